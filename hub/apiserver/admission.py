@@ -6,6 +6,7 @@ the uid of the cluster that has the name changed                update managedcl
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
                                                                 (which gives a new one those of `newcomers`)
+an add-on's registrations changed, but for their driver         not to be an agent
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
@@ -13,6 +14,7 @@ an ApprovalRule that approves made or changed                   approve signers,
 a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
 a BootstrapCredential made that bestows labels                  update managedclusters, of any name
 a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
+finalizers or ownerReferences of any kind changed               not to be an agent or a bootstrap credential
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
@@ -23,6 +25,7 @@ from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
 from hub.domain import document as doc
+from hub.domain.addon import keeps_registrations
 from hub.domain.attestation import AttestationError
 from hub.domain.certificate import Purpose
 from hub.domain.cluster import CLUSTER_UID
@@ -53,6 +56,7 @@ class HubAdmission:
         self._rules: Mapping[tuple[str, str], Callable[[Admission], None]] = {
             (groups.clusters, "managedclusters"): self._cluster,
             (groups.clusters, "managedclustersetbindings"): self._binding,
+            (groups.addons, "managedclusteraddons"): self._addon,
             (CSRS, "certificatesigningrequests"): self._request,
             (groups.own, "approvalrules"): self._rule,
             (groups.own, "bootstrapcredentials"): self._credential,
@@ -62,6 +66,8 @@ class HubAdmission:
 
     def __call__(self, write: Admission) -> None:
         """Raises ForbiddenError."""
+        if _is_agents(write):
+            _check_holds(write)
         rule = self._rules.get((write.resource.group, write.resource.resource))
         if rule is not None:
             rule(write)
@@ -93,6 +99,10 @@ class HubAdmission:
         binds = (self._groups.clusters, "managedclustersets", "bind")
         if write.old is None and not self._may(write, "create", binds, bound):
             _refuse(write, f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
+
+    def _addon(self, write: Admission) -> None:
+        if write.old is not None and _is_agents(write) and not keeps_registrations(write.new, write.old):
+            _refuse(write, "an agent changes of status.registrations the driver alone, and no subject")
 
     def _request(self, write: Admission) -> None:
         if write.old is None:
@@ -155,6 +165,14 @@ class HubAdmission:
 def _is_agents(write: Admission) -> bool:
     standing = standing_of(write.actor.holder)
     return standing is not None and standing.purpose in (Purpose.AGENT, Purpose.ADDON, Purpose.BOOTSTRAP)
+
+
+def _check_holds(write: Admission) -> None:
+    """An agent neither keeps an object from going, nor has it go with another one."""
+    before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
+    for field in ("finalizers", "ownerReferences"):
+        if (before.get(field) or []) != (after.get(field) or []):
+            _refuse(write, f"an agent does not change metadata.{field}")
 
 
 def _check_own(write: Admission, cluster: str) -> None:

@@ -13,7 +13,16 @@ from hub.domain.change import Document
 from hub.domain.request import SIGNER
 from machinery.conditions import Condition
 from machinery.errors import InvalidError
-from machinery.identity import AddOnName, ClusterName, Subject, addon_subject, cluster_name, service_account_user
+from machinery.identity import (
+    ADDONS_PREFIX,
+    AddOnName,
+    ClusterName,
+    Subject,
+    addon_group,
+    addon_subject,
+    cluster_name,
+    service_account_user,
+)
 from machinery.product import GROUP_SUFFIX
 
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
@@ -21,6 +30,8 @@ KIND = "ManagedClusterAddOn"
 MAX_CONDITIONS = 32
 TOKEN = "token"  # noqa: S105 - the name of a way
 DRIVERS = ("csr", TOKEN)
+SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
+"""Annotation of a ClusterManagementAddOn: further users, groups and units that its add-on's certificates may have."""
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
@@ -32,10 +43,38 @@ def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) 
             default = addon_subject(cluster, name, name)
             return _subject(subject, default)
         custom = doc.mapping(registration, "customSigner")
-        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name:
+        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name != SIGNER:
             default = Subject(addon_subject(cluster, name, name).common_name)
             return _subject(doc.mapping(custom, "subject"), default)
     return None
+
+
+def foreign_names(subject: Subject, cluster: ClusterName, addon: AddOnName, definition: Document | None) -> list[str]:
+    """What of a certificate's subject is neither the add-on's own nor listed in its ClusterManagementAddOn.
+
+    Its own are the users and groups that OCM gives it, and `system:authenticated`.
+    """
+    listed = {each.strip() for each in doc.annotations(definition or {}).get(SUBJECTS, "").split(",")}
+    group = addon_group(cluster, addon)
+    users = [] if subject.common_name.startswith(f"{group}:agent:") else [subject.common_name]
+    groups = subject.organizations - {group, f"{ADDONS_PREFIX}{addon}", "system:authenticated"}
+    return [name for name in (*users, *sorted(groups), *sorted(subject.units)) if name not in listed]
+
+
+def keeps_registrations(new: Document, old: Document) -> bool:
+    """Whether an agent may write this: of registrations it sets drivers alone, and with the driver `token` that subject."""
+    key = doc.key(old)
+    by_token = {"user": service_account_user(key.namespace, f"{key.name}-agent")}
+
+    def parts(entry: Mapping[str, Any]) -> tuple[Any, Any]:
+        client = {name: value for name, value in doc.mapping(entry, "kubeClient").items() if name not in ("driver", "subject")}
+        return {**entry, "kubeClient": client}, dict(doc.mapping(entry, "kubeClient", "subject"))
+
+    before, after = ([parts(entry) for entry in _registrations(each)] for each in (old, new))
+    return len(before) == len(after) and all(
+        now == was and (subject in (known, by_token) or (not subject and known == by_token))
+        for (now, subject), (was, known) in zip(after, before, strict=True)
+    )
 
 
 def alternative_names(addon: AddOnName) -> tuple[str, ...]:

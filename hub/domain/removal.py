@@ -43,8 +43,13 @@ def is_forced(cluster: Document) -> bool:
 
 
 def needs_steps(cluster: Document) -> bool:
-    """Whether a deleted cluster waits for the hub."""
-    return doc.is_deleting(cluster) and (FINALIZER in doc.finalizers(cluster) or is_forced(cluster))
+    """Whether a deleted cluster waits for the hub, or for others whom the hub tells when they take too long."""
+    return doc.is_deleting(cluster)
+
+
+def is_emptied(cluster: Document) -> bool:
+    """Whether a deleted cluster waits for others alone: the hub's own finalizer has gone."""
+    return FINALIZER not in doc.finalizers(cluster)
 
 
 def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
@@ -66,6 +71,13 @@ class Remaining:
         held = [document for _, document in found if doc.is_deleting(document) and doc.finalizers(document)]
         finalizers = Counter(str(name) for document in held for name in doc.finalizers(document))
         return cls(Counter(kind for kind, _ in found), finalizers, len(held))
+
+
+def waiting_for_others(cluster: Document) -> Condition:
+    """What an emptied cluster says after the deadline."""
+    names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
+    advice = f"nothing of it opens anything; if they never go: hubctl delete cluster {name} --force"
+    return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
 def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: bool) -> Condition:

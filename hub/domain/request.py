@@ -50,7 +50,7 @@ MIN_DURATION = timedelta(minutes=10)
 MAX_ASKED_SECONDS = 2**31 - 1
 """What Kubernetes' field holds; a greater number asks for no more."""
 MAX_PENDING = 20
-"""Undecided requests of one cluster."""
+"""Undecided requests of one requester for one cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,19 @@ def fingerprint(request: Document) -> str:
     spec = doc.mapping(request, "spec")
     asked = (spec.get("username"), spec.get("signerName"), doc.labels(request).get(ADDON_LABEL), spec.get("request"))
     return sha256("\0".join(str(part or "") for part in asked).encode()).hexdigest()
+
+
+def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
+    """The request with the label of the cluster that it is for. Raises InvalidError when it names another one."""
+    named = doc.labels(request).get(CLUSTER_LABEL)
+    if named not in (None, cluster):
+        raise InvalidError(f'the label {CLUSTER_LABEL} names "{named[:80]}", but the request is for cluster "{cluster}"')
+    return doc.with_metadata(request, labels={**doc.labels(request), CLUSTER_LABEL: cluster})
+
+
+def counted_with(request: Document) -> tuple[str, bool]:
+    """Requests with the same value count together: the requester, and whether it is for an add-on."""
+    return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)
 
 
 def submitted_document(submission: Submission, name: str) -> dict[str, Any]:

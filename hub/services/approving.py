@@ -179,7 +179,7 @@ def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
     """The requests for an agent of this cluster that nobody has refused."""
     of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = (RequestPhase.DENIED, RequestPhase.FAILED)
-    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,), limit=rules.MAX_PENDING)).items:
+    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
         asked = _asked(tx, stored.document) if rules.phase(stored.document) not in refused else None
         if asked is not None and asked.grant.purpose is Purpose.AGENT:
             yield asked

@@ -79,10 +79,8 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     What else belongs to it goes first: `hub.services.removal`, which the hub's own finalizer waits for.
     """
     document = old.document
-    if not doc.is_deleting(document) and content.is_there(tx, old.key.name):
+    if not doc.is_deleting(document) and (doc.finalizers(document) or content.is_there(tx, old.key.name)):
         return put(tx, doc.deleting(removal.held(document), tx.now), old, actor)
-    if doc.finalizers(document) and not doc.is_deleting(document):
-        return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     tx.credentials.forget_name(ClusterName(old.key.name))
     tx.bindings.release(ClusterName(old.key.name))

@@ -9,8 +9,9 @@ from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.removal import Remaining
 from hub.domain.request import Requester
+from hub.domain.revocation import CLUSTER_DELETED
 from hub.ports import Transaction
-from hub.services import clusters, content
+from hub.services import certificates, clusters, content
 from hub.services.kinds import WRITE_PATHS
 from machinery.identity import ClusterName
 
@@ -37,13 +38,19 @@ def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> Prog
     if rules.is_forced(stored.document):
         return _give_up(tx, stored, actor)
     overdue = rules.is_overdue(stored.document, deadline, tx.now)
+    if overdue:
+        _revoke(tx, name)
+    before = rules.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
+    if rules.is_emptied(stored.document):
+        if overdue and not before:
+            clusters.set_condition(tx, ClusterName(name), rules.waiting_for_others(stored.document), actor)
+        return Progress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
     left = Remaining.of([(each.kind, each.document) for each in content.of_cluster(tx, name)])
     if not left.objects:
         _let_go(tx, stored, actor)
         return Progress(gone=True, moved=moved)
     told = rules.progress(name, left, deadline, overdue=overdue)
-    before = rules.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     clusters.set_condition(tx, ClusterName(name), told, actor)
     return Progress(moved=moved, held=left.held, overdue=overdue and not before)
 
@@ -63,10 +70,15 @@ def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> in
 
 
 def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
-    """The hub's own finalizer goes; without others the cluster does."""
+    """The hub's own finalizer goes; without others the cluster does. Nothing of it opens anything, whatever others hold."""
+    _revoke(tx, cluster.key.name)
     others = [name for name in doc.finalizers(cluster.document) if name != rules.FINALIZER]
     new = doc.with_status_condition(cluster.document, rules.GONE, tx.now)
     clusters.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
+
+
+def _revoke(tx: Transaction, name: str) -> None:
+    certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
 
 
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> Progress:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain import request_admission as admission
-from hub.domain.change import REQUESTS, Key, Query, StoredObject
+from hub.domain.change import REQUESTS, Document, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
 from hub.ports import Transaction, Written
@@ -16,6 +16,7 @@ from hub.services import credential_uses
 from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
+from machinery.identity import ClusterName
 from machinery.selectors import Operator, Requirement
 
 RESOURCE = "certificatesigningrequests.certificates.k8s.io"
@@ -29,30 +30,40 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
     """
     if old is None:
         document = admission.created(new, requester)
-        facts = pki.parse_request(rules.pem(document))
-        if (credential := rules.bootstrap_credential(document)) is not None:
-            cluster, agent = rules.claimed_agent(facts)
-            credential_uses.admit(tx, credential, cluster, agent)
-            credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
-        if credential is not None or rules.requester_serial(document) is not None:
-            _check_room(tx, document)
+        pki.parse_request(rules.pem(document))
+        if (cluster := _cluster_of_requester(tx, document)) is not None:
+            document = rules.labelled(document, cluster)
+            check_room(tx, document)
     else:
         document = admission.updated(new, old.document, tx.now)
     return write(tx, document, old, requester.user, writer="")
 
 
-def _check_room(tx: Transaction, document: dict[str, Any]) -> None:
-    """An agent, an add-on or a newcomer has few requests that wait. Raises TooManyRequestsError."""
-    cluster, user = doc.labels(document).get(rules.CLUSTER_LABEL, ""), doc.mapping(document, "spec")["username"]
-    labelled = (Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)
-    unlabelled = (Requirement(rules.CLUSTER_LABEL, Operator.NOT_EXISTS),)
-    found = tx.objects.find(REQUESTS, Query(labels=labelled if cluster else unlabelled)).items
-    waiting = [stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING]
-    counted = [each for each in waiting if cluster or doc.mapping(each, "spec").get("username") == user]
-    if len(counted) >= rules.MAX_PENDING:
+def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
+    """For which cluster a newcomer, an agent or an add-on asks; None: it is somebody else. Raises ForbiddenError."""
+    if (credential := rules.bootstrap_credential(document)) is not None:
+        cluster, agent = rules.claimed_agent(pki.parse_request(rules.pem(document)))
+        credential_uses.admit(tx, credential, cluster, agent)
+        credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
+        return cluster
+    serial = rules.requester_serial(document)
+    record = tx.certificates.by_serial(serial) if serial is not None else None
+    return record.cluster if record is not None else None
+
+
+def check_room(tx: Transaction, document: Document) -> None:
+    """A requester has few requests for one cluster that wait; those for add-ons are counted apart.
+
+    So nobody else's requests hold up the renewal and the recovery of an agent, which come with users of their own.
+    Raises TooManyRequestsError.
+    """
+    cluster, asked = doc.labels(document)[rules.CLUSTER_LABEL], rules.counted_with(document)
+    found = tx.objects.find(REQUESTS, Query(labels=(Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
+    waiting = (stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING)
+    if sum(rules.counted_with(each) == asked for each in waiting) >= rules.MAX_PENDING:
         raise TooManyRequestsError(
-            f"{len(counted)} certificate requests of {f'cluster {cluster}' if cluster else user} wait for a decision: approve, "
-            "deny or delete some of them",
+            f"{rules.MAX_PENDING} certificate requests of {asked[0]} for cluster {cluster} wait for a decision: approve, deny "
+            "or delete some of them",
             retry_after=timedelta(minutes=1),
         )
 

@@ -1,7 +1,6 @@
 """An agent hands in a certificate signing request: who may ask for what."""
 
 import secrets
-from datetime import timedelta
 from typing import Any
 
 from hub.domain import addon as addons
@@ -9,12 +8,12 @@ from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.certificate import Purpose
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.domain.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.domain.ownership import AGENT_WRITER
-from hub.domain.request import RequestPhase, Submission
+from hub.domain.request import Submission
 from hub.ports import Transaction
 from hub.services import certificates, credential_uses, request_objects
-from machinery.errors import AlreadyExistsError, ForbiddenError, TooManyRequestsError
+from machinery.errors import AlreadyExistsError, ForbiddenError
 from machinery.identity import AGENT_ID_ALPHABET, AddOnName, ClusterName, Subject, agent_id, agent_subject, cluster_name
 from machinery.selectors import Operator, Requirement
 
@@ -90,23 +89,26 @@ def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: 
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
     if doc.is_deleting(stored.document):
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" is being deleted')
+    if signer == rules.SIGNER:
+        definition = tx.objects.get(ADDON_DEFINITIONS, Key("", addon))
+        foreign = addons.foreign_names(subject, cluster, addon, definition.document if definition else None)
+        if foreign:
+            raise ForbiddenError(
+                f'add-on "{addon}" of cluster "{cluster}" is registered as {", ".join(foreign)[:400]}: not its own names; '
+                f"register it under its own, or list them in the annotation {addons.SUBJECTS} of its ClusterManagementAddOn"
+            )
     return subject, addons.alternative_names(addon)
 
 
 def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
-    """The same question asked before. Raises TooManyRequestsError when it is a new one, and too many wait for a decision."""
+    """The same question asked before. Raises TooManyRequestsError: it is a new one, and too many wait for a decision."""
     of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
     asked = rules.fingerprint(document)
     for stored in found:
         if rules.fingerprint(stored.document) == asked:
             return stored.key.name
-    if sum(rules.phase(stored.document) is RequestPhase.PENDING for stored in found) >= rules.MAX_PENDING:
-        raise TooManyRequestsError(
-            f'cluster "{cluster}" has {rules.MAX_PENDING} certificate requests that wait for a decision: '
-            "approve or delete some of them",
-            retry_after=timedelta(minutes=1),
-        )
+    request_objects.check_room(tx, document)
     return None
 
 

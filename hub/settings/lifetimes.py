@@ -32,7 +32,8 @@ class Lifetimes(Group):
     deletion_deadline: Duration = Field(
         timedelta(hours=1),
         description="What belongs to a deleted cluster goes in the order of its priorities; after this long all of it at once, "
-        "and an operator is told. Nothing is given up but with `hubctl delete cluster NAME --force`.",
+        "an operator is told, and its certificates are revoked at the latest. "
+        "Nothing is given up but with `hubctl delete cluster NAME --force`.",
     )
     start_timeout: Duration = Field(
         timedelta(seconds=60),

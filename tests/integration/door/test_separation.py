@@ -15,7 +15,7 @@ from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Holder, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
 from hub.ports import Transaction
-from hub.services import clusters, requests
+from hub.services import addons, clusters, requests
 from machinery import pki
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject, recovery_subject
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, nobody
@@ -124,6 +124,14 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
     assert (await agent.get("/apis/addon.open-cluster-management.io/v1beta1/namespaces/edge1/managedclusteraddons"))[0] == 200
     patch = {"status": {"version": {"kubernetes": "v1.31.0"}}}
     assert (await agent.patch(f"{own}/status", patch))[0] == 200
+    document = (await agent.get(own))[1]
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "edge1", "uid": "u"}
+    for key, value in (("finalizers", ["example.com/mine"]), ("ownerReferences", [owner])):
+        held = {**document, "metadata": {**document["metadata"], key: value}}
+        status, refused = await agent.ask("PUT", own, held)
+        assert (status, f"an agent does not change metadata.{key}" in refused["message"]) == (403, True)
+        await agent.patch(f"{own}/status", {"metadata": {key: value}, **patch})
+        assert not (await agent.get(own))[1]["metadata"].get(key)
     assert (await agent.patch(f"{CLUSTERS}/{OTHER}/status", patch))[0] == 403
 
     for accepts, status in ((True, 200), (False, 403)):
@@ -204,6 +212,21 @@ async def test_a_bootstrap_certificate_joins_and_requests_for_its_own_cluster_wi
     assert (await joining.get(f"{REQUESTS}/{own['metadata']['name']}"))[0] == 200
     assert (await joining.ask("POST", REQUESTS, request_for("edge8", "bcdfg", "edge7")))[0] == 403
     assert (await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge8")))[0] == 403
+
+
+async def test_an_agent_changes_of_an_add_ons_registrations_the_driver_alone(hub: HubUnderTest, agent: Visitor) -> None:
+    registered = {"status": {"registrations": [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]}}
+    await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": "edge1"}, **registered}, None, "test")
+    subject = {"user": "system:kube-controller-manager", "groups": ["system:nodes"]}
+    by_token = {"driver": "token", "subject": {"user": "system:serviceaccount:edge1:work-agent"}}
+    rows = (
+        ("v1alpha1", {"signerName": SIGNER, "subject": subject}, 403),
+        ("v1beta1", {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}, 403),
+        ("v1beta1", {"type": "kubeClient", "kubeClient": by_token}, 200),
+    )
+    for version, registration, expected in rows:
+        path = f"/apis/addon.open-cluster-management.io/{version}/namespaces/edge1/managedclusteraddons/work/status"
+        assert (await agent.patch(path, {"status": {"registrations": [registration]}}))[0] == expected, registration
 
 
 def request_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from hub.domain import request as rules
+from hub.domain.addon import SUBJECTS, keeps_registrations
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ADDONS, REQUESTS, Key
+from hub.domain.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.domain.credential import CredentialRecord
 from hub.domain.request import AddOnRequest, Requester, RequestPhase, RequestState
 from hub.domain.request_end import Ends
 from hub.ports import Transaction
-from hub.services import addons, clusters, credentials, request_objects, requests
+from hub.services import addons, clusters, credentials, objects, request_objects, requests
 from hub.services.credentials import Terms, create_token
 from machinery import pki
 from machinery.clock import ManualClock
@@ -252,9 +253,21 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
     def check(user: str, group: str) -> None:
         newcomer.store.transact(lambda tx: _register_addon(tx, user=user, groups=[group]))
         request = pki.build_request(Subject(user, frozenset((group,))), pki.generate_key())
-        assert "not an add-on's to have" in failure(newcomer, newcomer.submit(certificate, addon=WORK, request=request))
+        submission = newcomer.submission(certificate, addon=WORK, request=request)
+        newcomer.store.transact(_list_subjects, "")
+        with pytest.raises(ForbiddenError, match="not its own names"):
+            newcomer.store.transact(requests.submit, submission)
+        newcomer.store.transact(_list_subjects, f"{user}, {group}")
+        name = newcomer.store.transact(requests.submit, submission)
+        if user == "listed":
+            assert signed(newcomer, name).phase is RequestPhase.ISSUED
+        else:
+            assert "not an add-on's to have" in failure(newcomer, name)
+        newcomer.store.transact(_list_subjects, "")
+        newcomer.store.transact(_register_addon)
 
     rows = (
+        ("listed", "system:nodes"),
         ("ann", "system:masters"),
         ("ann", "system:open-cluster-management:other"),
         ("system:open-cluster-management:other:agent-1", "g"),
@@ -483,3 +496,96 @@ def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: N
     assert gone() == 1
     left = newcomer.store.transact(lambda tx: tx.certificates.of_cluster(EDGE))
     assert sorted({record.purpose for record in left} - {Purpose.BOOTSTRAP}) == [Purpose.AGENT, Purpose.RECOVERY]
+
+
+def _list_subjects(tx: Transaction, names: str) -> None:
+    document = {"metadata": {"name": "work", "annotations": {SUBJECTS: names}}, "spec": {}}
+    objects.put(tx, ADDON_DEFINITIONS, document, tx.objects.get(ADDON_DEFINITIONS, Key("", "work")), OPERATOR)
+
+
+def test_certificate_of_an_addon_has_its_own_names_or_those_that_its_definition_lists(newcomer: Newcomer) -> None:
+    """Whatever a registration says; and a registration with the signer of the hub's CA is not one with a signer of its own."""
+    certificate, prefix = newcomer.registered(), "system:open-cluster-management:"
+    own = f"{prefix}cluster:edge:addon:work"
+    rows: tuple[tuple[dict[str, Any], bool], ...] = (
+        ({"user": f"{own}:agent:x", "groups": [own, f"{prefix}addon:work", "system:authenticated"]}, True),
+        ({"user": "system:kube-controller-manager", "groups": ["system:nodes"]}, False),
+        ({"user": f"{own}:agent:x", "groups": [own, "system:nodes"]}, False),
+        ({"user": f"{prefix}cluster:edge:addon:work2:agent:x"}, False),
+        ({"groups": [f"{prefix}addon:other"]}, False),
+        ({"user": "system:serviceaccount:edge:work-agent"}, False),
+    )
+
+    def may(registered: dict[str, Any]) -> bool:
+        newcomer.store.transact(lambda tx: _register_addon(tx, **registered))
+        default = addon_subject(EDGE, AddOnName("work"), "work")
+        user, groups = registered.get("user", default.common_name), registered.get("groups", default.organizations)
+        request = pki.build_request(Subject(user, frozenset(groups)), pki.generate_key())
+        try:
+            return signed(newcomer, newcomer.submit(certificate, addon=WORK, request=request)).phase is RequestPhase.ISSUED
+        except ForbiddenError:
+            return False
+
+    check_results(may, rows)
+    custom = {"type": "customSigner", "customSigner": {"signerName": SIGNER, "subject": {"user": "u"}}}
+    document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [custom]}}
+    newcomer.store.transact(lambda tx: addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR))
+    with pytest.raises(ForbiddenError, match="no registration"):
+        newcomer.submit(certificate, addon=WORK, request=pki.build_request(Subject("u"), pki.generate_key()))
+
+
+def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
+    def addon(*registrations: dict[str, Any]) -> dict[str, Any]:
+        return {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": list(registrations)}}
+
+    def client(**client: Any) -> dict[str, Any]:
+        return {"type": "kubeClient", "kubeClient": client}
+
+    def signer(user: str) -> dict[str, Any]:
+        return {"type": "customSigner", "customSigner": {"signerName": "example.com/s", "subject": {"user": user}}}
+
+    token = {"user": "system:serviceaccount:edge:work-agent"}
+    rows = (
+        (client(), client(driver="csr"), True),
+        (client(driver="csr"), client(driver="token", subject=token), True),
+        (client(driver="token", subject=token), client(driver="csr"), True),
+        (client(subject={"user": "a"}), client(driver="token", subject=token), True),
+        (client(), client(subject={"user": "system:admin"}), False),
+        (client(), client(subject={"groups": ["system:nodes"]}), False),
+        (client(subject={"user": "a"}), client(), False),
+        (client(), signer("u"), False),
+        (signer("u"), signer("v"), False),
+    )
+    check_results(lambda old, new: keeps_registrations(addon(new), addon(old)), rows)
+    assert not keeps_registrations(addon(client(), client()), addon(client()))
+
+
+def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_agent(newcomer: Newcomer) -> None:
+    """Neither under the cluster's label, nor for its name, nor by its own add-ons; a label of another cluster is refused."""
+    agent = newcomer.registered()
+    anybody = Requester(bootstrap_user(token_of(newcomer, None).id), ())
+    serial = {rules.SERIAL_EXTRA: (f"{agent.serial:x}",)}
+    own = Requester(agent.user, tuple(agent.groups), extra=serial)
+    foreign = _posted(newcomer, agent_subject(ClusterName("foreign"), AGENT))
+
+    def ask(requester: Requester, number: int, document: dict[str, Any], **labels: str) -> None:
+        metadata = {"name": f"{requester.user[-5:]}-{number}", "labels": labels}
+        newcomer.store.transact(requests.put, {**document, "metadata": metadata}, None, requester)
+
+    for requester, document in ((anybody, foreign), (own, _posted(newcomer, agent_subject(EDGE, AGENT)))):
+        with pytest.raises(InvalidError, match='names "other"'):
+            ask(requester, 99, document, **{rules.CLUSTER_LABEL: "other"})
+    with pytest.raises(InvalidError, match='names "edge", but the request is for cluster "foreign"'):
+        ask(anybody, 99, foreign, **{rules.CLUSTER_LABEL: "edge"})
+    for number in range(rules.MAX_PENDING):
+        ask(anybody, number, _posted(newcomer, agent_subject(EDGE, AGENT)))
+        addon = {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {}}
+        ask(own, number, addon, **{rules.CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
+    with pytest.raises(TooManyRequestsError):
+        ask(anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
+    for requester in (agent, newcomer.certificate(Purpose.RECOVERY)):
+        asked = newcomer.submission(requester, request=newcomer.request(key=pki.generate_key()))
+        if requester is agent:
+            assert newcomer.store.transact(requests.submit, asked)
+        else:
+            assert newcomer.store.transact(lambda tx, one: requests.recover(tx, one, unattended=True), asked)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from hub.controllers.removal import LOOK_AGAIN, Removal
 from hub.domain import document as doc
 from hub.domain import removal as rules
@@ -229,3 +231,30 @@ async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, 
     let_go(store, "a")
     assert await subject.reconcile("edge") == timedelta()
     assert await subject.reconcile("edge") == LOOK_AGAIN
+
+
+@pytest.mark.parametrize("content", ["none", "goes", "held"])
+async def test_certificates_end_by_the_deadline_whatever_finalizers_hold_a_deleted_cluster(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock, content: str
+) -> None:
+    def is_revoked() -> bool:
+        return all(record.revoked_at for record in store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) if record.agent)
+
+    newcomer.registered()
+    hold(store, "example.com/other")
+    if content != "none":
+        add_addon(store, "a", finalizers=[HELD] if content == "held" else [])
+    told: list[Told] = []
+    subject = Removal(store, HOUR, told.append)
+    delete(store)
+    for _ in range(3):
+        await subject.reconcile("edge")
+    assert is_revoked() == (content != "held"), "what still is to be cleaned up has until the deadline"
+    clock.advance(HOUR)
+    for _ in range(3):
+        await subject.reconcile("edge")
+    assert is_revoked()
+    assert [each.reason for each in told] == ["DeletionOverdue"]
+    status, reason, message = deleting(store)
+    assert (status, reason) == ("False", "DeletionOverdue")
+    assert ("example.com/pre-delete" if content == "held" else "example.com/other") in message
