@@ -13,10 +13,10 @@ import msgspec
 from hub.access.rights import ClusterView
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
-from hub.domain.certificate import own_agent
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
+from hub.services import owners
 from machinery.clock import Clock
 from machinery.identity import ClusterName
 
@@ -115,7 +115,7 @@ def _is_accepted(change: Change) -> bool:
 
 def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    own = own_agent(tx.certificates.of_cluster(cluster))
+    own = owners.own_agent(tx, cluster)
     if stored is None:
         return ClusterView(accepted=False, agent=own)
     accepted, leaving = clusters.is_accepted(stored.document), doc.is_deleting(stored.document)

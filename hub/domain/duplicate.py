@@ -1,6 +1,6 @@
 """Two of what there should be one: another cluster that wants a name, and another agent that speaks for a cluster."""
 
-from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain import document as doc
@@ -9,11 +9,16 @@ from hub.domain.cluster import CLUSTER_UID, DUPLICATED, Joining
 from hub.domain.reported import HUBS, MOVE_TO
 from machinery import conditions
 from machinery.conditions import Condition
-from machinery.errors import InvalidError
-from machinery.identity import AgentId
+from machinery.errors import AlreadyExistsError, InvalidError
+from machinery.identity import AgentId, ClusterName
+from machinery.timestamps import format_time, parse_time
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
 """Annotation: the uid of the last cluster that wanted a name which is taken."""
+REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
+"""Annotation: when a second agent of the cluster was last noted as refused."""
+NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
+"""An agent that is refused tries again within minutes."""
 MAX_UID = 253
 TWO_AGENTS, ANOTHER_CLUSTER = "TwoAgents", "AnotherClusterWithThisName"
 ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "One agent speaks for this cluster.")
@@ -37,14 +42,47 @@ def wanted(joining: Joining) -> Condition:
     )
 
 
-def two_agents(agents: Collection[AgentId]) -> Condition:
-    """What operators see while several agents have a session for one cluster."""
+def two_agents(holder: AgentId, other: AgentId) -> Condition:
+    """What operators see while another agent than the one that has the session wants one for the cluster."""
     return Condition(
         DUPLICATED,
         conditions.TRUE,
         TWO_AGENTS,
-        f"Agents {', '.join(sorted(agents))} each have a session for this cluster: stop all but one.",
+        f"Agent {holder} has the session of this cluster, and agent {other}, which wants one, is refused: stop one of them.",
     )
+
+
+def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
+    """What the other agent is told, and logs."""
+    return AlreadyExistsError(
+        f'agent "{holder}" has a session for cluster "{cluster}", so that agent "{other}" gets none: stop one of the two; '
+        f"to have this one take over at once: hubctl revoke agent {cluster} {holder}"
+    )
+
+
+def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
+    """A copy that shows it. It is noted anew at times, so that its end is noticed."""
+    shown = doc.with_status_condition(cluster, two_agents(holder, other), now)
+    noted = _refused_at(cluster)
+    if noted is not None and now - noted < NOTED_AGAIN:
+        return shown
+    return doc.with_annotations(shown, {REFUSED_AT: format_time(now)})
+
+
+def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
+    """A copy that no longer shows a second agent, where none has been refused for a while."""
+    noted = _refused_at(cluster)
+    if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
+        return dict(cluster)
+    notes = {name: text for name, text in doc.annotations(cluster).items() if name != REFUSED_AT}
+    return doc.with_status_condition(doc.with_metadata(cluster, annotations=notes or None), ONE_AGENT, now)
+
+
+def _refused_at(cluster: Document) -> datetime | None:
+    try:
+        return parse_time(doc.annotations(cluster)[REFUSED_AT])
+    except (KeyError, ValueError):
+        return None
 
 
 def reason(cluster: Document) -> str:
@@ -66,5 +104,7 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
 
 def without_former(cluster: Document) -> dict[str, Any]:
     """A copy without what the cluster that had the name before has left there."""
-    notes = {name: text for name, text in doc.annotations(cluster).items() if name not in (WANTED_BY, HUBS, MOVE_TO)}
+    notes = {
+        name: text for name, text in doc.annotations(cluster).items() if name not in (WANTED_BY, REFUSED_AT, HUBS, MOVE_TO)
+    }
     return doc.with_metadata(cluster, annotations=notes or None)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from hub.domain.cluster import NEVER_JOINED, SILENT
 from machinery import conditions
 from machinery.conditions import Condition
-from machinery.identity import ClusterName, HubId
+from machinery.identity import AgentId, ClusterName, HubId
 
 MOVED = Condition(
     conditions.AVAILABLE,
@@ -39,6 +39,8 @@ class Departure:
     owner: HubId
     """The hub that it reports to; "": none yet."""
     epoch: int = 0
+    agent: AgentId | None = None
+    """Which agent says so; None: not told."""
 
 
 def silence(*, heard: bool, parting: Parting | None = None) -> Condition:

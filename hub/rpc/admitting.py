@@ -6,20 +6,27 @@ from hub.ports import Transaction
 from hub.rpc.messages import ClusterView, read_view
 from hub.rpc.parts import Parts
 from hub.services import owners
+from hub.services.owners import SecondAgentError
+from hub.services.replicas import ACTOR
 from machinery.errors import AlreadyExistsError
-from machinery.identity import ClusterName
+from machinery.identity import AgentId, ClusterName
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PROTOCOL = "v1"
 CAPABILITIES = ("drain",)
 
 
-async def admit(parts: Parts, cluster: ClusterName, hello: wire.Hello) -> ClusterView:
+async def admit(parts: Parts, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> ClusterView:
     """The session's epoch is on record before it opens; where it was already, nothing is written.
 
-    Raises NotFoundError, AlreadyExistsError, StaleEpochError; ForbiddenError: the cluster is denied.
+    Raises NotFoundError, StaleEpochError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the
+    name, or another agent the session, which operators see then.
     """
-    view, is_claimed = await parts.store.read(_look, cluster, hello)
+    try:
+        view, is_claimed = await parts.store.read(_look, cluster, agent, hello)
+    except SecondAgentError as error:
+        await parts.store.run(owners.note_second, cluster, error.holder, error.other, ACTOR)
+        raise
     if not is_claimed:
         await parts.store.run(owners.claim, cluster, hello.epoch)
     return view
@@ -39,7 +46,7 @@ def welcome(parts: Parts, session: str, interval: timedelta) -> bytes:
     return wire.HubMessage(welcome=message).SerializeToString()
 
 
-def _look(tx: Transaction, cluster: ClusterName, hello: wire.Hello) -> tuple[ClusterView, bool]:
+def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> tuple[ClusterView, bool]:
     view = read_view(tx, cluster)
     if hello.cluster_uid and view.uid and view.uid != hello.cluster_uid:
         raise AlreadyExistsError(
@@ -48,4 +55,4 @@ def _look(tx: Transaction, cluster: ClusterName, hello: wire.Hello) -> tuple[Clu
         )
     if view.denied:
         raise owners.denied(cluster)
-    return view, owners.is_claimed(tx, cluster, hello.epoch)
+    return view, owners.is_claimed(tx, cluster, hello.epoch, agent)

@@ -16,7 +16,7 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 async def stand_by(parts: Parts, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
     cluster = check_own(record, request.cluster_name, request.agent_id)
     trusted = told(request.trusted_authorities)
-    departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch)
+    departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
     standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
     if parts.trusting is not None:
         parts.trusting.note(record, trusted)

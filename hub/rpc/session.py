@@ -99,7 +99,7 @@ class Session(Sink):
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 async with self._call.seat():
-                    view = await admit(self._parts, self.cluster, hello)
+                    view = await admit(self._parts, self.cluster, self.agent, hello)
                 await self._call.confirm()  # a revocation ends what is among the open sessions, and we are not: nothing waits
                 self._apply(view, hello)  # between these two lines
                 if self._stale:

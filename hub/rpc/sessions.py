@@ -13,6 +13,7 @@ from typing import Protocol
 
 import structlog
 
+from hub.domain.duplicate import refused
 from hub.domain.replica import AgentSession
 from hub.heartbeat.buffer import PASSING
 from hub.ports import Store, Transaction
@@ -77,6 +78,8 @@ class Sessions:
         self._store = store
         self._replica = replica
         self._open: dict[Place, OpenSession] = {}
+        self._agents: dict[ClusterName, AgentId] = {}
+        """Whose session of each cluster is open."""
         self._recorded: dict[Place, AgentSession] = {}
         self._words: _Words = {}
         self._spoken = asyncio.Event()
@@ -99,11 +102,17 @@ class Sessions:
         await self._empty.wait()
 
     def add(self, session: OpenSession) -> None:
-        """Raises StaleEpochError when the agent's other session, which opened meanwhile, is of a higher epoch."""
+        """The first agent of a cluster keeps it while its session is open.
+
+        Raises StaleEpochError when the agent's other session, which opened meanwhile, is of a higher epoch; AlreadyExistsError.
+        """
         place = (session.cluster, session.agent)
         older = self._open.get(place)
         if older is not None and 0 < session.epoch < older.epoch:
             raise outdated(older.epoch)
+        holder = self._agents.setdefault(session.cluster, session.agent)
+        if holder != session.agent:
+            raise refused(session.cluster, holder, session.agent)
         self._empty.clear()
         self._open[place] = session
         self._recorded.pop(place, None)
@@ -119,6 +128,7 @@ class Sessions:
         if self._open.get(place) is not session:
             return
         del self._open[place]
+        del self._agents[session.cluster]
         self._recorded.pop(place, None)
         if not self._open:
             self._empty.set()
@@ -208,6 +218,10 @@ class Sessions:
             if ours is not None and recorded is not None and other.is_newer_than(ours.id, recorded.at):
                 self.superseded += 1
                 ours.end(_superseded())
+            agent = self._agents.get(other.cluster, other.agent)
+            mine = self._recorded.get((other.cluster, agent))
+            if agent != other.agent and mine is not None and mine.is_newer_than(other.session, other.at):  # both opened at once
+                self._open[other.cluster, agent].end(refused(other.cluster, other.agent, agent))
 
     def _note(self, recorded: AgentSession) -> None:
         place = (recorded.cluster, recorded.agent)

@@ -14,13 +14,13 @@ from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.approval_rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
 from hub.domain.approval_rule_reading import rule_of
-from hub.domain.certificate import CertificateRecord, Purpose, own_agent
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import APPROVED, RequestPhase
 from hub.ports import Transaction
 from hub.services import clusters as cluster_objects
-from hub.services import issuance, request_objects
+from hub.services import issuance, owners, request_objects
 from hub.services.issuance import Grant
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName
@@ -231,7 +231,7 @@ def _is_own(tx: Transaction, asked: _Asked) -> bool:
     if requester is None or cluster is None or requester.purpose is not Purpose.AGENT or requester.cluster != cluster:
         return False
     document = asked.cluster.document if asked.cluster else None
-    own = own_agent(tx.certificates.of_cluster(cluster))
+    own = owners.own_agent(tx, cluster)
     return approval.is_in_good_standing(requester, document, own, tx.now)
 
 

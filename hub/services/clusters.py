@@ -201,6 +201,7 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
     stored = find(tx, name)
     require_accepted(stored)
     new = with_agent_version(rules.with_report(stored.document, report, tx.now), report.agent_version)
+    new = duplicate.without_refusal(new, tx.now)
     if report.namespaces:
         new = with_namespace_conditions(new, report.namespaces, tx.now)
     return _write_changed(tx, new, stored, actor, AGENT_WRITER)

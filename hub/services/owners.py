@@ -6,12 +6,15 @@ An epoch is a time in milliseconds: one too far ahead of the database's clock is
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
-from hub.domain import reported
+from hub.domain import duplicate, reported
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.certificate import own_agent as latest_agent
 from hub.domain.change import StoredObject
 from hub.domain.heartbeat import LastBeat
 from hub.domain.ownership import HUB_WRITER
@@ -19,7 +22,7 @@ from hub.domain.parting import Departure, parted
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, Verdict
-from machinery.identity import ClusterName, HubId
+from machinery.identity import AgentId, ClusterName, HubId
 
 AHEAD = timedelta(hours=24)
 """An epoch further ahead than this is refused. Agents make none that is more than an hour ahead of their own clock."""
@@ -41,9 +44,58 @@ def check(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
     _checked(tx, cluster, epoch)
 
 
-def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int) -> bool:
-    """Whether `claim` would find nothing to write. Raises StaleEpochError, BadRequestError."""
-    last = _checked(tx, cluster, epoch)
+class SecondAgentError(AlreadyExistsError):
+    """Another agent of the cluster has its session."""
+
+    def __init__(self, cluster: ClusterName, holder: AgentId, other: AgentId) -> None:
+        super().__init__(duplicate.refused(cluster, holder, other).message)
+        self.holder = holder
+        self.other = other
+
+
+def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId) -> None:
+    """The first agent keeps the cluster while it has a session on any replica: no other speaks for it, nor raises its epoch.
+
+    Raises SecondAgentError.
+    """
+    if all(held.agent == agent for held in tx.agent_sessions.of(cluster)):
+        return
+    holder = session_agent(tx, cluster, tx.certificates.of_cluster(cluster))
+    if holder not in (None, agent):
+        raise SecondAgentError(cluster, holder, agent)
+
+
+def session_agent(tx: Transaction, cluster: ClusterName, records: Sequence[CertificateRecord]) -> AgentId | None:
+    """The agent whose session is the cluster's oldest, where its certificate stands; None: there is none."""
+    standing = {record.agent for record in records if record.purpose is Purpose.AGENT and record.is_open(tx.now)}
+    held = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
+    return next((each.agent for each in held if each.agent in standing), None)
+
+
+def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
+    """The agent that speaks for the cluster: of several the one that has its session, else the one that came last."""
+    records = tx.certificates.of_cluster(cluster)
+    latest = latest_agent(records)
+    if all(record.agent in (None, latest) for record in records):
+        return latest
+    return session_agent(tx, cluster, records) or latest
+
+
+def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: AgentId, actor: str) -> None:
+    """Shows that another agent wants a session, unless another reason is shown."""
+    stored = clusters.find(tx, cluster)
+    if duplicate.reason(stored.document) in ("", duplicate.TWO_AGENTS):
+        new = duplicate.with_refusal(stored.document, holder, other, tx.now)
+        if doc.differs(new, stored.document):
+            clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
+
+
+def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> bool:
+    """Whether `claim` would find nothing to write; `agent`: who wants it.
+
+    Raises StaleEpochError, BadRequestError; SecondAgentError: another agent has a session.
+    """
+    last = _checked(tx, cluster, epoch, agent)
     return epoch == 0 if last is None else last.owner is None and epoch <= last.epoch
 
 
@@ -64,12 +116,15 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     """The agent holds its session with another hub, or with none yet, and keeps this one (`hub`) in reserve.
 
     Nothing changes where a higher epoch is known, nor where a session is open here in the same one.
-    Raises NotFoundError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name.
+    Raises NotFoundError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another
+    agent the session.
     """
     _check(tx, departure)
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
     check_not_denied(stored)
+    if departure.agent is not None:
+        check_agent(tx, departure.cluster, departure.agent)
     last = tx.heartbeats.of(departure.cluster)
     known = last.epoch if last else 0
     is_here = last is not None and last.owner is None and last.session is not None and departure.epoch == known
@@ -121,9 +176,11 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
             clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
-def _checked(tx: Transaction, cluster: ClusterName, epoch: int) -> LastBeat | None:
+def _checked(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
     _check_epoch(tx, epoch)
     last = tx.heartbeats.of(cluster)
+    if agent is not None and last is not None and last.session is not None:
+        check_agent(tx, cluster, agent)
     if last is not None and last.outdates(epoch):
         raise heartbeats.outdated(last.epoch)
     return last

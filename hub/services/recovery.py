@@ -6,11 +6,11 @@ revoked, superseded or deleted meanwhile has nothing to recover. One that a rest
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
-from hub.domain.certificate import Purpose, own_agent
+from hub.domain.certificate import Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.domain.request import RequestPhase, Submission
 from hub.ports import Transaction
-from hub.services import readoption, request_objects, submission
+from hub.services import owners, readoption, request_objects, submission
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName
 
@@ -59,7 +59,7 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
             f'the cluster name "{asked.cluster}" belongs to a cluster with another uid: a rebuilt cluster registers again with '
             "a bootstrap kubeconfig, after the ManagedCluster of the old one was deleted"
         )
-    newest = own_agent(tx.certificates.of_cluster(asked.cluster))
+    newest = owners.own_agent(tx, asked.cluster)
     if newest != asked.agent:
         raise ForbiddenError(f'agent "{newest}" has taken the place of agent "{asked.agent}" in cluster "{asked.cluster}"')
 

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from hub.domain import document as doc
 from hub.domain import duplicate
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.event import WARNING, Told
 from hub.domain.heartbeat import LastBeat
+from hub.domain.ownership import HUB_WRITER
 from hub.domain.replica import LOST_AFTER, AgentSession, Replica, alive
 from hub.ports import Transaction
-from hub.services import clusters, events
+from hub.services import clusters, events, owners
 from hub.services.draining import API_VERSION, KIND
 from machinery.durations import format_duration
 from machinery.errors import AlreadyExistsError
@@ -158,10 +160,13 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
     if stored is None:
         return
     shown = duplicate.reason(stored.document)
-    if len(agents) > 1 and shown in ("", duplicate.TWO_AGENTS):
-        clusters.set_condition(tx, cluster, duplicate.two_agents(agents), ACTOR)
+    if len(agents) > 1:
+        holder, other, *_ = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
+        owners.note_second(tx, cluster, holder.agent, other.agent, ACTOR)
     elif len(agents) <= 1 and shown == duplicate.TWO_AGENTS:
-        clusters.set_condition(tx, cluster, duplicate.ONE_AGENT, ACTOR)
+        new = duplicate.without_refusal(stored.document, tx.now)
+        if doc.differs(new, stored.document):
+            clusters.put(tx, new, stored, ACTOR, writer=HUB_WRITER)
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:

@@ -15,11 +15,13 @@ from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain import duplicate, reported
 from hub.services import addons, certificates, clusters, moves, owners, removal
+from machinery import conditions
 from machinery.errors import NotFoundError
 from machinery.identity import cluster_name
 from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
+from tests.checks import present
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, joining, refusal, rpc_stage, until_found
 from tests.fakes.stage import until
@@ -29,7 +31,7 @@ OTHER = "b2f1d5a0-0000-4000-8000-000000000002"
 EPOCH = 1_700_000_000_000
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 FORBIDDEN, TAKEN = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS
-UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+UNAUTHENTICATED, SUPERSEDED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.ABORTED
 MOVED = ("Unknown", "ManagedClusterMoved")
 
 
@@ -277,18 +279,36 @@ async def test_rebuilt_cluster_takes_its_name_with_an_operators_consent_and_the_
     assert (await stub.EnsureCluster(rebuilt)).accepted
 
 
-async def test_two_agents_of_one_cluster_are_reported_while_both_are_connected(stage: RpcStage) -> None:
-    async def two_agents() -> bool:
-        return duplicate.reason(await stage.cluster("edge1")) == "TwoAgents"
+async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_is_refused_by_name(stage: RpcStage) -> None:
+    """The other raises no epoch, by no call; the same agent supersedes at once; when the first one is gone the other comes."""
+    credential, second = await judged(stage), await stage.enrol("edge1", agent="twin")
+    first = await opened(stage, credential, EPOCH)
 
-    async def no_duplicate() -> bool:
-        return not duplicate.reason(await stage.cluster("edge1"))
+    async def is_recorded() -> bool:
+        return bool(await stage.store.read(lambda tx: tx.agent_sessions.of(EDGE)))
 
-    await opened(stage, await judged(stage), EPOCH)
-    twin = await opened(stage, await stage.enrol("edge1", agent="twin"), EPOCH)
-    await until_found(two_agents)
-    await twin.close()
-    await until_found(no_duplicate)
+    await until_found(is_recorded)
+    for _ in range(2):
+        twin = await Stream.open(stage, second, epoch=EPOCH + 5)
+        assert await twin.status() is TAKEN
+        refused = await refusal(stand_by(stage, second, agent_id="twin", epoch=EPOCH + 5))
+        assert (refused.code, 'agent "agent" has a session' in refused.message) == (TAKEN, True)
+        condition = present(conditions.find(doc.conditions(await stage.cluster("edge1")), rules.DUPLICATED))
+        assert (condition.status, condition.reason) == ("True", "TwoAgents")
+        assert "Agent agent has the session of this cluster, and agent twin" in condition.message
+        assert (await stage.last_beat()).epoch == EPOCH
+        await first.beat(2)
+        superseding = await opened(stage, credential, EPOCH)
+        assert await first.status() is SUPERSEDED
+        first = superseding
+        assert await stage.store.read(owners.own_agent, EDGE) == "agent", "it keeps its access to the API, too"
+    await first.close()
+
+    async def is_gone() -> bool:
+        return not await is_recorded()
+
+    await until_found(is_gone)
+    await opened(stage, second, EPOCH + 5)
 
 
 @pytest.mark.postgres

@@ -583,9 +583,7 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
         ask(own, number, addon, **{rules.CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
     with pytest.raises(TooManyRequestsError):
         ask(anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
-    for requester in (agent, newcomer.certificate(Purpose.RECOVERY)):
-        asked = newcomer.submission(requester, request=newcomer.request(key=pki.generate_key()))
-        if requester is agent:
-            assert newcomer.store.transact(requests.submit, asked)
-        else:
-            assert newcomer.store.transact(lambda tx, one: requests.recover(tx, one, unattended=True), asked)
+    assert newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
+    recovery = newcomer.certificate(Purpose.RECOVERY)
+    asked = newcomer.submission(recovery, request=newcomer.request(key=pki.generate_key()))
+    assert newcomer.store.transact(lambda tx: requests.recover(tx, asked, unattended=True))

@@ -12,11 +12,11 @@ from hub.controllers.replicas import LostReplicas
 from hub.domain import document as doc
 from hub.domain import duplicate
 from hub.domain.change import EVENTS, Query
-from hub.domain.cluster import DUPLICATED, Joining
+from hub.domain.cluster import DUPLICATED, Joining, StatusReport
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.replica import Heard, Measures, Presence, take_place
 from hub.rpc.cordon import HINT, Cordon
-from hub.services import clusters, draining, namespaces, replicas
+from hub.services import clusters, draining, namespaces, owners, replicas
 from hub.services.replicas import Opened
 from hub.store import schema
 from machinery import conditions
@@ -419,3 +419,37 @@ def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() ->
         running.cancel()
 
     in_virtual_time(scene())
+
+
+def test_second_agent_of_a_cluster_is_shown_until_it_has_not_been_refused_for_a_while(
+    store: InlineStore, clock: ManualClock
+) -> None:
+    store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    assert shown(store) == ""
+    clock.advance(timedelta(seconds=1))
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    condition = present(conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED))
+    assert (condition.status, condition.reason) == ("True", "TwoAgents")
+    assert "Agent xk7pq has the session of this cluster, and agent aaaaa" in condition.message
+    store.transact(replicas.close_session, EDGE, AGENT, "s0")
+    assert shown(store) == "TwoAgents"
+    store.transact(replicas.close_session, EDGE, OTHER, "s2")
+    revision = store.state.revision
+    for _ in range(60):
+        clock.advance(timedelta(minutes=1))
+        store.transact(owners.note_second, EDGE, AGENT, OTHER, "hub")
+        store.transact(replicas.open_session, opened(ONE, "s1"))
+        assert shown(store) == "TwoAgents", "it does not flip while the other tries"
+    assert store.state.revision <= revision + 6, "nor is each refusal news"
+    clock.advance(timedelta(minutes=19))
+    store.transact(replicas.close_session, EDGE, AGENT, "s1")
+    assert shown(store) == "TwoAgents"
+    clock.advance(timedelta(minutes=1))
+    store.transact(clusters.set_accepted, EDGE, True, "ann")  # noqa: FBT003 - the field's value
+    store.transact(clusters.report_status, EDGE, StatusReport(), "agent")
+    assert shown(store) == ""
+    store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    store.transact(replicas.open_session, opened(ONE, "s3"))
+    store.transact(replicas.close_session, EDGE, AGENT, "s3")
+    assert shown(store) == "AnotherClusterWithThisName"

@@ -15,13 +15,13 @@ from hub.rpc.sessions import OVERLAP, POLL, Sessions
 from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
+from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 
-EDGE, AGENT = ClusterName("edge"), AgentId("xk7pq")
+EDGE, FAR, AGENT = ClusterName("edge"), ClusterName("far"), AgentId("xk7pq")
 SERIAL = SerialNumber(10)
 TICK = timedelta(milliseconds=1)
 
@@ -69,19 +69,35 @@ async def both() -> Two:
 
 
 async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(both: Two) -> None:
-    older, newer, another = Open("b"), Open("a"), Open("c", agent=AgentId("aaaaa"))
+    older, newer = Open("b"), Open("a")
     both.one.add(older)
     await both.one.write()
     both.clock.advance(TICK)
     both.two.add(newer)
-    both.two.add(another)
     await both.two.write()
     await both.look()
     assert [type(error) for error in older.ended] == [ConflictError]
-    assert newer.ended == another.ended == []
+    assert newer.ended == []
     both.one.remove(older)
     await both.one.write()
-    assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}, "the newer ones stay recorded"
+    assert {each.session for each in both.store.state.sessions.values()} == {"a"}, "the newer one stays recorded"
+
+
+async def test_of_two_agents_that_open_at_once_the_first_one_stays_on_whichever_replicas(both: Two) -> None:
+    first, second = Open("b"), Open("a", agent=AgentId("aaaaa"))
+    both.one.add(first)
+    with pytest.raises(AlreadyExistsError, match='agent "xk7pq" has a session'):
+        both.one.add(second)
+    both.clock.advance(TICK)
+    both.two.add(second)
+    await both.one.write()
+    both.clock.advance(TICK)
+    await both.two.write()
+    await both.look()
+    assert [type(error) for error in second.ended] == [AlreadyExistsError]
+    assert first.ended == []
+    both.one.remove(first)
+    both.one.add(second)
 
 
 async def test_session_that_is_not_stored_yet_is_judged_once_it_is(both: Two) -> None:
@@ -114,7 +130,7 @@ async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_
 
 
 async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_they_are(both: Two) -> None:
-    stays, moved, elsewhere = Open("a"), Open("b", agent=AgentId("aaaaa")), Open("c", agent=AgentId("aaaaa"))
+    stays, moved, elsewhere = Open("a"), Open("b", cluster=FAR), Open("c", cluster=FAR)
     both.one.add(stays)
     both.one.add(moved)
     await both.one.write()
