@@ -60,7 +60,8 @@ class Attachment(HubNews, Stay):
         self._run: SessionRun | None = None
         self._trial = Trial(parts.options.hubs, lambda: parts.hubs.is_lost, parts.world.clock, parts.world.random)
         pauses = parts.options.pauses
-        self._reconnect, self._refused = map(self._backoff, (pauses.retry, pauses.refused))
+        self._reconnect, self._superseded = map(self._backoff, (pauses.retry, pauses.refused))
+        self._unwelcome = self._backoff(pauses.unwelcome)
 
     @property
     def hub(self) -> HubId:
@@ -271,8 +272,8 @@ class Attachment(HubNews, Stay):
         if lost.loss is Loss.SUPERSEDED:
             await self._holding.confirm()
         judge_loss(lost, self._connection.chain, self._parts.hub_clock.now())
-        slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
-        delay = (self._refused if slow else self._reconnect).next()
+        pauses = {Loss.REFUSED: self._unwelcome, Loss.SUPERSEDED: self._superseded}
+        delay = pauses.get(lost.loss, self._reconnect).next()
         await self._rest(lost, max(delay, lost.retry_after or delay))
 
     async def _rest(self, lost: HubLostError, delay: timedelta) -> None:

@@ -39,6 +39,8 @@ class Pauses:
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
     refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
+    unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
+    """Between sessions that the hub refuses: an operator who denied the cluster may accept it again."""
 
 
 @dataclass(frozen=True, slots=True)

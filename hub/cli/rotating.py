@@ -59,14 +59,19 @@ def cluster(
         raise CommandError("name one cluster, or give --all", code=2)
     names = list(_names(client)) if everybody else [name]
     spread = within if within is not None else _spread(len(names), everybody=everybody)
+    asked = []
     for done, each in enumerate(names, start=1):
-        _post(client, each, {"withinSeconds": int(spread.total_seconds())})
+        answer = _post(client, each, {"withinSeconds": int(spread.total_seconds())})
+        if (answer.get("status") or {}).get("agents"):
+            asked.append(each)
         if everybody and done % PAGE == 0:
             click.echo(f"{done} of {len(names)} clusters are asked", err=True)
-    what = f"{len(names)} clusters are" if everybody else f'cluster "{name}" is'
+    what = f"{len(asked)} clusters are" if everybody else f'cluster "{name}" is'
     click.echo(f"{what} asked to renew within {format_duration(spread)}")
+    if everybody and len(asked) < len(names):
+        click.echo(f"{len(names) - len(asked)} have no agent with a certificate: nothing of them is to be renewed")
     if wait:
-        _wait(client, names, timeout)
+        _wait(client, asked if everybody else names, timeout)
 
 
 def _spread(count: int, *, everybody: bool) -> timedelta:

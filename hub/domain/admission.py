@@ -13,7 +13,7 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import API_VERSION, KIND, RESOURCE
 from hub.domain.lease import DEFAULT_LEASE_DURATION
-from hub.domain.namespace import STANDING
+from hub.domain.namespace import RESERVED, STANDING
 from machinery.errors import Cause, InvalidError, Subject
 from machinery.identity import cluster_name
 from machinery.timestamps import format_time
@@ -64,11 +64,9 @@ def _name_causes(cluster: Document) -> list[Cause]:
 
 def _reserved_causes(cluster: Document) -> list[Cause]:
     """A cluster's agent has rights in the namespace of its name."""
-    if doc.name(cluster) not in STANDING:
+    if doc.name(cluster) not in STANDING and not doc.name(cluster).startswith(RESERVED):
         return []
-    message = (
-        f'Invalid value: "{doc.name(cluster)}": the hub has a namespace of its own with this name: give the cluster another'
-    )
+    message = f'Invalid value: "{doc.name(cluster)}": this name is the hub\'s own: give the cluster another'
     return [Cause("FieldValueInvalid", message, "metadata.name")]
 
 

@@ -18,6 +18,8 @@ PERMANENT = ("default", "kube-system", "kube-public")
 """May not be deleted, as in Kubernetes."""
 STANDING = (*PERMANENT, "kube-node-lease", HUB)
 """Made at every start."""
+RESERVED = "open-cluster-management"
+"""No cluster has a name that begins so."""
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"

@@ -16,7 +16,7 @@ from hub.rpc.calls import Call
 from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
 from hub.services import requests
-from machinery.errors import TooManyRequestsError, UnavailableError
+from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)
@@ -116,12 +116,15 @@ class Decisions:
 
 
 def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:
-    """The request's revision and where it stands, for one who may know. Raises NotFoundError, ForbiddenError."""
+    """The request's revision and where it stands, for one who may know. Raises NotFoundError."""
     stored = requests.find(tx, name)
     return stored.revision, _state_of(stored.document, record, check)
 
 
 def _state_of(document: Document, record: CertificateRecord, check: Check) -> RequestState:
     requester = str(doc.mapping(document, "spec").get("username") or "")
-    check(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
+    try:
+        check(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
+    except ForbiddenError:
+        raise requests.missing(doc.name(document)) from None  # nobody learns which requests of others there are
     return requests_domain.state(document)

@@ -34,6 +34,8 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     `writer`: see `writing.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
+    if old is None:
+        namespaces.check_free(tx, doc.name(new))
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
         new = _admitted(tx, credential, new)
     document = membership.with_default(tx, admission.admitted(new, before, tx.now))

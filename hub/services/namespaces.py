@@ -5,8 +5,9 @@ from uuid import uuid4
 
 from hub.domain import document as doc
 from hub.domain import namespace as rules
-from hub.domain.change import NAMESPACES, Key, StoredObject
+from hub.domain.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
+from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction, Written
 from hub.services.writing import store
 from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject
@@ -48,6 +49,22 @@ def ensure_standing(tx: Transaction) -> None:
             put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
 
 
+def check_free(tx: Transaction, cluster: str) -> None:
+    """Whether a cluster may have this name: its agent and its add-ons have rights in the namespace.
+
+    Raises ForbiddenError where that is somebody else's and has ServiceAccounts.
+    """
+    found = get(tx, cluster)
+    if found is None or rules.is_of_cluster(found.document):
+        return
+    if tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster, limit=1)).items:
+        text = (
+            f'the namespace "{cluster}" has ServiceAccounts and belongs to no cluster: give the cluster another name, or, if '
+            f"the namespace is meant for it, label it with {CLUSTER_LABEL}={cluster}"
+        )
+        raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+
+
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
     """An accepted cluster's namespace, and its label. Raises ForbiddenError while an earlier one of the name is terminating."""
     found = get(tx, cluster)
@@ -57,6 +74,7 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
         text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
         raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
     elif not rules.is_of_cluster(found.document):
+        check_free(tx, cluster)
         put(tx, rules.labelled(found.document), found, actor, writer=HUB_WRITER)
 
 

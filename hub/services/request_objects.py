@@ -90,9 +90,14 @@ def find(tx: Transaction, name: str) -> StoredObject:
     """Raises NotFoundError."""
     stored = tx.objects.get(REQUESTS, Key("", name))
     if stored is None:
-        subject = Subject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
-        raise NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
+        raise missing(name)
     return stored
+
+
+def missing(name: str) -> NotFoundError:
+    """There is no such request, for the one who asks."""
+    subject = Subject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
+    return NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
 
 
 def state(tx: Transaction, name: str) -> RequestState:

@@ -4,7 +4,7 @@ from hub.services.approving import review
 from hub.services.issuance import issue
 from hub.services.recovery import recover
 from hub.services.request_ends import due, expire
-from hub.services.request_objects import decide, find, put, read_ahead, remove, state
+from hub.services.request_objects import decide, find, missing, put, read_ahead, remove, state
 from hub.services.submission import submit
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "expire",
     "find",
     "issue",
+    "missing",
     "put",
     "read_ahead",
     "recover",

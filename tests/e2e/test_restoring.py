@@ -44,7 +44,7 @@ async def crowd(bench: Bench, count: int, prefix: str) -> Crowd:
     made = await crowd_of(bench.admin, count)
     file = bench.folder / f"{prefix}.bootstrap"
     shutil.copy(made.bootstraps[0], file)
-    return Crowd([file], count, prefix, pauses=Pauses(SOON, SOON, SOON))
+    return Crowd([file], count, prefix, pauses=Pauses(SOON, SOON, SOON, SOON))
 
 
 def revision_of(document: Mapping[str, Any]) -> str:

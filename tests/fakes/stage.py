@@ -49,7 +49,7 @@ class Stage:
     addon_secrets: MemorySecrets = field(default_factory=MemorySecrets)
     timetable: ManualTimetable = field(default_factory=ManualTimetable)
     attest: Attest | None = None
-    options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE)))
+    options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE)))
 
     def world(self) -> World:
         return world_of(

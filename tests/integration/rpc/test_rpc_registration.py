@@ -138,7 +138,9 @@ async def test_agent_gets_nothing_for_another_cluster_agent_or_key(stage: RpcSta
     first, second = stage.stub(await stage.bootstrap("edge1")), stage.stub(await stage.enrol("edge2"))
     await stage.join(first, "edge1")
     name = (await first.SubmitRequest(submission(request=csr(key=key)))).name
-    assert (await refusal(second.FollowRequest(following(name)).read())).code is FORBIDDEN
+    refused = await refusal(second.FollowRequest(following(name)).read())
+    unknown = await refusal(second.FollowRequest(following("nowhere")).read())
+    assert (refused.reason, refused.message) == (unknown.reason, unknown.message.replace("nowhere", name))
     await stage.accept("edge1")
     await stage.approve(name)
     replayed = await refusal(second.SubmitRequest(submission("edge2", csr("edge2", key=key))))

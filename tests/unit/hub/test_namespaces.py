@@ -8,13 +8,14 @@ import pytest
 from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
 from hub.domain import document as doc
 from hub.domain import namespace as rules
-from hub.domain.change import CONFIG_MAPS, NAMESPACES, Query, StoredObject
+from hub.domain.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress
 from machinery.clock import ManualClock
-from machinery.errors import ForbiddenError
+from machinery.errors import ForbiddenError, InvalidError
+from machinery.identity import cluster_name
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
@@ -189,3 +190,30 @@ async def test_what_finalizers_hold_is_looked_at_again(store: InlineStore, clock
     assert await subject.reconcile("east") == timedelta(seconds=30), "the longer it lasts, the more seldom"
     clock.advance(timedelta(days=1))
     assert await subject.reconcile("east") == timedelta(minutes=1)
+
+
+def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_of_others(store: InlineStore) -> None:
+    """Neither when it is made, nor when it is accepted; an operator may give it the namespace."""
+
+    def account(name: str) -> None:
+        document = {"metadata": {"name": "builder", "namespace": name}}
+        store.transact(lambda tx: objects.put(tx, SERVICE_ACCOUNTS, document, None, "admin"))
+
+    def cluster(name: str) -> None:
+        store.transact(clusters.put, {"metadata": {"name": name}}, None, "admin")
+
+    for name in ("open-cluster-management", "open-cluster-management-agent", "default"):
+        with pytest.raises(InvalidError, match="the hub's own"):
+            cluster(name)
+    make(store)
+    cluster("east")
+    account("east")
+    make(store, "west")
+    account("west")
+    with pytest.raises(ForbiddenError, match="belongs to no cluster"):
+        cluster("west")
+    with pytest.raises(ForbiddenError, match=r"label it with .*cluster-name=east"):
+        store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
+    stored = present(found(store))
+    store.transact(lambda tx: namespaces.put(tx, rules.labelled(stored.document), stored, "admin"))
+    store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value

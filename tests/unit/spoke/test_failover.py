@@ -383,3 +383,18 @@ async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_oth
             await asyncio.sleep(60)
         assert len(world["c"].sessions) <= before + 1
         assert bounded()
+
+
+@among_hubs(count=1)
+async def test_agent_that_was_denied_for_long_is_back_soon_after_it_is_accepted_again(world: Several) -> None:
+    async with world.running():
+        await world.arrived("a")
+        calls, known = world["a"].calls, world["a"].clusters[CLUSTER]
+        uid, known.cluster_uid = known.cluster_uid, "another"  # for which this hub refuses sessions, too
+        world["a"].session.end(HubLostError("denied: hubctl accept edge", Loss.REFUSED))
+        await asyncio.sleep(1800)
+        tried = calls.count("session")
+        assert 1800 / 15 < tried < 1800 / 7
+        await world.until(lambda: calls.count("session") > tried)
+        known.cluster_uid = uid
+        assert await world.arrived("a") <= 16
