@@ -16,7 +16,7 @@ from machinery.timestamps import format_time, parse_time
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
 """Annotation: the uid of the last cluster that wanted a name which is taken."""
 REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
-"""Annotation: when a second agent of the cluster was last noted as refused."""
+"""Annotation: when a second agent of the cluster was last noted as refused, and the id of the first."""
 NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
 """An agent that is refused tries again within minutes."""
 MAX_UID = 253
@@ -64,9 +64,15 @@ def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: dateti
     """A copy that shows it. It is noted anew at times, so that its end is noticed."""
     shown = doc.with_status_condition(cluster, two_agents(holder, other), now)
     noted = _refused_at(cluster)
-    if noted is not None and now - noted < NOTED_AGAIN:
+    if noted is not None and now - noted < NOTED_AGAIN and holder_of(cluster) == holder:
         return shown
-    return doc.with_annotations(shown, {REFUSED_AT: format_time(now)})
+    return doc.with_annotations(shown, {REFUSED_AT: f"{format_time(now)} {holder}"})
+
+
+def holder_of(cluster: Document) -> AgentId | None:
+    """For whose sake another agent was refused last; None: none is shown."""
+    _, _, holder = doc.annotations(cluster).get(REFUSED_AT, "").partition(" ")
+    return AgentId(holder) if holder and reason(cluster) == TWO_AGENTS else None
 
 
 def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
 
 def _refused_at(cluster: Document) -> datetime | None:
     try:
-        return parse_time(doc.annotations(cluster)[REFUSED_AT])
+        return parse_time(doc.annotations(cluster)[REFUSED_AT].partition(" ")[0])
     except (KeyError, ValueError):
         return None
 

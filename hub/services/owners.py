@@ -15,7 +15,7 @@ from hub.domain import document as doc
 from hub.domain import duplicate, reported
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.certificate import own_agent as latest_agent
-from hub.domain.change import StoredObject
+from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.heartbeat import LastBeat
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.parting import Departure, parted
@@ -26,6 +26,8 @@ from machinery.identity import AgentId, ClusterName, HubId
 
 AHEAD = timedelta(hours=24)
 """An epoch further ahead than this is refused. Agents make none that is more than an hour ahead of their own clock."""
+RETURNS_WITHIN = timedelta(seconds=30)
+"""After its last beat, for the first of two agents."""
 _UNIT = timedelta(milliseconds=1)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -53,14 +55,21 @@ class SecondAgentError(AlreadyExistsError):
         self.other = other
 
 
-def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId) -> None:
+def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: LastBeat | None) -> None:
     """The first agent keeps the cluster while it has a session on any replica: no other speaks for it, nor raises its epoch.
 
-    Raises SecondAgentError.
+    Where another one is known to wait for that, it has a moment to come back. `last`: the cluster's. Raises SecondAgentError.
     """
-    if all(held.agent == agent for held in tx.agent_sessions.of(cluster)):
-        return
-    holder = session_agent(tx, cluster, tx.certificates.of_cluster(cluster))
+    holder: AgentId | None = None
+    if last is not None and last.session is not None:
+        if any(held.agent != agent for held in tx.agent_sessions.of(cluster)):
+            holder = session_agent(tx, cluster, tx.certificates.of_cluster(cluster))
+    elif last is not None and last.at is not None and tx.now - last.at < RETURNS_WITHIN:
+        stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+        first = duplicate.holder_of(stored.document) if stored is not None else None
+        if first not in (None, agent):
+            standing = (record.agent for record in tx.certificates.of_cluster(cluster) if record.is_open(tx.now))
+            holder = first if first in standing else None
     if holder not in (None, agent):
         raise SecondAgentError(cluster, holder, agent)
 
@@ -123,9 +132,9 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
     check_not_denied(stored)
-    if departure.agent is not None:
-        check_agent(tx, departure.cluster, departure.agent)
     last = tx.heartbeats.of(departure.cluster)
+    if departure.agent is not None:
+        check_agent(tx, departure.cluster, departure.agent, last)
     known = last.epoch if last else 0
     is_here = last is not None and last.owner is None and last.session is not None and departure.epoch == known
     if departure.owner == hub:
@@ -179,8 +188,8 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
 def _checked(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
     _check_epoch(tx, epoch)
     last = tx.heartbeats.of(cluster)
-    if agent is not None and last is not None and last.session is not None:
-        check_agent(tx, cluster, agent)
+    if agent is not None:
+        check_agent(tx, cluster, agent, last)
     if last is not None and last.outdates(epoch):
         raise heartbeats.outdated(last.epoch)
     return last

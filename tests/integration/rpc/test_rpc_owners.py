@@ -14,10 +14,11 @@ from pydantic import SecretStr
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain import duplicate, reported
-from hub.services import addons, certificates, clusters, moves, owners, removal
+from hub.domain.revocation import Target
+from hub.services import addons, certificates, clusters, moves, owners, removal, revocation
 from machinery import conditions
 from machinery.errors import NotFoundError
-from machinery.identity import cluster_name
+from machinery.identity import AgentId, cluster_name
 from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -280,7 +281,7 @@ async def test_rebuilt_cluster_takes_its_name_with_an_operators_consent_and_the_
 
 
 async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_is_refused_by_name(stage: RpcStage) -> None:
-    """The other raises no epoch, by no call; the same agent supersedes at once; when the first one is gone the other comes."""
+    """The other raises no epoch, by no call; the same agent supersedes at once; where the first is revoked the other comes."""
     credential, second = await judged(stage), await stage.enrol("edge1", agent="twin")
     first = await opened(stage, credential, EPOCH)
 
@@ -308,6 +309,9 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         return not await is_recorded()
 
     await until_found(is_gone)
+    twin = await Stream.open(stage, second, epoch=EPOCH + 5)
+    assert await twin.status() is TAKEN, "the first one has a while to come back"
+    await stage.store.run(revocation.revoke, Target(cluster=EDGE, agent=AgentId("agent")), "Superseded", ADMIN)
     await opened(stage, second, EPOCH + 5)
 
 

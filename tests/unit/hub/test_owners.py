@@ -12,15 +12,16 @@ from hub.domain.parting import Departure
 from hub.domain.reported import HubState, ReportedHub
 from hub.domain.revocation import Target
 from hub.rpc.moving import Moving
-from hub.services import clusters, heartbeats, moves, owners, revocation
+from hub.services import clusters, heartbeats, moves, owners, replicas, revocation
 from hub.services.owners import Standing
+from hub.services.replicas import Opened
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
-from machinery.identity import ClusterName, HubId
+from machinery.identity import AgentId, ClusterName, HubId
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, OPERATOR, Newcomer
+from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
 ME, OTHER, THIRD = HubId("hub-a"), HubId("hub-b"), HubId("hub-c")
 NONE, GRACE, WINDOW = timedelta(), timedelta(seconds=300), timedelta(seconds=1)
@@ -264,3 +265,27 @@ def test_epoch_too_far_ahead_is_refused_everywhere_and_a_stored_one_is_lowered(
     accepted.transact(lambda tx: tx.heartbeats.claim(EDGE, 2**63 - 1))
     assert accepted.transact(owners.lower_epochs) == 1
     assert kept(accepted) == (present, None)
+
+
+def test_first_of_two_agents_has_a_while_to_come_back(living: InlineStore, newcomer: Newcomer, clock: ManualClock) -> None:
+    """Where no second one is known nobody waits for it, and nobody waits for one whose certificate is revoked."""
+    second = AgentId("second")
+    for one in (newcomer, Newcomer(living, newcomer.issuer, agent=second)):
+        one.issued(one.bootstrap())
+    living.transact(owners.is_claimed, EDGE, 6, second)
+    for held in (timedelta(seconds=30), timedelta()):
+        living.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "one", epoch=5))
+        living.transact(heartbeats.flush, [Beat(EDGE, NONE, available=True, epoch=5)])
+        with pytest.raises(owners.SecondAgentError):
+            living.transact(owners.is_claimed, EDGE, 6, second)
+        living.transact(owners.note_second, EDGE, AGENT, second, "hub")
+        living.transact(replicas.close_session, EDGE, AGENT, "s1")
+        if held:
+            clock.advance(held - timedelta(seconds=1))
+            with pytest.raises(owners.SecondAgentError):
+                living.transact(owners.is_claimed, EDGE, 6, second)
+            living.transact(owners.is_claimed, EDGE, 5, AGENT)
+            clock.advance(timedelta(seconds=1))
+        else:
+            living.transact(revocation.revoke, Target(cluster=EDGE, agent=AGENT), "Superseded", OPERATOR)
+        assert not living.transact(owners.is_claimed, EDGE, 6, second)
