@@ -20,6 +20,7 @@ COMMANDS = {
         "ownership",
         "audit",
         "backup",
+        "bodies",
         "replicas",
         "spread",
         "storm",

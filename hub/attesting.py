@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
 from hub.domain.attestation import ANY_SUBJECT, Demand
 from hub.ports import Store
 from hub.settings import Settings
+from machinery import boundedyaml
 from machinery.apiserver.authentication.asking import HttpsDocuments
+from machinery.boundedyaml import YamlError
 from machinery.clock import Clock
 from machinery.errors import InvalidError
 from machinery.identity import HubId
@@ -31,9 +31,9 @@ def attestor_of(settings: Settings, store: Store, hub: HubId, clock: Clock) -> A
 def read_issuers(file: Path) -> Sequence[KnownIssuer]:
     """The list as it is now. Raises InvalidError that names the file and what is wrong."""
     try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no YAML"
+        document = boundedyaml.load(file.read_bytes())
+    except (OSError, YamlError) as error:
+        why = getattr(error, "strerror", "") or f"it is no YAML: {error}"
         raise InvalidError(f"--attestation-issuers {file} cannot be read: {why}") from None
     listed = document.get("issuers") if isinstance(document, dict) else None
     if not isinstance(listed, list):

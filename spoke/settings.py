@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from machinery import identity, telemetry
+from machinery import boundedyaml, identity, telemetry
+from machinery.boundedyaml import YamlError
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.selectors import valid_label_key, valid_label_value
@@ -275,10 +275,10 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidError(f"settings file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
+        document = boundedyaml.load(file.read_bytes())
+    except OSError as error:
+        raise InvalidError(f"settings file {file} cannot be read: {error.strerror or error}") from None
+    except YamlError as error:
         raise InvalidError(f"settings file {file} is not YAML: {error}") from None
     if document is None:
         return {}

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from hub.audit.policy import GroupResources, Policy, Rule
 from hub.domain.audit import Level, Stage
+from machinery import boundedyaml
+from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
 
 API_VERSION, KIND = "audit.k8s.io/v1", "Policy"
@@ -24,12 +24,11 @@ T = TypeVar("T")
 def read_policy(path: Path) -> Policy:
     """The policy in the file. Raises InvalidError with every problem and its place."""
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = boundedyaml.load(path.read_bytes())
     except OSError as error:
         raise InvalidError(f"the audit policy {path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        words = " ".join(str(error).split())
-        raise InvalidError(f"the audit policy {path} is not YAML: {words}") from None
+    except YamlError as error:
+        raise InvalidError(f"the audit policy {path} is not YAML: {error}") from None
     return parse_policy(content, f"the audit policy {path}")
 
 

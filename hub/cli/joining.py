@@ -119,7 +119,7 @@ def _reached(kubeconfig: str, context: str | None) -> Applying:
 
 def manifests_of(place: Place, kubeconfig: bytes) -> list[Manifest]:
     """The agent's objects in the order in which they can be made, with its namespace and its bootstrap kubeconfig."""
-    import yaml  # noqa: PLC0415 - only for manifests
+    from machinery import boundedyaml  # noqa: PLC0415 - only for manifests
 
     text = MANIFESTS.read_text().replace(IMAGE, place.image).replace(NAMESPACE, place.namespace)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace}}
@@ -130,7 +130,7 @@ def manifests_of(place: Place, kubeconfig: bytes) -> list[Manifest]:
         "type": "Opaque",
         "stringData": {KEY: kubeconfig.decode("ascii")},
     }
-    return [namespace, secret, *yaml.safe_load_all(text)]
+    return [namespace, secret, *boundedyaml.load_all(text)]
 
 
 def default_image() -> str:

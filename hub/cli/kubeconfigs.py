@@ -112,14 +112,14 @@ class KubeconfigFiles:
 
 def load(path: Path) -> dict[str, Any]:
     """One file as it is. Raises CommandError."""
-    import yaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
+    from machinery import boundedyaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
 
     try:
-        document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        document = boundedyaml.load(path.read_bytes())
     except OSError as error:
         raise CommandError(f"kubeconfig {path} cannot be read: {error.strerror or error}", code=2) from None
-    except (yaml.YAMLError, ValueError):
-        raise CommandError(f"kubeconfig {path}: is not YAML", code=2) from None
+    except boundedyaml.YamlError as error:
+        raise CommandError(f"kubeconfig {path}: is not YAML: {error}", code=2) from None
     if not isinstance(document, dict):
         raise CommandError(f"kubeconfig {path}: is empty or not a mapping", code=2)
     return document

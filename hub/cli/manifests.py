@@ -63,13 +63,12 @@ def _text(path: Path) -> str:
 
 
 def _objects(source: str, text: str) -> Iterator[Manifest]:
-    import yaml  # noqa: PLC0415 - only for manifests
+    from machinery import boundedyaml  # noqa: PLC0415 - only for manifests
 
     try:
-        documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise CommandError(f"{source} is not YAML{f' (line {mark.line + 1})' if mark else ''}", code=2) from None
+        documents = boundedyaml.load_all(text)
+    except boundedyaml.YamlError as error:
+        raise CommandError(f"{source} is not YAML: {error}", code=2) from None
     for document in documents:
         if document is not None:
             yield from _checked(source, document)

@@ -41,12 +41,12 @@ def only_user(documents: list[Any]) -> dict[str, Any] | None:
 
 def _documents(path: Path) -> list[Any]:
     """What the file holds; nothing for one that is empty, and one odd document for what is no YAML."""
-    import yaml  # noqa: PLC0415 - only where a file is there already
+    from machinery.boundedyaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
 
     try:
         content = path.read_bytes()
-        return [each for each in yaml.safe_load_all(content) if each is not None] if content.strip() else []
+        return [each for each in load_all(content) if each is not None] if content.strip() else []
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, RecursionError, UnicodeDecodeError, ValueError):
+    except YamlError:
         return [None]

@@ -4,10 +4,10 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-import yaml
-
 from hub.domain import document as doc
 from hub.domain.change import Document
+from machinery import boundedyaml
+from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
 
 NAMESPACE, NAME, KEY = "kube-public", "cluster-info", "kubeconfig"
@@ -30,8 +30,8 @@ def cluster_info(config_map: Document, server: str = "") -> ClusterInfo:
     if not text:
         raise InvalidError(f'ConfigMap {NAMESPACE}/{NAME} has no key "{KEY}"')
     try:
-        document = yaml.safe_load(str(text))
-    except yaml.YAMLError:
+        document = boundedyaml.load(str(text))
+    except YamlError:
         document = None
     if not isinstance(document, dict):
         raise InvalidError(f'key "{KEY}" of ConfigMap {NAMESPACE}/{NAME} holds no kubeconfig')

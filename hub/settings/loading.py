@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from hub.settings.everything import Settings
 from hub.settings.group import ENVIRONMENT_PREFIX
+from machinery import boundedyaml
+from machinery.boundedyaml import YamlError
 
 
 class SettingsError(Exception):
@@ -73,12 +74,11 @@ def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:
     if file is None:
         return {}, []
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
+        content = boundedyaml.load(file.read_bytes())
     except OSError as error:
         return {}, [f"file {file}: cannot be read: {error.strerror or error}"]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        words = " ".join(str(error).split())
-        return {}, [f"file {file}: is not YAML: {words}"]
+    except YamlError as error:
+        return {}, [f"file {file}: is not YAML: {error}"]
     if content is None:
         return {}, []
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

@@ -3,7 +3,9 @@
 import asyncio
 import gzip
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import yaml
@@ -14,11 +16,19 @@ from machinery.apiserver.refusals import status_document
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import MusterError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 GZIP_FROM = 128 * 1024
 _ON_A_THREAD_FROM = 1024 * 1024
+_ENCODER = ThreadPoolExecutor(1, thread_name_prefix="encoder")
 
 Convert = Callable[[Document], Document]
 """From the stored version to the one asked for."""
+
+
+async def beside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Writes and compresses on one thread, which nothing else waits for: log, audit and shutdown have threads of their own."""
+    return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
 
 def encode(value: Any, form: Form) -> bytes:
@@ -46,7 +56,7 @@ async def body_answer(request: web.Request, body: bytes, media: str, status: int
     headers = {}
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         big = len(body) >= _ON_A_THREAD_FROM
-        body = await asyncio.to_thread(gzip.compress, body, 1) if big else gzip.compress(body, 1)
+        body = await beside(gzip.compress, body, 1) if big else gzip.compress(body, 1)
         headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     return web.Response(body=body, status=status, headers={"Content-Type": media, **headers})
 
@@ -60,7 +70,7 @@ async def json_answer(request: web.Request, body: bytes, form: Form, status: int
 
 async def value_answer(request: web.Request, value: Any, form: Form, status: int = 200) -> web.Response:
     """A JSON value in the form. YAML is slow to write, so that happens on a thread."""
-    body = await asyncio.to_thread(encode, value, form) if form.media == YAML else encode(value, form)
+    body = await beside(encode, value, form) if form.media == YAML else encode(value, form)
     return await body_answer(request, body, form.media, status)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver import bodies, patches
-from machinery.apiserver.access import Attributes
+from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.answers import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.changing import Changing
 from machinery.apiserver.metadata import generated
@@ -56,7 +56,7 @@ class Mutations:
     async def create(self, call: Call, actor: Actor) -> web.Response:
         options = _options(call, "CreateOptions")
         write = _write(call, actor, options)
-        document = check_envelope(write, await self.body(call), call.namespace)
+        document = check_envelope(write, await self.body(call, actor), call.namespace)
         metadata = document["metadata"]
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
@@ -71,7 +71,7 @@ class Mutations:
             raise BadRequestError(NO_NAME)
         options = _options(call, "UpdateOptions")
         write = _write(call, actor, options, part)
-        document = check_envelope(write, await self.body(call), call.namespace)
+        document = check_envelope(write, await self.body(call, actor), call.namespace)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
             raise other_name(name, call.attributes.name)
@@ -87,7 +87,7 @@ class Mutations:
         write = _write(call, actor, options, part)
         if applies:
             return await self._apply(call, write, options)
-        patched = await self._patched(call)
+        patched = await self._patched(call, actor)
 
         def change(old: Document) -> Document | None:
             shown = write.shown(old)
@@ -124,7 +124,7 @@ class Mutations:
         return await self._create(call, write, document, options, holdings)
 
     async def _configuration(self, call: Call, write: Write) -> dict[str, Any]:
-        body = await bodies.read(call.request, self._limit)
+        body = await self._read(call, write.actor)
         config, twice = await bodies.decode_configuration(body)
         if twice and write.validation == "Strict":
             raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
@@ -137,7 +137,7 @@ class Mutations:
             raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
 
     async def delete(self, call: Call, actor: Actor) -> web.Response:
-        asked = await self._delete_options(call)
+        asked = await self._delete_options(call, actor)
         options = _delete_write_options(call, asked)
         write = _write(call, actor, options)
         change = _deletion(write, asked)
@@ -156,7 +156,7 @@ class Mutations:
 
         The first that does not meet a precondition ends it; those before it are deleted.
         """
-        asked = await self._delete_options(call)
+        asked = await self._delete_options(call, actor)
         options = _delete_write_options(call, asked)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
         gone = []
@@ -199,22 +199,24 @@ class Mutations:
         except MusterError as error:
             raise in_its_words(error, resource, call.key.name) from error
 
-    async def body(self, call: Call) -> dict[str, Any]:
+    async def body(self, call: Call, actor: Actor) -> dict[str, Any]:
         """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
-        media = bodies.media_type(call.request)
-        return await bodies.decode(await bodies.read(call.request, self._limit), media, call.resource.kind)
+        return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
 
-    async def _delete_options(self, call: Call) -> Mapping[str, Any]:
-        body = await bodies.read(call.request, self._limit)
+    async def _read(self, call: Call, actor: Actor) -> bytes:
+        return await bodies.read(call.request, self._limit, anonymous=actor.user == ANONYMOUS.user)
+
+    async def _delete_options(self, call: Call, actor: Actor) -> Mapping[str, Any]:
+        body = await self._read(call, actor)
         if not body.strip():
             return {}
         return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
 
-    async def _patched(self, call: Call) -> Callable[[Document], dict[str, Any]]:
+    async def _patched(self, call: Call, actor: Actor) -> Callable[[Document], dict[str, Any]]:
         """The function that applies the request's patch."""
         media = _patch_type(call)
         try:
-            patch = bodies.decode_json(await bodies.read(call.request, self._limit), call.resource.kind)
+            patch = bodies.decode_json(await self._read(call, actor), call.resource.kind)
         except BadRequestError as error:
             raise BadRequestError(f"error decoding patch: {error.message.partition('; ')[2]}") from None
         if media == patches.JSON_PATCH:

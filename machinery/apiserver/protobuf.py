@@ -20,6 +20,8 @@ ANY_VERSION = "*"
 """Stands for every apiVersion in a table of messages: clients write options in the version of the kind they are about."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
+MOST_FIELDS = 5_000
+"""Of a body, those in its messages and unknown ones included: reading one takes a few microseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Message = Mapping[int, "Field"]
@@ -51,7 +53,8 @@ class Field:
 
 
 _TYPE = {1: Field("apiVersion"), 2: Field("kind")}
-_UNKNOWN = {1: Field("typeMeta", Kind.MESSAGE, _TYPE), 2: Field("raw", Kind.BYTES)}
+_TYPE_META, _RAW = 1, 2
+"""Fields of the envelope, a `runtime.Unknown`."""
 _MOMENT = {1: Field("seconds", Kind.INTEGER), 2: Field("nanos", Kind.INTEGER)}
 
 
@@ -65,30 +68,66 @@ def decode(body: bytes, messages: Mapping[tuple[str, str], Message]) -> dict[str
     Raises BadRequestError for what is no such message.
     """
     try:
-        told = _document(_enveloped(body), _UNKNOWN)
-        meta = told.get("typeMeta") or {}
+        reader = _Reader()
+        envelope = reader.envelope(body)
+        meta = reader.document(envelope.get(_TYPE_META, b""), _TYPE)
         api_version, kind = meta.get("apiVersion", ""), meta.get("kind", "")
         message = messages.get((api_version, kind)) or messages.get((ANY_VERSION, kind))
         if message is None:
             return None
-        content = _document(base64.b64decode(told.get("raw", "")), message)
+        content = reader.document(envelope.get(_RAW, b""), message)
     except _MalformedError as error:
         raise BadRequestError(f"the protobuf body of the request cannot be read: {error}") from None
     return {"apiVersion": api_version, "kind": kind, **content}
 
 
-def _enveloped(body: bytes) -> bytes:
-    if not body.startswith(MAGIC):
-        raise _MalformedError("it does not begin as Kubernetes' messages do")
-    return body[len(MAGIC) :]
+class _Reader:
+    """One reading of one body, which counts its fields."""
 
+    def __init__(self) -> None:
+        self._fields = 0
 
-def _document(data: bytes, message: Message) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for number, value in _fields(data):
-        if field := message.get(number):
-            _put(document, field, _value(field, value))
-    return document
+    def envelope(self, body: bytes) -> dict[int, bytes]:
+        if not body.startswith(MAGIC):
+            raise _MalformedError("it does not begin as Kubernetes' messages do")
+        found: dict[int, bytes] = {}
+        for number, value in self._counted(body[len(MAGIC) :]):
+            if isinstance(value, bytes):
+                found[number] = value
+            elif number in (_TYPE_META, _RAW):
+                raise _MalformedError("its envelope is of another type")
+        return found
+
+    def _counted(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
+        for each in _fields(data):
+            self._fields += 1
+            if self._fields > MOST_FIELDS:
+                raise _MalformedError(f"it has more than {MOST_FIELDS} fields: send JSON")
+            yield each
+
+    def document(self, data: bytes, message: Message) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for number, value in self._counted(data):
+            if field := message.get(number):
+                _put(document, field, self._value(field, value))
+        return document
+
+    def _value(self, field: Field, value: int | bytes) -> Any:
+        if isinstance(value, int):
+            return _number(field, value)
+        match field.kind:
+            case Kind.TEXT:
+                return _text(value)
+            case Kind.BYTES:
+                return base64.b64encode(value).decode()
+            case Kind.TIME | Kind.MICRO_TIME:
+                return _time(field.kind, self.document(value, _MOMENT))
+            case Kind.MESSAGE | Kind.MAP:
+                return self.document(value, field.message or {})
+            case Kind.LIST:
+                return self.document(value, {1: Field("items", repeated=True)}).get("items", [])
+            case _:
+                raise _MalformedError(f"{field.name} is of another type")
 
 
 def _put(document: dict[str, Any], field: Field, value: Any) -> None:
@@ -98,24 +137,6 @@ def _put(document: dict[str, Any], field: Field, value: Any) -> None:
         document.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
     elif field.pointer or field.kind is Kind.MESSAGE or value not in ("", 0, None):
         document[field.name] = value
-
-
-def _value(field: Field, value: int | bytes) -> Any:
-    if isinstance(value, int):
-        return _number(field, value)
-    match field.kind:
-        case Kind.TEXT:
-            return _text(value)
-        case Kind.BYTES:
-            return base64.b64encode(value).decode()
-        case Kind.TIME | Kind.MICRO_TIME:
-            return _time(field.kind, _document(value, _MOMENT))
-        case Kind.MESSAGE | Kind.MAP:
-            return _document(value, field.message or {})
-        case Kind.LIST:
-            return _document(value, {1: Field("items", repeated=True)}).get("items", [])
-        case _:
-            raise _MalformedError(f"{field.name} is of another type")
 
 
 def _number(field: Field, value: int) -> int | bool:

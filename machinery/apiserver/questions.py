@@ -25,7 +25,7 @@ async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations)
     call = replace(call, resource=kind)
     options = write_options("CreateOptions", call.request.query, call.request.query.getall("dryRun", []))
     write = Write(kind, actor, call.clock.now(), options.validation)
-    body = check_envelope(write, await mutations.body(call), call.namespace)
+    body = check_envelope(write, await mutations.body(call, actor), call.namespace)
     document = _checked(kind, defaulted(kind.schema, write.known(body)))
     question = Question(
         document,

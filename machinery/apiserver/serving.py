@@ -89,6 +89,7 @@ async def serve(
         keepalive_timeout=bounds.idle.total_seconds(),
         max_line_size=LINE_LIMIT,
         max_field_size=LINE_LIMIT,
+        auto_decompress=False,  # a body of kilobytes would become gigabytes
         handler_cancellation=True,  # an idle watch of a client that went away would stay to its time-out
     )
     await runner.setup()

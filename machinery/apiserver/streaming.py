@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.answers import json_answer, spliced_list
+from machinery.apiserver.answers import beside, json_answer, spliced_list
 from machinery.apiserver.negotiation import JSON, Form, takes_gzip
 
 PIECE = 256 * 1024
@@ -90,7 +90,7 @@ async def _plain(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> 
 async def _compressed(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
     stream = zlib.compressobj(1, zlib.DEFLATED, GZIP)
     async for piece in pieces:
-        await response.write(await asyncio.to_thread(stream.compress, piece))
+        await response.write(await beside(stream.compress, piece))
     await response.write(stream.flush())
 
 

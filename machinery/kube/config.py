@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
+from machinery import boundedyaml
+from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
 from machinery.kube.package import ConfigException, Configuration, InClusterConfigLoader, load_kube_config_from_dict
 from machinery.kube.proxies import hide_proxy_login
@@ -39,12 +39,11 @@ class _Entries:
 def read_kubeconfig(path: Path) -> Kubeconfig:
     """The file's document. Raises InvalidError when it cannot be read or is no mapping."""
     try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidError(f"kubeconfig {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        # The parser's own message quotes the line it stumbled over, which may be a key.
-        raise InvalidError(f"kubeconfig {path} is not YAML") from error
+        document = boundedyaml.load(path.read_bytes())
+    except OSError as error:
+        raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from error
+    except YamlError as error:
+        raise InvalidError(f"kubeconfig {path} is not YAML: {error}") from None
     if not isinstance(document, dict):
         raise InvalidError(f"kubeconfig {path} is empty or not a mapping")
     return cast("Kubeconfig", document)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from machinery import boundedyaml
+from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
 from machinery.execcredential import CLUSTER_EXTENSION, read_exec, why_no_exec
 from machinery.identity import HubId
@@ -47,9 +47,9 @@ class _Reader:
 
     def read(self, text: bytes, chosen: str | None = None) -> Kubeconfig:
         try:
-            document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-        except (yaml.YAMLError, ValueError):
-            raise self._wrong("is not YAML") from None
+            document = boundedyaml.load(text)
+        except YamlError as error:
+            raise self._wrong(f"is not YAML: {error}") from None
         if not isinstance(document, dict):
             raise self._wrong("is empty or not a mapping")
         name = chosen or document.get("current-context")

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from machinery import boundedyaml
 from machinery.errors import InvalidError
 from machinery.execcredential import ExecUser, written_exec
 from machinery.kubeconfig.reading import parse_kubeconfig
@@ -62,7 +63,7 @@ def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
 
 def by_token_file(kubeconfig: bytes) -> bytes:
     """A kubeconfig of `write_hub_kubeconfig` whose user is known by the file `token` beside it (OCM's token driver)."""
-    document = yaml.safe_load(kubeconfig)
+    document = boundedyaml.load(kubeconfig)
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": HUB_KUBECONFIG_TOKEN}}]
     return yaml.safe_dump(document, sort_keys=False).encode()
 
@@ -74,7 +75,7 @@ def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
     """
     source = "that is to know its hub by another CA"
     entry = parse_kubeconfig(kubeconfig, source=source, folder={}).cluster
-    document = yaml.safe_load(kubeconfig)
+    document = boundedyaml.load(kubeconfig)
     (cluster,) = (each["cluster"] for each in document["clusters"] if each["name"] == entry.name)
     if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
         for each in cluster["extensions"]:

@@ -147,7 +147,7 @@ async def test_bodies_that_are_too_deep_or_misshapen_are_refused(client: Client)
     status, answer = await client("POST", THINGS, deep, Content_Type="application/json")
     assert (status, answer["reason"]) == (400, "BadRequest")
     status, answer = await client("POST", THINGS, b"a: &a [1]\nb: [*a, *a]\n", Content_Type="application/yaml")
-    assert (status, answer["message"]) == (400, "YAML aliases are not accepted")
+    assert (status, answer["message"].partition("; ")[2]) == (400, "yaml parse error: line 1: YAML aliases are not accepted")
 
     for wrong in MISSHAPEN:
         status, answer = await client("POST", THINGS, {**thing("a"), **wrong}, Content_Type="application/json")

@@ -207,7 +207,7 @@ async def test_a_configuration_that_does_not_fit_is_refused(client: Client) -> N
             '.list[0]: associative list with keys has an element that omits all key fields ["name"]',
         ),
         (b"[1]", "error decoding patch: a configuration is an object"),
-        (b"a: [", "error decoding patch: yaml parse error in line 2"),
+        (b"a: [", "error decoding patch: yaml parse error: line 2"),
         (b"{,}", "error decoding patch: it is neither JSON nor YAML"),
         (b'{"apiVersion": "example.com/v1", "kind": "Example", "metadata": 5}', "metadata must be an object"),
     ]

@@ -1,6 +1,7 @@
 """Bytes at the HTTPS door that no client sends: each is answered, remembered, and costs nobody else anything."""
 
 import asyncio
+import gzip
 import json
 import ssl
 from collections import Counter
@@ -13,9 +14,11 @@ from random import Random
 import msgspec
 import pytest
 
+from bench.bodies import JSON, worst
 from hub.audit.floods import REPEATED
 from hub.audit.verify import breaches, verify_lines
 from hub.domain.audit import Record
+from machinery.apiserver.bodies import ANONYMOUS_LIMIT
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
 from tests.integration.door.test_audit import ALL, cluster, records
 from tests.trials import soaked, trials
@@ -137,6 +140,20 @@ async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bo
             assert record.response_status is not None
             assert (record.audit_id, record.verb, record.response_status.code) == ("deep", "create", status)
             assert status < 500, answer
+
+
+async def test_strangers_send_small_json_alone_and_operators_nothing_compressed(
+    hub: HubUnderTest, subtests: pytest.Subtests
+) -> None:
+    login = b"POST /apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"
+    for name, media, body, _ in worst(ANONYMOUS_LIMIT - 100):
+        with subtests.test(name):
+            status, answer = await anybody(hub).say(login, b"Content-Type: " + media.encode(), body=body)
+            assert status in ((400, 413) if media == JSON else (415,)), answer
+    for body, expected in ((b"{}", 400), (b" " * ANONYMOUS_LIMIT, 400), (b" " * (ANONYMOUS_LIMIT + 1), 413)):
+        assert (await anybody(hub).say(login, body=body))[0] == expected
+    bomb = gzip.compress(b" " * 50_000_000)
+    assert (await (await operator(hub)).say(b"POST " + CLUSTERS.encode(), b"Content-Encoding: gzip", body=bomb))[0] == 415
 
 
 @soaked(REQUESTS)

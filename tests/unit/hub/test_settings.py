@@ -82,7 +82,12 @@ def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> Non
         load({}, file, {})
 
     mapping = "must be a mapping"
-    rows = (("[", "is not YAML"), ("- a\n- b\n", mapping), ("1: 2\n", mapping), (None, "cannot be read: No such file"))
+    rows = (
+        ("[", "is not YAML"),
+        ("- a\n- b\n", mapping),
+        ("1: 2\n", "no such setting"),
+        (None, "cannot be read: No such file"),
+    )
     check_refusals(SettingsError, read, rows)
 
 

@@ -2,15 +2,20 @@
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.bodies import YAML as APPLICATION_YAML
+from bench.bodies import read, worst
+from machinery import boundedyaml
 from machinery.apiserver.messages import MESSAGES
 from machinery.apiserver.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
 from machinery.apiserver.protobuf import MAGIC, decode
@@ -225,6 +230,29 @@ def test_no_bytes_lead_to_anything_but_an_object_or_a_bad_request(noise: bytes) 
         except BadRequestError:
             continue
         assert document is None or json.dumps(document)
+
+
+async def test_worst_bodies_of_every_format_are_read_within_bounds_or_refused_early(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    events = Counter[str]()
+
+    def counted(text: str, Loader: Any) -> Iterator[Any]:  # noqa: N803 - as PyYAML calls it
+        for event in parse(text, Loader=Loader):
+            events["read"] += 1
+            yield event
+
+    parse = yaml.parse
+    monkeypatch.setattr(yaml, "parse", counted)
+    for name, media, body, accepted in worst():
+        with subtests.test(name):
+            events.clear()
+            assert await read(media, body) == accepted
+            assert events["read"] < 2 * boundedyaml.REQUEST.nodes  # collections have an event at each end
+            assert media != APPLICATION_YAML or len(body) <= boundedyaml.REQUEST.size or not accepted
+    assert boundedyaml.load("- 1:30\n- 2026-01-01\n- !!str 1\n- 0x1F\n- yes") == ["1:30", "2026-01-01", "1", 31, True]
+    with pytest.raises(boundedyaml.YamlError, match="more than 2000000 values"):
+        boundedyaml.load("a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]\n" for i in range(1, 9)))
 
 
 def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:

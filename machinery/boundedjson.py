@@ -1,0 +1,61 @@
+"""JSON of a client, bounded in values and depth, so that reading it takes milliseconds whatever it holds."""
+
+import re
+from typing import Any
+
+import msgspec
+
+MOST_VALUES = 50_000
+"""Objects, lists and their entries together."""
+DEEPEST = 100
+
+_HALF_PAIR = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F])")
+
+
+class JsonError(ValueError):
+    """The text is no JSON, or above a bound. The message never repeats the text, which may hold a secret."""
+
+
+def decode(text: bytes) -> Any:
+    """The value of the text. Raises JsonError."""
+    check_values(text)
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JsonError(_why(text, error)) from None
+    check_depth(value)
+    return value
+
+
+def check_values(text: bytes, most: int = MOST_VALUES) -> None:
+    """Counts what begins a value, outside of texts when there is much of it. Raises JsonError."""
+    if _begun(text) < most:
+        return
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * most or _begun(b"".join(plain.split(b'"')[::2])) >= most:
+        raise JsonError(f"it has more than {most} values")
+
+
+def check_depth(value: Any) -> None:
+    """Raises JsonError."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        around = [each for each in level if isinstance(each, dict | list)]
+        if not around:
+            return
+        level = [inner for each in around for inner in (each.values() if isinstance(each, dict) else each)]
+    raise JsonError(f"it is nested deeper than {DEEPEST}")
+
+
+def _begun(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _why(text: bytes, error: Exception) -> str:
+    if not text:
+        return "unexpected end of JSON input"
+    if isinstance(error, RecursionError):
+        return f"it is nested deeper than {DEEPEST}"
+    if _HALF_PAIR.search(text):
+        return r"a \u escape is half of a surrogate pair"
+    return str(error)
