@@ -10,6 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,14 +32,21 @@ class Said:
 
 def hubctl(*arguments: str, given: str = "") -> Said:
     """Runs a command; `given` is its standard input."""
-    out, err, before = io.StringIO(), io.StringIO(), sys.stdin
+    out, err, before = _stream(), _stream(), sys.stdin
     sys.stdin = io.StringIO(given)
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = run(arguments)
+    except SystemExit as ending:
+        code = int(ending.code or 0)
     finally:
         sys.stdin = before
-    return Said(code, out.getvalue(), err.getvalue())
+    return Said(code, *(each.buffer.getvalue().decode() for each in (out, err)))
+
+
+def _stream() -> Any:
+    """As a process has them: some output is bytes."""
+    return io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
 
 
 async def hubctl_at(kubeconfig: Path, *arguments: str, given: str = "") -> Said:

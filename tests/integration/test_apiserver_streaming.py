@@ -15,7 +15,7 @@ from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, Version
 from machinery.apiserver.storage import Event, GroupResource, Key, Selection
-from machinery.apiserver.streaming import LONG, PIECE, _at_once, _plain
+from machinery.apiserver.streaming import LONG, PIECE
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
 
@@ -74,21 +74,6 @@ async def test_a_long_list_is_whole_goes_out_in_pieces_and_is_compressed(
     assert response.headers["Content-Encoding"] == "gzip"
     assert len(body) < COUNT * len(BIG) / 10
     check(gzip.decompress(body))
-
-
-async def test_a_client_that_takes_everything_at_once_lets_others_be_served_in_between() -> None:
-    turns: list[int] = []
-
-    class Greedy:
-        taken = 0
-
-        async def write(self, _piece: bytes) -> None:
-            self.taken += 1
-            asyncio.get_running_loop().call_soon(turns.append, self.taken)
-
-    client: Any = Greedy()
-    await _plain(client, _at_once(iter([b"piece"] * 5)))
-    assert turns == [1, 2, 3, 4, 5]
 
 
 async def test_a_client_that_leaves_in_the_middle_leaves_no_error(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

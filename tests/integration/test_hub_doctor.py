@@ -26,7 +26,7 @@ from tests.integration.test_store_upgrades import LEFT, left_behind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1.0", "g", "h", NOW, NOW, sessions=3, ready=True)
-LEASE = timedelta(seconds=15)
+LEASE, SHIFT = timedelta(seconds=15), timedelta(seconds=3)
 LEADER = Record("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
 FACTS = {AUTHORITY: None, SUFFIX: "open-cluster-management.io", HUB_ID: "b2f1"}
 WELL = Seen(NOW, FACTS, [ONE], LEADER)
@@ -39,37 +39,33 @@ def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, Findin
     return {each.name: each for each in found if each.state is not State.WELL}
 
 
-def test_findings_about_clocks_groups_and_a_hub_that_is_well(tmp_path: Path) -> None:
+def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> None:
     assert judged(WELL, tmp_path) == {}
     later = NOW + timedelta(days=1)
     alone = replace(WELL, now=later, replicas=[replace(ONE, seen=later)])
     assert judged(alone, tmp_path, now=later) == {}, "a leader without competitors need not renew"
     for apart, side in ((timedelta(seconds=3), "ahead of"), (-timedelta(seconds=3), "behind")):
         assert f"this machine's is 3s {side} the database's" in judged(WELL, tmp_path, now=NOW + apart)["clock"].said
-        off = replace(WELL, replicas=[replace(ONE, load=Load(0, 0.1, 2**20, apart))])
-        assert f"the replica hub-0 is 3s {side}" in judged(off, tmp_path)["clock"].said
-    other = replace(WELL, facts={**FACTS, SUFFIX: "example.org"})
-    assert judged(other, tmp_path)["identity"].advice.startswith("--api-group-suffix example.org")
-
-
-def test_a_hub_without_replicas_or_leader(tmp_path: Path) -> None:
-    nobody = judged(replace(WELL, replicas=[], leader=None), tmp_path)
-    assert (nobody["replicas"].state, nobody["leader"].state) == (State.BROKEN, State.BROKEN)
     gone = replace(WELL, now=NOW + LOST_AFTER * 2)
-    assert "none has told of itself for ten seconds" in judged(gone, tmp_path, now=gone.now)["replicas"].said
-    assert "has not renewed its lease" in judged(gone, tmp_path, now=gone.now)["leader"].said
-    free = replace(WELL, leader=replace(LEADER, holder=""))
-    assert "no replica leads" in judged(free, tmp_path)["leader"].said
-
-
-def test_replicas_that_are_lost_drained_or_of_several_versions(tmp_path: Path) -> None:
-    other = replace(ONE, name="hub-1", version="1.1")
-    assert "hub-0 1.0, hub-1 1.1" in judged(replace(WELL, replicas=[ONE, other]), tmp_path)["replicas"].said
     lost = replace(ONE, name="hub-1", seen=NOW - LOST_AFTER * 2)
-    told = judged(replace(WELL, replicas=[ONE, lost]), tmp_path)["replicas"]
-    assert (told.state, told.said) == (State.WARNING, "lost: hub-1")
-    drained = judged(replace(WELL, replicas=[replace(ONE, drained=True)]), tmp_path)["replicas"]
-    assert (drained.state, "uncordon" in drained.advice) == (State.BROKEN, True)
+    versions = replace(WELL, replicas=[ONE, replace(ONE, name="hub-1", version="1.1")])
+    ahead, behind = (replace(WELL, replicas=[replace(ONE, load=Load(0, 0.1, 2**20, each))]) for each in (SHIFT, -SHIFT))
+    rows = (
+        (ahead, "clock", State.BROKEN, "the replica hub-0 is 3s ahead of"),
+        (behind, "clock", State.BROKEN, "the replica hub-0 is 3s behind"),
+        (replace(WELL, facts={**FACTS, SUFFIX: "example.org"}), "identity", State.BROKEN, "--api-group-suffix example.org"),
+        (replace(WELL, replicas=[], leader=None), "replicas", State.BROKEN, ""),
+        (replace(WELL, replicas=[], leader=None), "leader", State.BROKEN, ""),
+        (gone, "replicas", State.BROKEN, "none has told of itself for ten seconds"),
+        (gone, "leader", State.BROKEN, "has not renewed its lease"),
+        (replace(WELL, leader=replace(LEADER, holder="")), "leader", State.BROKEN, "no replica leads"),
+        (versions, "replicas", State.WARNING, "hub-0 1.0, hub-1 1.1"),
+        (replace(WELL, replicas=[ONE, lost]), "replicas", State.WARNING, "lost: hub-1"),
+        (replace(WELL, replicas=[replace(ONE, drained=True)]), "replicas", State.BROKEN, "uncordon"),
+    )
+    for seen, name, state, words in rows:
+        found = judged(seen, tmp_path, now=seen.now)[name]
+        assert (found.state, words in f"{found.said} {found.advice}") == (state, True), found
 
 
 def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
-"""A real kubectl on the hub's objects: recorded commands, decisions, apply and field managers; and on a hollow cluster."""
+"""A real kubectl on the hub's objects: recorded commands, apply and field managers."""
 
-import asyncio
-import base64
 import json
 import shlex
 from collections.abc import AsyncIterator, Iterator
@@ -9,13 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hollow.cluster import HollowCluster
 from machinery.apiserver.access import EveryoneIsAdmin
-from machinery.identity import Subject
-from machinery.pki.keys import generate_key
-from machinery.pki.requests import build_request
 from tests.fakes.golden_hub import HubWorld
 from tests.fakes.kubectl import Kubectl, Said, shown
 
@@ -64,15 +57,11 @@ async def world(tmp_path: Path) -> AsyncIterator[HubWorld]:
     await world.close()
 
 
-class Commands:
+class Commands(Kubectl):
     """Runs kubectl, and reads what it stored."""
 
-    def __init__(self, directory: Path, url: str) -> None:
-        self._kubectl = Kubectl(directory, url)
-        self.following = self._kubectl.following
-
     async def __call__(self, *arguments: str, given: Any = "") -> Said:
-        return await self._kubectl(*arguments, given=given if isinstance(given, str) else json.dumps(given))
+        return await super().__call__(*arguments, given=given if isinstance(given, str) else json.dumps(given))
 
     async def done(self, command: str, *more: str, given: Any = "") -> list[str]:
         """The lines of a command that succeeds."""
@@ -98,11 +87,8 @@ class Commands:
         return {f"{entry['manager']} {entry['operation']}": entry["fieldsV1"] for entry in entries}
 
 
-def cluster(
-    name: str, *, labels: dict[str, str] | None = None, finalizers: list[str] | None = None, **spec: Any
-) -> dict[str, Any]:
-    optional = {"labels": labels, "finalizers": finalizers}
-    metadata = {"name": name, **{key: value for key, value in optional.items() if value is not None}}
+def cluster(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name} if labels is None else {"name": name, "labels": labels}
     return {"apiVersion": f"{GROUP}/v1", "kind": "ManagedCluster", "metadata": metadata, "spec": spec}
 
 
@@ -179,99 +165,6 @@ async def test_recorded_commands_print_what_the_original_printed(kubectl: Comman
             said = await kubectl(*typed(number))
             wrong += [f"{number} {recorded['command']}: {each}" for each in differences(number, said)]
     assert not wrong, "\n".join(wrong)
-
-
-def signing_request(name: str) -> dict[str, Any]:
-    pem = build_request(Subject("system:open-cluster-management:east:a1b2c"), generate_key())
-    spec = {
-        "request": base64.b64encode(pem).decode(),
-        "signerName": "kubernetes.io/kube-apiserver-client",
-        "usages": ["client auth"],
-    }
-    document = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name}}
-    return {**document, "spec": spec}
-
-
-async def test_operator_watches_describes_and_deletes_clusters(kubectl: Commands) -> None:
-    async with kubectl.following("get", "mcl", "-w") as output, asyncio.timeout(20):
-        rows = [(await output.readline()).decode().split() for _ in range(3)]
-        assert [row[0] for row in rows] == ["NAME", "edge1", "edge2"]
-        await kubectl.done("create -f -", given=cluster("east", hubAcceptsClient=False))
-        assert (await output.readline()).decode().split()[:2] == ["east", "false"]
-        await kubectl.done("patch mcl east --type=merge -p", '{"spec":{"hubAcceptsClient":true}}')
-        assert (await output.readline()).decode().split()[:2] == ["east", "true"]
-
-    [head, row] = await kubectl.done("get mcl edge1 -o wide")
-    assert head.endswith("AGE VERSION NODES HUBS FLAPS LAST BEAT AGENT")
-    assert row.endswith("(no session)")
-    described = [line.strip() for line in await kubectl.done("describe managedcluster edge1")]
-    assert "Hub Accepts Client: true" in described
-    assert "Reason: ManagedClusterLeaseUpdateStopped" in described
-
-    old = (await kubectl("get", "mcl", "east", "-o", "json")).output
-    await kubectl.done("label mcl east tier=gold")
-    assert "the object has been modified" in "".join(await kubectl.refused("replace -f -", given=old))
-
-    waiting = asyncio.ensure_future(
-        kubectl("wait", "mcl/edge1", "--for=condition=ManagedClusterConditionAvailable", "--timeout=20s")
-    )
-    await asyncio.sleep(0)
-    moment = "2026-11-21T00:00:00Z"
-    condition = {"type": "ManagedClusterConditionAvailable", "status": "True", "lastTransitionTime": moment}
-    status = {"status": {"conditions": [{**condition, "reason": "ManagedClusterAvailable", "message": ""}]}}
-    await kubectl.done("patch mcl edge1 --subresource=status --type=merge -p", json.dumps(status))
-    assert (await waiting).lines == [f"managedcluster.{GROUP}/edge1 condition met"]
-
-    await kubectl.done("create -f -", given=cluster("west", finalizers=["example.com/hold"], hubAcceptsClient=False))
-    deleting = asyncio.ensure_future(kubectl("delete", "mcl", "west", "--timeout=20s"))
-    await kubectl.done("wait mcl/west --for=jsonpath={.metadata.deletionGracePeriodSeconds}=0 --timeout=10s")
-    await kubectl.done("patch mcl west --type=merge -p", '{"metadata":{"finalizers":null}}')
-    assert (await deleting).exit == 0
-    await kubectl.refused("get mcl west")
-
-    await kubectl.done("create secret generic s --from-literal=a=1")
-    await kubectl.done("patch secret s -p", '{"stringData":{"b":"2"}}')
-    assert await kubectl.done("get secret s -o jsonpath={.data}") == ['{"a":"MQ==","b":"Mg=="}']
-
-
-async def test_operator_approves_and_denies_signing_requests(kubectl: Commands, world: HubWorld) -> None:
-    async def condition(name: str) -> str:
-        return (await kubectl("get", "csr", name, "--no-headers")).output.split()[-1]
-
-    await kubectl.done("create -f -", given=signing_request("east-1"))
-    assert await condition("east-1") == "Pending"
-    approved = await kubectl.done("certificate approve east-1")
-    assert approved == ["certificatesigningrequest.certificates.k8s.io/east-1 approved"]
-    await world.settle()
-    assert await condition("east-1") == "Approved,Issued"
-
-    await kubectl.done("create -f -", given=signing_request("east-2"))
-    await kubectl.done("certificate deny east-2")
-    assert "Denied" in "".join(await kubectl.refused("certificate approve east-2"))
-    assert await condition("east-2") == "Denied"
-
-
-async def test_server_side_apply_from_create_to_a_field_that_is_removed(kubectl: Commands) -> None:
-    labels, applied = {"region": "eu", "tier": "gold"}, [f"managedcluster.{GROUP}/a serverside-applied"]
-    wanted = cluster("a", labels=labels, hubAcceptsClient=False, leaseDurationSeconds=30)
-    assert await kubectl.done(APPLY, given=wanted) == applied
-    created = await kubectl.stored("a")
-    assert "managedFields" not in "".join(await kubectl.done("get mcl a -o yaml"))
-    assert await kubectl.done(APPLY, given=wanted) == applied
-    assert await kubectl.stored("a") == created
-
-    await kubectl.done(APPLY, given=cluster("a", labels={"region": "eu"}, hubAcceptsClient=True))
-    changed = await kubectl.stored("a")
-    assert changed["metadata"]["labels"] == {"region": "eu"}
-    assert changed["spec"] == {"hubAcceptsClient": True, "leaseDurationSeconds": 60}
-    fields = {"f:metadata": {"f:labels": {"f:region": {}}}, "f:spec": {"f:hubAcceptsClient": {}}}
-    assert await kubectl.holders("a") == {"kubectl Apply": fields}
-
-    tainted = cluster("b", hubAcceptsClient=False, taints=[{"key": "maintenance", "effect": "NoSelect"}])
-    await kubectl.done(APPLY, given=tainted)
-    before = await kubectl.stored("b")
-    await kubectl.done(APPLY, given=tainted)
-    assert await kubectl.stored("b") == before, "the time that the server gives a taint makes no second write"
 
 
 async def test_conflicts_are_reported_field_by_field_and_can_be_forced(kubectl: Commands) -> None:
@@ -372,19 +265,3 @@ async def test_client_side_apply_diff_and_edit(kubectl: Commands) -> None:
     await kubectl.done("create --save-config -f -", given=cluster("b", hubAcceptsClient=False, leaseDurationSeconds=30))
     await kubectl.done("edit mcl b --save-config")
     assert (await kubectl.last_applied("b"))["spec"]["leaseDurationSeconds"] == 31
-
-
-async def test_a_hollow_cluster_takes_applied_objects(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
-    (tmp_path / "hollow.kubeconfig").write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
-    kubectl = Commands(tmp_path, "https://unused.invalid")
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"a": "1"}}
-    hollow = f"--kubeconfig {tmp_path / 'hollow.kubeconfig'}"
-
-    assert await kubectl.done(f"{hollow} {APPLY}", given=config) == ["configmap/c serverside-applied"]
-    await kubectl.done(f"{hollow} patch configmap c -p", '{"data":{"b":"2"}}')
-    await kubectl.done(f"{hollow} {APPLY}", given={**config, "data": {"a": "3"}})
-
-    stored = json.loads("".join(await kubectl.done(f"{hollow} get cm c -o json --show-managed-fields")))
-    assert stored["data"] == {"a": "3", "b": "2"}
-    managers = [(entry["manager"], entry["operation"]) for entry in stored["metadata"]["managedFields"]]
-    assert managers == [("kubectl", "Apply"), ("kubectl-patch", "Update")]

@@ -261,13 +261,6 @@ async def test_a_warning_repeats_what_was_sent_without_breaking_the_answer(serve
     assert 10 < len(warnings) < 20, "all of them together are bounded"
 
 
-async def test_a_line_end_in_a_path_goes_the_way_of_every_request(server: Server) -> None:
-    said = await server.ask(f"{MAPS}/a%0Ab")
-
-    assert (said.status, said.document["reason"]) == (404, "NotFound")
-    assert said.headers["Audit-Id"]
-
-
 async def test_options_of_a_delete_are_checked(server: Server) -> None:
     await server.make("kept")
     wrong: tuple[dict[str, Any], ...] = (

@@ -7,11 +7,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from machinery.apiserver.access import EveryoneIsAdmin
 from machinery.apiserver.openapi.published import OLD_PROTO, PROTO
 from tests.fakes.golden_hub import HubWorld
 
+LENGTH_DELIMITED = 2
 METHODS = ("get", "put", "post", "patch", "delete")
 VERBS = {"create": "post", "update": "put", "deletecollection": "delete", "list": "get", "watch": "get"}
 
@@ -184,28 +187,8 @@ def text(values: list[bytes]) -> str:
 def fields(message: bytes) -> dict[int, list[bytes]]:
     """The length-delimited fields of a message by their number; the others are passed over."""
     found: dict[int, list[bytes]] = {}
-    at = 0
-    while at < len(message):
-        tag, at = varint(message, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            _, at = varint(message, at)
-        elif wire == 1:
-            at += 8
-        else:
-            assert wire == 2
-            length, at = varint(message, at)
-            found.setdefault(number, []).append(message[at : at + length])
-            at += length
-    assert at == len(message)
+    unknown: Any = UnknownFieldSet(Empty.FromString(message))
+    for each in unknown:
+        if each.wire_type == LENGTH_DELIMITED:
+            found.setdefault(each.field_number, []).append(each.data)
     return found
-
-
-def varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at

@@ -7,7 +7,6 @@ import aiohttp
 import pytest
 
 from hub.composition.hub import Hub
-from machinery.errors import UnavailableError
 from machinery.kubeconfig import read_kubeconfig
 from machinery.lifecycle.listening import reserved_port
 from machinery.lifecycle.server import StartError
@@ -43,29 +42,12 @@ async def test_hubs_share_a_process_and_each_serves_on_free_ports(tmp_path: Path
         assert admin[0] != admin[1]
 
 
-async def test_a_hub_that_starts_again_keeps_its_ports_and_its_administrator(tmp_path: Path) -> None:
-    running = InProcessHub(tmp_path)
-    before = await running.start()
-    content = before.certificates.admin_path.read_bytes()
-    await running.stop()
-    after = await running.start()
-    assert after.certificates.admin_path.read_bytes() == content
-    assert (await asked(after, "/healthz")) == "ok"
-    await running.stop()
-
-
 async def test_a_task_that_fails_stops_the_hub_with_its_error(tmp_path: Path) -> None:
     running = InProcessHub(tmp_path)
     hub = await running.start()
     hub.context.process.shutdown.failed(ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         await running.stop()
-
-
-async def test_a_second_hub_does_not_use_the_same_data_directory(tmp_path: Path) -> None:
-    async with hub_in_process(tmp_path):
-        with pytest.raises(UnavailableError, match="is in use by another hub"):
-            await InProcessHub(tmp_path).start()
 
 
 async def test_a_reserved_port_can_be_listened_on_by_its_number_only() -> None:

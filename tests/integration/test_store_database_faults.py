@@ -16,7 +16,6 @@ from sqlalchemy import text
 
 from hub.access import Peers, looking
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import certificates
@@ -30,6 +29,7 @@ from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, Una
 from machinery.identity import ClusterName, SerialNumber, Subject
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres import small_disk
+from tests.integration.stores import names, newest, put
 from tests.trials import repeated
 
 if TYPE_CHECKING:
@@ -39,19 +39,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
 HELD = timedelta(seconds=2)
 POLL = timedelta(milliseconds=100)
-
-
-def put(tx: Transaction, name: str, size: int = 0) -> None:
-    document = {"metadata": {"name": name, "uid": name}, "spec": {"filler": "x" * size}}
-    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
-
-
-def names(tx: Transaction) -> set[str]:
-    return {item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items}
-
-
-def newest(tx: Transaction) -> int:
-    return tx.changes.newest()
 
 
 @asynccontextmanager
@@ -93,7 +80,7 @@ class Load:
         while True:
             try:
                 after = await store.read(newest)
-                seen |= await store.read(names)
+                seen |= {*await store.read(names)}
                 async for changes in store.follow(after):
                     seen |= {change.key.name for change in changes}
             except ExpiredError:
@@ -125,7 +112,7 @@ async def loaded(stores: list[SqlStore]) -> AsyncIterator[Load]:
             task.cancel()
         await asyncio.wait(writing)
         await stores[0].run(put, "last")
-        found = await stores[0].read(names)
+        found = {*await stores[0].read(names)}
         missing = load.done - found
         assert not missing, f"{len(missing)} acknowledged writes are lost"
         while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - nobody tells
@@ -224,7 +211,7 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
         await asyncio.to_thread(standby.start)
         await until_ready(store)
         await store.run(put, "again")
-        assert {"both", "again"} <= await store.read(names)
+        assert {"both", "again"} <= {*await store.read(names)}
     administrator.dispose()
 
 
@@ -306,7 +293,7 @@ async def test_a_full_disk_under_the_server(server_template: "PostgresServer", s
                         break
                     except (UnavailableError, ConflictError):
                         await asyncio.sleep(0.1)
-                assert acknowledged | {"after"} <= await two.read(names)
+                assert acknowledged | {"after"} <= {*await two.read(names)}
                 revision = await one.read(newest)
                 assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
         finally:

@@ -17,24 +17,15 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.changes import LEAP
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
+from tests.integration.stores import names, put
 from tests.trials import repeated
 
 ROOT = Path(__file__).parents[2]
-
-
-def put(tx: Transaction, name: str, size: int = 0) -> None:
-    document = {"metadata": {"name": name, "uid": name}, "spec": {"filler": "x" * size}}
-    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
-
-
-def names(tx: Transaction) -> list[str]:
-    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items]
 
 
 @pytest.fixture

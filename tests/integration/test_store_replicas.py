@@ -5,16 +5,18 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from hub.access import Peers
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.credential import CredentialRecord
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import credentials
@@ -24,11 +26,11 @@ from hub.store import SqlStore
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
 from machinery.clock import SystemClock
-from machinery.errors import ConflictError, ExpiredError, UnavailableError
-from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from tests.fakes.postgres_path import postgres_path
 from tests.fakes.stage import until
-from tests.trials import soaked, trials
+from tests.integration.stores import names, newest, put
 
 pytestmark = pytest.mark.postgres
 
@@ -77,19 +79,6 @@ def certificate_record() -> CertificateRecord:
         issued_at=now,
         cluster=ClusterName("edge"),
     )
-
-
-def put(tx: Transaction, name: str) -> None:
-    document = {"metadata": {"name": name, "uid": name}}
-    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
-
-
-def names(tx: Transaction) -> list[str]:
-    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items]
-
-
-def newest(tx: Transaction) -> int:
-    return tx.changes.newest()
 
 
 async def followed(store: SqlStore, after: int, until: int) -> list[int]:
@@ -165,28 +154,6 @@ async def test_without_notifications_a_replica_polls_and_says_that_it_is_not_not
         assert await followed(two, 0, 3) == [1, 2, 3]
         with one.told_of_sessions(lambda: None) as is_notified:
             assert not is_notified()
-
-
-@soaked(trials(300, 6000))
-async def test_revisions_are_seen_in_order_with_many_writers_on_several_replicas(clean: str) -> None:
-    """Every replica's follower sees every revision once and in order, while all of them write the same few objects."""
-    writes = trials(300, 6000)
-    draw = Random(5)
-    async with replicas(clean, 3, poll=OFTEN) as stores:
-
-        async def write(number: int) -> None:
-            store, name = stores[number % 3], f"c{draw.randrange(20)}"
-            while True:
-                try:
-                    return await store.run(put, name)
-                except ConflictError:  # lost three races: the caller's to try again
-                    continue
-
-        followers = [asyncio.create_task(followed(store, 0, writes)) for store in stores]
-        for start in range(0, writes, 60):
-            await asyncio.gather(*(write(number) for number in range(start, min(start + 60, writes))))
-        for seen in await asyncio.gather(*followers):
-            assert seen == list(range(1, writes + 1))
 
 
 async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean: str) -> None:
@@ -357,3 +324,81 @@ async def test_a_replica_that_is_stopped_inside_a_transaction_holds_nobody_for_l
         finally:
             stopped.kill()
             await stopped.wait()
+
+
+END_OTHERS = text("""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'muster-hub'
+""")
+
+
+@pytest.fixture
+async def both(clean: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    async with replicas(clean, 2, poll=OFTEN) as (one, two):
+        yield one, two
+
+
+def increment(tx: Transaction) -> int:
+    old = tx.objects.get(MANAGED_CLUSTERS, Key("", "a"))
+    count = 1 + (old.document["spec"]["count"] if old else 0)
+    tx.objects.put(MANAGED_CLUSTERS, {"metadata": {"name": "a", "uid": "u"}, "spec": {"count": count}}, old, "tester")
+    return count
+
+
+async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order(both: tuple[SqlStore, SqlStore]) -> None:
+    seen: list[int] = []
+
+    async def follow() -> None:
+        async for changes in both[0].follow(0):
+            seen.extend(change.revision for change in changes)
+            if seen and seen[-1] == 60:
+                return
+
+    counts, _ = await asyncio.gather(asyncio.gather(*(store.run(increment) for _ in range(30) for store in both)), follow())
+    assert sorted(counts) == seen == list(range(1, 61))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")
+    await both[0].run(lambda tx: tx.credentials.add(record))
+    admissions = [store.run(credentials.admit, record.id, ClusterName(f"c{n}")) for n in range(20) for store in both]
+    outcomes = await asyncio.gather(*admissions, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {tuple, ForbiddenError}
+    assert await both[0].read(lambda tx: tx.credentials.spent(record.id)) == 3
+
+
+async def test_beat_that_was_judged_cannot_be_replaced_before_the_verdict(
+    both: tuple[SqlStore, SqlStore], other: Engine
+) -> None:
+    edge = ClusterName("edge")
+    await both[0].run(lambda tx: tx.heartbeats.store([Beat(edge, timedelta(), available=True)]))
+
+    def judge(tx: Transaction) -> None:
+        tx.heartbeats.of(edge)
+        with other.begin() as connection, pytest.raises(OperationalError, match="could not obtain lock"):
+            connection.execute(text("SELECT * FROM heartbeats FOR UPDATE NOWAIT"))
+
+    await both[0].run(judge)
+
+
+async def test_reads_are_snapshots_a_read_only_server_says_so_and_an_ended_session_is_replaced(
+    both: tuple[SqlStore, SqlStore], other: Engine
+) -> None:
+    await both[0].run(increment)
+
+    def look_twice(tx: Transaction) -> tuple[int, int]:
+        first = tx.objects.find(MANAGED_CLUSTERS, Query()).items[0].revision
+        with other.begin() as connection:
+            connection.execute(text("UPDATE objects SET revision = 99"))
+        return first, tx.objects.find(MANAGED_CLUSTERS, Query()).items[0].revision
+
+    def protect(tx: Transaction) -> None:
+        tx.objects._connection.execute(text("SET TRANSACTION READ ONLY"))  # type: ignore[attr-defined]
+        increment(tx)
+
+    assert await both[0].read(look_twice) == (1, 1)
+    with pytest.raises(UnavailableError, match="does not take writes"):
+        await both[0].run(protect)
+    with other.begin() as connection:
+        connection.execute(text("UPDATE objects SET revision = 1"))
+        connection.execute(END_OTHERS)
+    assert await both[0].run(increment) == 2
+    assert len((await both[1].read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()))).items) == 1

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import make_url, text
 
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.election import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
@@ -28,6 +27,7 @@ from machinery.election.reign import Term
 from machinery.errors import UnavailableError
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres_path import Way, postgres_path
+from tests.integration.stores import names, put
 
 if TYPE_CHECKING:
     from tests.fakes.postgres import PostgresServer  # only where the package is installed
@@ -65,15 +65,6 @@ async def place(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -
     await asyncio.to_thread(migrate_database, parse_url(primary.url))  # with more patience than the stores here have
     async with postgres_path(primary.url) as (way, url):
         yield Place(primary, standby, way, url)
-
-
-def put(tx: Transaction, name: str) -> None:
-    document = {"metadata": {"name": name, "uid": name}}
-    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
-
-
-def names(tx: Transaction) -> set[str]:
-    return {item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items}
 
 
 def asked(server: "PostgresServer", question: str) -> Any:
@@ -184,7 +175,7 @@ async def test_what_was_written_is_read_and_a_standby_that_is_behind_loses_no_lo
     place.way.lead_to(place.primary.folder)
     assert await store.run(warned) == "done", "PostgreSQL warns of many things at a commit: they make it not doubtful"
     for found in await asyncio.gather(*(store.read(names) for _ in range(10))):
-        assert found == {"new"}
+        assert found == ["new"]
     before, store._reading = store._reading, reading_engine(parse_url(f"{place.standby.url}&target_session_attrs=any"))
     for number in range(20):
         await store.run(put, f"c{number}")

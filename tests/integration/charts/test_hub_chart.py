@@ -56,7 +56,7 @@ def granted(documents: list[dict[str, Any]], name: str) -> list[tuple[list[str],
     return [(rule["resources"], rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]]
 
 
-def test_hub_that_asks_the_cluster_for_nothing_has_no_token_no_rights_and_no_secret() -> None:
+def test_a_hub_has_the_rights_and_secrets_that_its_values_take_and_no_others() -> None:
     documents = render("hub", BARE)
     assert pod_spec(documents)["automountServiceAccountToken"] is False
     kinds = [document["kind"] for document in documents]
@@ -66,8 +66,6 @@ def test_hub_that_asks_the_cluster_for_nothing_has_no_token_no_rights_and_no_sec
     settings = settings_of(documents)
     assert (settings.leader_elect_resource_lock, settings.leader_elect_resource_name) == ("database", None)
 
-
-def test_the_admin_kubeconfig_is_put_into_a_secret_which_the_hub_may_write_and_no_other() -> None:
     documents = render("hub", LEAST)
     secret = only(documents, "Secret")
     assert not {"data", "stringData"} & set(secret)
@@ -78,15 +76,12 @@ def test_the_admin_kubeconfig_is_put_into_a_secret_which_the_hub_may_write_and_n
     other = render("hub", LEAST | {"adminKubeconfig": {"secret": "first-operator"}})
     assert only(other, "Secret")["metadata"]["name"] == "first-operator"
 
-
-def test_a_hub_that_keeps_its_ca_in_a_secret_may_read_and_write_that_one_alone() -> None:
     documents = render("hub", BARE | {"ca": {"keyPlace": "secret"}})
     rights = granted(documents, only(documents, "Role")["metadata"]["name"])
     of_secrets = [(verbs, names) for resources, verbs, names in rights if resources == ["secrets"]]
     assert of_secrets == [(["create"], None), (["get", "update"], ["muster-muster-hub-ca"])]
     variables = environment(documents)
-    assert variables["HUB_CA_KEY_PLACE"] == "secret"
-    assert variables["HUB_CA_KEY_SECRET"].endswith("/muster-muster-hub-ca")
+    assert (variables["HUB_CA_KEY_PLACE"], variables["HUB_CA_KEY_SECRET"]) == ("secret", "fleet/muster-muster-hub-ca")
     assert pod_spec(documents)["automountServiceAccountToken"] is True
 
 

@@ -47,7 +47,8 @@ async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[Ku
         kubeconfig = cluster.kubeconfig()
 
         def install() -> None:
-            with helm_python.Config(kubeconfig_content=yaml.safe_dump(kubeconfig), namespace=NAMESPACE) as helm:
+            content = yaml.safe_dump(kubeconfig)
+            with helm_python.Config(kubeconfig_content=content, namespace=NAMESPACE, qps=1000, burst_limit=1000) as helm:
                 helm.install(str(CHARTS / "hub"), "muster", values, namespace=NAMESPACE, create_namespace=True)
 
         await asyncio.to_thread(install)

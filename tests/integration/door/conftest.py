@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import socket
 import ssl
 from base64 import b64encode
@@ -34,6 +35,7 @@ from machinery.product import GROUP_SUFFIX
 from machinery.tls import Serving, client_context
 from tests import programs
 from tests.fakes.databases import SEAL, migrated
+from tests.fakes.hubctl import Said, hubctl_at
 from tests.fakes.inprocess_hub import InProcessHub
 from tests.fakes.issuer import sign_anything
 
@@ -44,6 +46,7 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MERGE = {"content-type": "application/merge-patch+json"}
+EDITOR = "sed -i -e s/gold/silver/"
 
 
 @pytest.fixture
@@ -73,15 +76,6 @@ async def feed(store: SqlStore) -> AsyncIterator[ChangeFeed]:
 @pytest.fixture
 def storage(store: SqlStore, feed: ChangeFeed) -> ServiceStorage:
     return ServiceStorage(store, feed, GROUP_SUFFIX)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a program said and how it ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 class HubUnderTest(InProcessHub):
@@ -187,11 +181,29 @@ class HubUnderTest(InProcessHub):
         serial = pki.parse_certificate(kubeconfig.read_kubeconfig(path).require_credential().chain).serial
         await self.store.run(lambda tx: tx.certificates.revoke([SerialNumber(serial)], tx.now, "Test"))
 
-    async def hubctl(self, *arguments: str, path: Path | None = None, **environment: str) -> Ended:
-        """Runs hubctl as a process with the admin kubeconfig, or `path`."""
-        chosen = path or await self.admin()
-        ended = await programs.run("hub.cli", *arguments, env=_environment(HUBCTL_KUBECONFIG=str(chosen), **environment))
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
+    async def hubctl(self, line: str, *words: str, path: Path | None = None, given: str = "") -> Said:
+        """Runs hubctl in this process with the admin kubeconfig, or `path`, one at a time. `line` is split as by a shell."""
+        return await hubctl_at(path or await self.admin(), *shlex.split(line), *words, given=given)
+
+    async def output(self, line: str, *words: str, path: Path | None = None, given: str = "") -> str:
+        """What `hubctl LINE` or `kubectl LINE` prints, which must succeed."""
+        ended = await self.typed(line, *words, path=path, given=given)
+        assert ended.code == 0, (line, ended.err)
+        return ended.out
+
+    async def typed(self, line: str, *words: str, path: Path | None = None, given: str = "") -> Said:
+        """The end of a line that begins with `hubctl` or `kubectl`."""
+        program, _, rest = line.partition(" ")
+        if program == "kubectl":
+            return await self.kubectl(rest, *words, path=path)
+        assert program == "hubctl", line
+        return await self.hubctl(rest, *words, path=path, given=given)
+
+    async def runs(self, *rows: tuple[str, int, str], path: Path | None = None) -> None:
+        """Types lines one after the other; each ends with its code, and says the words."""
+        for line, code, words in rows:
+            ended = await self.typed(line, path=path)
+            assert (ended.code, words in ended.out + ended.err) == (code, True), (line, words, ended)
 
     async def start_hubctl(self, *arguments: str, path: Path | None = None) -> "Running":
         """Starts a hubctl that goes on, as with --watch."""
@@ -199,9 +211,11 @@ class HubUnderTest(InProcessHub):
         pipe = programs.PIPE
         return Running(await programs.start("hub.cli", *arguments, env=env, unbuffered=True, stdout=pipe, stderr=pipe))
 
-    async def kubectl(self, *arguments: str, path: Path | None = None) -> Ended:
+    async def kubectl(self, line: str, *words: str, path: Path | None = None) -> Said:
+        """Runs kubectl with the admin kubeconfig, or `path`. `line` is split as by a shell."""
         chosen = path or await self.admin()
-        return await run("kubectl", f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}", *arguments)
+        given = (f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}")
+        return await run("kubectl", *given, *shlex.split(line), *words, KUBE_EDITOR=EDITOR)
 
 
 @asynccontextmanager
@@ -344,7 +358,7 @@ def _environment(**more: str) -> Mapping[str, str]:
     return {**kept, **more}
 
 
-async def run(*command: str, **variables: str) -> Ended:
+async def run(*command: str, **variables: str) -> Said:
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -359,7 +373,7 @@ async def run(*command: str, **variables: str) -> Ended:
         process.kill()
         await process.wait()
         raise
-    return Ended(process.returncode or 0, out.decode(), err.decode())
+    return Said(process.returncode or 0, out.decode(), err.decode())
 
 
 @pytest.fixture

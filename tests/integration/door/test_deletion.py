@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hub.cli.failures import DONE, FAILED, MISUSED
 from hub.controllers.removal import Removal, wanted
 from hub.domain.certificate import Purpose
 from hub.domain.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
@@ -19,7 +20,6 @@ from hub.services import clusters, objects
 from machinery.controller import Controller
 from machinery.identity import Subject
 from machinery.tasks import GuardedTasks
-from tests.fakes.hubctl import hubctl_at
 from tests.integration.door.conftest import HubUnderTest, admin_of
 from tests.integration.door.test_kubectl import ADD_ON, CLUSTER, create
 
@@ -54,36 +54,33 @@ async def accepted(hub: HubUnderTest, addon: str) -> None:
 async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest) -> None:
     await accepted(hub, HELD)
     async with removing(hub):
-        deleting = asyncio.create_task(hub.kubectl("delete", "mcl", "edge1", "--timeout=25s"))
+        deleting = asyncio.create_task(hub.kubectl("delete mcl edge1 --timeout=25s"))
         async with asyncio.timeout(20):
-            while "ResourceRemaining" not in (document := (await hub.kubectl("get", "mcl", "edge1", "-o", "json")).out):
+            while "ResourceRemaining" not in (document := await hub.output("hubctl get cluster edge1 -o json")):
                 pass
         assert "example.com/pre-delete (1)" in document
         assert not deleting.done()
-        patch = '{"metadata":{"finalizers":null}}'
-        let_go = await hub.kubectl("patch", "mca", "metrics", "-n", "edge1", "--type=merge", "-p", patch)
-        assert let_go.code == 0, let_go.err
-        assert (await deleting).code == 0
-    assert "not found" in (await hub.kubectl("get", "mcl", "edge1")).err
-    assert (await hub.kubectl("get", "ns", "edge1")).code == 0
+        await hub.output("kubectl patch mca metrics -n edge1 --type=merge -p", '{"metadata":{"finalizers":null}}')
+        assert (await deleting).code == DONE
+    await hub.runs(("kubectl get mcl edge1", FAILED, "not found"), ("kubectl get ns edge1", DONE, ""))
 
 
 @pytest.mark.kubectl
 async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnderTest) -> None:
     await accepted(hub, HELD)
     async with removing(hub) as told:
-        first = await hub.hubctl("delete", "cluster", "edge1")
-        assert "it goes when cluster.open-cluster-management.io/resource-cleanup let go" in first.out
-        ended = await hub.hubctl("delete", "cluster", "edge1", "--force")
-        assert ended.code == 0, ended.err
+        lets_go = "it goes when cluster.open-cluster-management.io/resource-cleanup let go"
+        await hub.runs(("hubctl delete cluster edge1", DONE, lets_go))
+        ended = await hub.hubctl("delete cluster edge1 --force")
+        assert ended.code == DONE, ended.err
         assert 'warning: cluster "edge1" is given up: nothing on it is cleaned up' in ended.err
         assert "what these add-ons have installed there stays: metrics" in ended.err
         async with asyncio.timeout(20):
-            while (await hub.kubectl("get", "mcl", "edge1")).code == 0:
+            while (await hub.hubctl("get cluster edge1")).code == DONE:
                 pass
-    assert json.loads((await hub.kubectl("get", "mca", "-A", "-o", "json")).out)["items"] == []
+    assert json.loads(await hub.output("hubctl get addons -o json"))["items"] == []
     assert [each.reason for each in told] == ["DeletionForced"]
-    assert "--force is for clusters alone" in (await hub.hubctl("delete", "csr", "x", "--force")).err
+    await hub.runs(("hubctl delete csr x --force", MISUSED, "--force is for clusters alone"))
 
 
 async def enter(hub: HubUnderTest, *finalizers: str, **annotations: str) -> None:
@@ -111,20 +108,14 @@ async def annotations(hub: HubUnderTest) -> dict[str, str] | None:
 
 async def test_a_forced_deletion_marks_only_a_cluster_that_is_being_deleted(hub: HubUnderTest) -> None:
     await enter(hub, FINALIZER)
-    said = await hubctl_at(await clerk(hub), "delete", "cluster", "edge1", "--force")
-    assert said.code != 0
-    assert "cannot delete" in said.err
+    await hub.runs(("hubctl delete cluster edge1 --force", FAILED, "cannot delete"), path=await clerk(hub))
+    await hub.output("hubctl delete cluster edge1 --force --dry-run")
     assert await annotations(hub) == {}
-
-    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1", "--force", "--dry-run")
-    assert (said.code, await annotations(hub)) == (0, {}), said
-    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1", "--force")
-    assert (said.code, said.out) == (0, 'cluster "edge1" is being deleted by force\n'), said
+    assert await hub.output("hubctl delete cluster edge1 --force") == 'cluster "edge1" is being deleted by force\n'
     assert await annotations(hub) == {FORCED: "true"}
 
 
 async def test_a_plain_deletion_says_that_a_cluster_is_given_up_because_somebody_marked_it(hub: HubUnderTest) -> None:
     await enter(hub, FINALIZER, **{FORCED: "true"})
-    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1")
-    assert said.code == 0, said
-    assert f"warning: nothing is waited for: it bears the annotation {FORCED}" in said.err
+    warning = f"warning: nothing is waited for: it bears the annotation {FORCED}"
+    await hub.runs(("hubctl delete cluster edge1", DONE, warning))

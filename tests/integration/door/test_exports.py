@@ -111,19 +111,3 @@ async def test_an_export_of_metadata_and_one_that_ends_with_a_portion_are_whole(
         found = json.loads(await response.read())
     assert found["kind"] == "PartialObjectMetadataList"
     assert [len(item) for item in found["items"]] == [3] * 2 * PORTION
-
-
-async def test_pages_in_an_order_go_on_by_their_token_at_the_door(hub: HubUnderTest) -> None:
-    await hub.store.run(put, range(7))
-    names: list[str] = []
-    query = "?sortBy=-name&limit=3"
-    place = ""
-    while True:
-        async with listing(hub, f"{query}&continue={place}") as response:
-            found = json.loads(await response.read())
-        names += [item["metadata"]["name"] for item in found["items"]]
-        place = found["metadata"].get("continue", "")
-        if not place:
-            break
-        await hub.store.run(put, range(100 + len(names), 101 + len(names)))  # before what was told: not told again
-    assert names == [f"edge-{number:04}" for number in reversed(range(7))]

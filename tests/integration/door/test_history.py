@@ -4,8 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
+from hub.cli.failures import DONE, MISUSED, NOT_FOUND
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import ClusterName
@@ -13,7 +12,7 @@ from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder
 
 EDGE = ClusterName("edge1")
-AVAILABLE = "ManagedClusterConditionAvailable"
+DIFFERENT = 1
 
 
 async def label(hub: HubUnderTest, name: str, **labels: str) -> int:
@@ -62,7 +61,7 @@ async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> 
 
 
 async def test_the_past_is_read_below_the_watch_window_and_refused_where_it_cannot_be_read_or_written(
-    hub: HubUnderTest, subtests: pytest.Subtests
+    hub: HubUnderTest,
 ) -> None:
     for path, word in (
         (f"{CLUSTERS}?at=yesterday", "give a time such as"),
@@ -74,9 +73,8 @@ async def test_the_past_is_read_below_the_watch_window_and_refused_where_it_cann
         ("/api/v1/events?at=1", "the past of events is not kept"),
         (f"/apis/hub.{GROUP_SUFFIX}/v1alpha1/hubreplicas?at=1", "the past of hubreplicas is not kept"),
     ):
-        with subtests.test(path=path):
-            code, refused = await raw(hub, path)
-            assert (code, word in refused) == (1, True), refused
+        code, refused = await raw(hub, path)
+        assert (code, word in refused) == (1, True), (path, refused)
 
     await hub.join("edge2")
     status, answer = await (await admin_of(hub)).ask("DELETE", f"{CLUSTERS}/edge2?at=1")
@@ -130,11 +128,9 @@ async def test_what_is_forgotten_is_no_change_but_what_the_rest_differs_from(hub
     await hub.join("edge1", env="prod")
     await forget(hub)
     await label(hub, "edge1", env="test")
-    ended = await hub.hubctl("history", "edge1", "-o", "json")
-    told = json.loads(ended.out)
-    assert [change["fields"] for change in told["changes"]] == [
-        [{"path": "metadata.labels.env", "before": "prod", "after": "test"}]
-    ]
+    told = json.loads(await hub.output("hubctl history edge1 -o json"))
+    changed = {"path": "metadata.labels.env", "before": "prod", "after": "test"}
+    assert [change["fields"] for change in told["changes"]] == [[changed]]
     assert told["began"]
 
 
@@ -142,42 +138,31 @@ async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub
     await hub.join("edge1", env="prod")
     await hub.join("edge2", env="prod")
     then = str(await hub.store.read(lambda tx: tx.changes.newest()))
-    assert (await hub.hubctl("accept", "edge1")).code == 0
-    await remove(hub, "edge2")
-    shown = await hub.hubctl("get", "clusters", "--at", then)
-    assert (shown.code, [line.split()[:2] for line in shown.out.splitlines()[1:]]) == (
-        0,
-        [["edge1", "false"], ["edge2", "false"]],
-    )
-    assert (await hub.hubctl("get", "cluster", "edge2", "--at", then, "-o", "name")).out.startswith("managedcluster.cluster")
-    assert "(no session)" in shown.out
-    told = (await hub.hubctl("history", "edge1")).out
-    assert "added" in told
-    assert "spec.hubAcceptsClient: false -> true" in told
-    assert (await hub.hubctl("history", "cluster", "edge2")).out.splitlines()[-1].split()[-1] == "deleted"
-    missing = await hub.hubctl("history", "nobody")
-    assert (missing.code, 'nothing is known of the cluster "nobody"' in missing.err) == (3, True)
-    unified = await hub.hubctl("diff", "cluster", "edge1", "--from", then)
-    assert (unified.code, "-  hubAcceptsClient: false" in unified.out, "+  hubAcceptsClient: true" in unified.out) == (
-        1,
-        True,
-        True,
-    )
-    fleet = await hub.hubctl("diff", "clusters", "--from", then)
-    assert fleet.code == 1
-    assert "spec.hubAcceptsClient: false -> true" in fleet.out
-    assert [line.split() for line in fleet.out.splitlines() if "edge2" in line] == [["edge2", "deleted"]]
-    assert (await hub.hubctl("diff", "clusters", "--from", "now")).code == 0
-    assert (await hub.hubctl("diff", "cluster", "nobody", "--from", then)).code == 2
-
-
-async def test_a_history_that_is_watched_shows_each_change_once(hub: HubUnderTest) -> None:
-    await hub.join("edge1", step="0")
     watching = await hub.start_hubctl("history", "edge1", "-w")
-    lines = [await watching.line() for _ in range(2)]
-    assert lines[1].split()[-1] == "added"
+    assert [(await watching.line()).split()[-1] for _ in range(2)][1] == "added"
+    await hub.output("hubctl accept edge1")
+    await remove(hub, "edge2")
+    shown = await hub.output(f"hubctl get clusters --at {then}")
+    assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["edge1", "false"], ["edge2", "false"]]
+    assert "(no session)" in shown
+    await hub.runs(
+        (f"hubctl get cluster edge2 --at {then} -o name", DONE, "managedcluster.cluster"),
+        ("hubctl history edge1", DONE, "added"),
+        ("hubctl history edge1", DONE, "spec.hubAcceptsClient: false -> true"),
+        ("hubctl history nobody", NOT_FOUND, 'nothing is known of the cluster "nobody"'),
+        (f"hubctl diff cluster edge1 --from {then}", DIFFERENT, "-  hubAcceptsClient: false"),
+        (f"hubctl diff cluster edge1 --from {then}", DIFFERENT, "+  hubAcceptsClient: true"),
+        ("hubctl diff clusters --from now", DONE, ""),
+        (f"hubctl diff cluster nobody --from {then}", MISUSED, ""),
+    )
+    assert (await hub.output("hubctl history cluster edge2")).splitlines()[-1].split()[-1] == "deleted"
+    fleet = await hub.hubctl(f"diff clusters --from {then}")
+    assert (fleet.code, "spec.hubAcceptsClient: false -> true" in fleet.out) == (DIFFERENT, True)
+    assert [line.split() for line in fleet.lines if "edge2" in line] == [["edge2", "deleted"]]
+
+    assert "hubAcceptsClient" in await watching.line()
     for step in range(1, 4):
-        await label(hub, "edge1", step=str(step))
+        await label(hub, "edge1", env="prod", step=str(step))
     assert [(await watching.line()).split()[-1] for _ in range(3)] == ["1", "2", "3"]
     await watching.end()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.cli.failures import FAILED, UNREACHABLE
+from hub.cli.failures import DONE, FAILED, UNREACHABLE
 from hub.services import operators
 from machinery import kubeconfig, pki
 from machinery.timestamps import format_time
@@ -111,31 +111,29 @@ def account(name: str) -> str:
 async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> None:
     path = site.user(token=await site.token("robot"))
     assert await whoami(path) == account("robot")
-    assert "edge1" in (await hubctl_at(path, "get", "clusters")).out
-    accepted = await hubctl_at(path, "accept", "edge1")
-    assert (accepted.code, accepted.err) == (0, "")
-    labelled = await hubctl_at(path, "label", "cluster", "edge1", "env=prod")
-    assert labelled.code == 0, labelled.err
-
+    await site.hub.runs(
+        ("hubctl get clusters", DONE, "edge1"),
+        ("hubctl accept edge1", DONE, ""),
+        ("hubctl label cluster edge1 env=prod", DONE, ""),
+        path=path,
+    )
     token = await site.token("robot")
     async with connect_proxy("ann:hush-hush") as proxy:
         good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
         assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
         assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]
-        refused = await hubctl_at(by_proxy(site.user(token=token), bad), "get", "clusters")
-    assert (refused.code, "it answers 407" in refused.err) == (UNREACHABLE, True), refused
-    assert "hush" not in refused.err
+        refused = await site.hub.hubctl("get clusters", path=by_proxy(site.user(token=token), bad))
+    assert (refused.code, "it answers 407" in refused.err, "hush" in refused.err) == (UNREACHABLE, True, False), refused
 
     path = site.user(tokenFile="guess")
     (site.hub.folder / "guess").write_text("hush-hush-hush")
-    said = await hubctl_at(path, "get", "clusters")
-    assert (said.code, f'does not know user "robot" of kubeconfig {path}: the token in' in said.err) == (FAILED, True), said
-    assert "`kubectl create token NAME`" in said.err
-    assert "`hubctl login`" in said.err
-    assert "hush" not in said.out + said.err
-
+    said = await site.hub.hubctl("get clusters", path=path)
+    assert (said.code, "hush" in said.out + said.err) == (FAILED, False), said
+    unknown = f'does not know user "robot" of kubeconfig {path}: the token in'
+    for words in (unknown, "`kubectl create token NAME`", "`hubctl login`"):
+        assert words in said.err
     await site.admin.ask("DELETE", f"{RBAC}/clusterrolebindings/system:serviceaccounts:default")
-    said = await hubctl_at(site.user(token=await site.token("robot")), "get", "clusters")
+    said = await site.hub.hubctl("get clusters", path=site.user(token=await site.token("robot")))
     assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
     assert 'user "robot" of kubeconfig' in said.err
 
@@ -155,11 +153,9 @@ async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Sit
     assert "Traceback" not in await watching.end()
 
 
-async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(
-    site: Site, subtests: pytest.Subtests
-) -> None:
+async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(site: Site) -> None:
     site.answer({"token": await site.token("robot")})
-    said = await hubctl_at(site.plugin(), "get", "clusters,csr")
+    said = await site.hub.hubctl("get clusters,csr", path=site.plugin())
     assert (said.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
     assert site.asked[0]["spec"] == {"interactive": False}
 
@@ -172,15 +168,14 @@ async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_ref
     assert "the credential that the plug-in" in refused
 
     for version in (V1, V1BETA1):
-        with subtests.test(version=version):
-            site.answer({"token": await site.token("robot")}, version)
-            env = [{"name": "TENANT", "value": "one"}]
-            path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
-            assert await whoami(path) == account("robot")
-            assert (site.folder / "called").read_text() == "login --for hub|one\n"
-            asked = site.asked[-1]
-            assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
-            assert asked["spec"]["cluster"]["server"] == site.hub.server
+        site.answer({"token": await site.token("robot")}, version)
+        env = [{"name": "TENANT", "value": "one"}]
+        path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
+        assert await whoami(path) == account("robot")
+        assert (site.folder / "called").read_text() == "login --for hub|one\n"
+        asked = site.asked[-1]
+        assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
+        assert asked["spec"]["cluster"]["server"] == site.hub.server
 
 
 async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(site: Site) -> None:
@@ -188,10 +183,9 @@ async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(s
     over = kubeconfig.read_kubeconfig(await site.hub.agent("edge1", expired_since=timedelta(hours=1))).require_credential()
     site.answer({"clientCertificateData": over.chain.decode(), "clientKeyData": over.key.decode()})
     path = site.plugin()
-    posted = await hubctl_at(path, "whoami")
-    assert (posted.code, "expired at" in posted.err, len(site.asked)) == (FAILED, True, 1), posted
-    looked = await hubctl_at(path, "get", "clusters")
-    assert (looked.code, "expired at" in looked.err, len(site.asked)) == (FAILED, True, 3), looked
+    for line, asked in (("whoami", 1), ("get clusters", 3)):
+        ended = await site.hub.hubctl(line, path=path)
+        assert (ended.code, "expired at" in ended.err, len(site.asked)) == (FAILED, True, asked), ended
 
 
 @pytest.mark.parametrize("ends", ["refused", "over"])

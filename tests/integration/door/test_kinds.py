@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hub.apiserver.writepaths import write_paths
+from hub.cli.failures import DONE, FAILED
 from hub.controllers.namespaces import Namespaces
 from hub.domain import cluster as rules
 from hub.domain.brake import Brake, encoded
@@ -20,7 +21,7 @@ from hub.ports import Transaction
 from hub.services import brake, clusters, replicas
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
-from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of, run
+from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of
 
 pytestmark = pytest.mark.kubectl
 CLUSTER, ADDON = f"cluster.{GROUP_SUFFIX}", f"addon.{GROUP_SUFFIX}"
@@ -97,7 +98,6 @@ ROWS = (
         {"spec": {"addOnConfiguration": {"crdName": "c"}}},
     ),
 )
-EDITOR = "sed -i -e s/gold/silver/"
 
 
 def merged(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -114,10 +114,7 @@ async def test_kubectl_applies_shows_waits_labels_edits_and_deletes_every_kind(h
     words = ",".join(row.word for row in ROWS)
 
     async def kubectl(*arguments: str) -> str:
-        given = (f"--kubeconfig={await hub.admin()}", f"--cache-dir={tmp_path / 'cache'}")
-        ended = await run("kubectl", *given, *arguments, KUBE_EDITOR=EDITOR)
-        assert ended.code == 0, (arguments, ended.err)
-        return ended.out
+        return await hub.output("kubectl", *arguments)
 
     file.write_text(yaml.safe_dump_all(row.document for row in ROWS))
     assert (await kubectl("apply", "-f", str(file))).count(" created") == count
@@ -145,69 +142,60 @@ async def test_kubectl_applies_shows_waits_labels_edits_and_deletes_every_kind(h
     pages = re.split(r"^Name:", await kubectl("describe", *targets), flags=re.MULTILINE)[1:]
     for row, page in zip(ROWS, pages, strict=True):
         assert row.described in page, page
-    assert (await hub.kubectl("create", "-f", str(file))).err.count("AlreadyExists") == count
+    assert (await hub.kubectl(f"create -f {file}")).err.count("AlreadyExists") == count
     assert (await kubectl("delete", "-f", str(file), "--wait=false")).count(" deleted") == count
     assert (await hub.kubectl("get", *targets)).err.count("NotFound") == count - 1, "a namespace goes with its content"
 
 
 async def test_a_deleted_namespace_takes_its_content_along_unless_it_is_a_standing_one(hub: HubUnderTest) -> None:
-    assert "this namespace may not be deleted" in (await hub.kubectl("delete", "ns", "kube-system")).err
-
-    assert (await hub.kubectl("create", "ns", "team")).code == 0
-    assert (await hub.kubectl("create", "secret", "generic", "login", "-n", "team", "--from-literal=a=b")).code == 0
-    deleting = asyncio.create_task(hub.kubectl("delete", "ns", "team", "--timeout=20s"))
-    terminating = await hub.kubectl("wait", "ns", "team", "--for=jsonpath={.status.phase}=Terminating", "--timeout=10s")
-    assert terminating.code == 0, terminating.err
-    refused = await hub.kubectl("create", "configmap", "late", "-n", "team")
-    assert "because it is being terminated" in refused.err
+    await hub.runs(
+        ("kubectl delete ns kube-system", FAILED, "this namespace may not be deleted"),
+        ("kubectl create ns team", DONE, ""),
+        ("kubectl create secret generic login -n team --from-literal=a=b", DONE, ""),
+    )
+    deleting = asyncio.create_task(hub.kubectl("delete ns team --timeout=20s"))
+    await hub.output("kubectl wait ns team --for=jsonpath={.status.phase}=Terminating --timeout=10s")
+    await hub.runs(("kubectl create configmap late -n team", FAILED, "because it is being terminated"))
     subject = Namespaces(hub.store)
     while await subject.reconcile("team") is not None:
         pass
-    assert (await deleting).code == 0
-    assert "NotFound" in (await hub.kubectl("get", "ns", "team")).err
-    assert (await hub.kubectl("get", "secrets", "-A", "--no-headers")).out == ""
+    assert (await deleting).code == DONE
+    await hub.runs(("kubectl get ns team", FAILED, "NotFound"))
+    assert await hub.output("kubectl get secrets -A --no-headers") == ""
 
 
 async def test_objects_of_two_versions_are_one_and_sets_are_checked(hub: HubUnderTest, tmp_path: Path) -> None:
-    served = (await hub.kubectl("api-resources", "-o", "name")).out.split()
+    served = (await hub.output("kubectl api-resources -o name")).split()
     assert {str(resource) for resource in write_paths(GROUP_SUFFIX)} <= set(served)
 
-    file = tmp_path / "binding.yaml"
-    file.write_text(yaml.safe_dump(thing(f"{CLUSTER}/v1beta2", "ManagedClusterSetBinding", spec={"clusterSet": "other"})))
-    assert "must have the same name" in (await hub.kubectl("create", "-f", str(file))).err
-
-    file = tmp_path / "set.yaml"
+    file = tmp_path / "thing.yaml"
+    file.write_text(yaml.safe_dump(merged(BINDING, {"spec": {"clusterSet": "other"}})))
+    await hub.runs((f"kubectl create -f {file}", FAILED, "must have the same name"))
     expressions = [{"key": "region", "operator": "Near"}, {"key": "region", "operator": "In"}]
     selector = {"selectorType": "LabelSelector", "labelSelector": {"matchExpressions": expressions}}
-    file.write_text(yaml.safe_dump(thing(f"{CLUSTER}/v1beta2", "ManagedClusterSet", "", spec={"clusterSelector": selector})))
-    refused = (await hub.kubectl("create", "-f", str(file))).err
-    assert "not a valid selector operator" in refused
-    assert "must be specified when" in refused
-
-    file = tmp_path / "event.yaml"
+    file.write_text(yaml.safe_dump({**SET, "spec": {"clusterSelector": selector}}))
+    await hub.runs(
+        (f"kubectl create -f {file}", FAILED, "not a valid selector operator"),
+        (f"kubectl create -f {file}", FAILED, "must be specified when"),
+    )
     file.write_text(yaml.safe_dump(thing("events.k8s.io/v1", "Event", **NEW_EVENT, note="well")))
-    assert (await hub.kubectl("create", "-f", str(file))).code == 0
-    core = json.loads((await hub.kubectl("get", "events", "thing", "-n", "default", "-o", "json")).out)
+    await hub.output(f"kubectl create -f {file}")
+    core = json.loads(await hub.output("kubectl get events thing -n default -o json"))
     assert (core["apiVersion"], core["message"], core["involvedObject"]) == ("v1", "well", ABOUT)
-    chosen = await hub.kubectl("get", "events.v1.events.k8s.io", "-A", "--field-selector", "regarding.name=edge1", "-o", "name")
-    assert chosen.out.strip() == "event.events.k8s.io/thing"
-    shown = await hub.kubectl("events", "-n", "default")
-    assert "managedcluster/edge1" in shown.out.lower(), shown.err
-
-    file = tmp_path / "addon.yaml"
-    old = thing(f"{ADDON}/v1alpha1", "ManagedClusterAddOn", spec={"installNamespace": "tools"})
-    file.write_text(yaml.safe_dump(old))
+    chosen = "kubectl get events.v1.events.k8s.io -A --field-selector regarding.name=edge1 -o name"
+    await hub.runs(
+        (chosen, DONE, "event.events.k8s.io/thing\n"),
+        ("kubectl events -n default", DONE, "ManagedCluster/edge1"),
+    )
+    file.write_text(yaml.safe_dump({**OLDER_ADD_ON, "spec": {"installNamespace": "tools"}}))
     admin = await admin_of(hub)
     _, page = await admin.get(f"/apis/{ADDON}/v1beta1/managedclusteraddons")
     query = f"watch=1&timeoutSeconds=20&resourceVersion={page['metadata']['resourceVersion']}"
-    assert (await hub.kubectl("create", "-f", str(file))).code == 0
-    patch = json.dumps(
-        {"status": {"registrations": [{"signerName": "kubernetes.io/kube-apiserver-client"}], "kubeClientDriver": "csr"}}
-    )
-    arguments = ("--subresource=status", "--type=merge", "-p", patch)
-    patched = await hub.kubectl("patch", f"managedclusteraddons.v1alpha1.{ADDON}", "thing", "-n", "default", *arguments)
-    assert patched.code == 0, patched.err
-    assert (await hub.kubectl("delete", "mca", "thing", "-n", "default")).code == 0
+    await hub.output(f"kubectl create -f {file}")
+    status = {"registrations": [{"signerName": "kubernetes.io/kube-apiserver-client"}], "kubeClientDriver": "csr"}
+    patch = f"kubectl patch managedclusteraddons.v1alpha1.{ADDON} other -n default --subresource=status --type=merge -p"
+    await hub.output(patch, json.dumps({"status": status}))
+    await hub.output("kubectl delete mca other -n default")
 
     async def seen(version: str) -> list[dict[str, Any]]:
         path = f"/apis/{ADDON}/{version}/namespaces/default/managedclusteraddons?{query}"
@@ -227,74 +215,67 @@ async def test_the_fleet_its_replicas_and_changes_of_availability_are_shown(hub:
     for name in ("edge1", "edge2", "edge3"):
         await hub.join(name)
     for name, status in (("edge1", "True"), ("edge2", "Unknown")):
-        assert (await hub.hubctl("accept", name)).code == 0
+        await hub.output(f"hubctl accept {name}")
         reason = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **reason}]
         patch = json.dumps({"status": {"conditions": conditions, "version": {"kubernetes": "v1.31"}}})
-        patched = await hub.kubectl("patch", "mcl", name, "--subresource=status", "--type=merge", "-p", patch)
-        assert patched.code == 0, patched.err
-    table = (await hub.kubectl("get", "fleet")).out.splitlines()
+        await hub.output(f"kubectl patch mcl {name} --subresource=status --type=merge -p", patch)
+    titles, row = (await hub.output("kubectl get fleet")).splitlines()
     counted = ["NAME", "CLUSTERS", "ACCEPTED", "WAITING", "AVAILABLE", "UNAVAILABLE", "UNKNOWN", "NEVER", "BRAKE"]
-    assert table[0].split() == counted
-    assert table[1].split() == ["fleet", "3", "2", "1", "1", "0", "1", "1", "off"]
-    status = json.loads((await hub.kubectl("get", "clustersummary", "fleet", "-o", "json")).out)["status"]
+    assert titles.split() == counted
+    assert row.split() == ["fleet", "3", "2", "1", "1", "0", "1", "1", "off"]
+    status = json.loads(await hub.output("kubectl get clustersummary fleet -o json"))["status"]
     assert status["versions"] == {"v1.31": 2}
-    assert "NotFound" in (await hub.kubectl("get", "clustersummary", "other")).err
-    assert (await hub.kubectl("delete", "clustersummary", "fleet")).code == 1
 
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    row = Replica("hub-0", "here", "i1", "1.2.3", "127.0.0.1:8443", "127.0.0.1:6443", epoch, epoch, sessions=7, ready=True)
-    await hub.store.run(replicas.begin, row)
-    await hub.store.run(replicas.begin, replace(row, name="hub-1", draining=True))
-    table = (await hub.kubectl("get", "hubreplicas", "-o", "wide")).out.splitlines()
-    assert table[0].split("  ")[0] == "NAME"
-    assert [line.split()[:3] for line in table[1:]] == [
-        [REPLICA, "Ready", "0"],
-        ["hub-0", "Ready", "7"],
-        ["hub-1", "Draining", "7"],
-    ]
-    assert table[2].split()[-2:] == ["127.0.0.1:8443", "127.0.0.1:6443"]
-    assert (await hub.hubctl("get", "replicas")).out.splitlines()[2].split()[:2] == ["hub-0", "Ready"]
-    status = json.loads((await hub.kubectl("get", "hubreplica", "hub-1", "-o", "json")).out)["status"]
+    replica = Replica("hub-0", "here", "i1", "1.2.3", "127.0.0.1:8443", "127.0.0.1:6443", epoch, epoch, sessions=7, ready=True)
+    await hub.store.run(replicas.begin, replica)
+    await hub.store.run(replicas.begin, replace(replica, name="hub-1", draining=True))
+    titles, *rows = (await hub.output("kubectl get hubreplicas -o wide")).splitlines()
+    shown = [[REPLICA, "Ready", "0"], ["hub-0", "Ready", "7"], ["hub-1", "Draining", "7"]]
+    assert [line.split()[:3] for line in rows] == shown
+    assert (titles.split("  ")[0], rows[1].split()[-2:]) == ("NAME", ["127.0.0.1:8443", "127.0.0.1:6443"])
+    assert (await hub.output("hubctl get replicas")).splitlines()[2].split()[:2] == ["hub-0", "Ready"]
+    status = json.loads(await hub.output("kubectl get hubreplica hub-1 -o json"))["status"]
     assert (status["version"], status["state"]) == ("1.2.3", "Draining")
-    assert "NotFound" in (await hub.kubectl("get", "hubreplica", "other")).err
-    assert (await hub.kubectl("delete", "hubreplica", "hub-0")).code == 1
 
-    await hub.join("edge9")
-    assert (await hub.hubctl("accept", "edge9")).code == 0
+    await hub.output("hubctl accept edge3")
     for condition in (rules.AVAILABLE, rules.UNAVAILABLE, rules.AVAILABLE, rules.SILENT):
-        await hub.store.run(clusters.set_condition, ClusterName("edge9"), condition, "somebody")
-    page = (await hub.hubctl("describe", "cluster", "edge9")).out
-    rows = [line.split() for line in page[page.index("Availability Changes:") :].splitlines()[2:6]]
-    assert [row[1:] for row in rows] == [
+        await hub.store.run(clusters.set_condition, ClusterName("edge3"), condition, "somebody")
+    page = await hub.output("hubctl describe cluster edge3")
+    changes = [line.split() for line in page[page.index("Availability Changes:") :].splitlines()[2:6]]
+    assert [change[1:] for change in changes] == [
         ["True", "Unknown", "ManagedClusterLeaseUpdateStopped", "somebody"],
         ["False", "True", "ManagedClusterAvailable", "somebody"],
         ["True", "False", "ManagedClusterKubeAPIServerUnavailable", "somebody"],
         ["<none>", "True", "ManagedClusterAvailable", "somebody"],
     ]
-    table = (await hub.kubectl("get", "clustertransitions", "-n", "edge9")).out.splitlines()
-    assert len(table) == 5
-    assert table[0].split()[:2] == ["NAME", "TIME"]
-    one = (await hub.kubectl("get", "clustertransitions", "-n", "edge9", table[1].split()[0], "-o", "json")).out
-    assert (json.loads(one)["from"], json.loads(one)["to"]) == ("True", "Unknown")
-    assert "-n CLUSTER" in (await hub.kubectl("get", "clustertransitions", "-A")).err
-    assert (await hub.kubectl("delete", "clustertransitions", "-n", "edge9", table[1].split()[0])).code == 1
+    titles, newest, *older = (await hub.output("kubectl get clustertransitions -n edge3")).splitlines()
+    assert (titles.split()[:2], len(older)) == (["NAME", "TIME"], 3)
+    transition = f"clustertransitions -n edge3 {newest.split()[0]}"
+    one = json.loads(await hub.output(f"kubectl get {transition} -o json"))
+    assert (one["from"], one["to"]) == ("True", "Unknown")
+    await hub.runs(
+        ("kubectl get clustersummary other", FAILED, "NotFound"),
+        ("kubectl get hubreplica other", FAILED, "NotFound"),
+        ("kubectl get clustertransitions -A", FAILED, "-n CLUSTER"),
+        *((f"kubectl delete {target}", FAILED, "") for target in ("clustersummary fleet", "hubreplica hub-0", transition)),
+    )
 
 
 async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> None:
     def put_on(tx: Transaction) -> None:
         tx.facts.set(brake.FACT, encoded(Brake(since=tx.now, silent=30, fleet=100)))
 
-    assert "does not hold" in (await hub.hubctl("release-brake")).out
+    await hub.runs(("hubctl release-brake", DONE, "does not hold"))
     await hub.store.run(put_on)
-    assert "held for" in (await hub.hubctl("get", "fleet")).out
-    status = json.loads((await hub.kubectl("get", "fleet", "-o", "json")).out)["items"][0]["status"]
-    assert "30 of 100" in status["brake"]["message"]
-    dry = await hub.kubectl(
-        "patch", "fleet", "fleet", "--type=merge", "-p", '{"spec":{"releaseBrake":true}}', "--dry-run=server"
+    dry = "kubectl patch fleet fleet --type=merge -p 'spec: {releaseBrake: true}' --dry-run=server"
+    await hub.runs(
+        ("hubctl get fleet", DONE, "held for"),
+        ("hubctl get fleet -o json", DONE, "30 of 100"),
+        (dry, DONE, ""),
+        ("hubctl get fleet", DONE, "held for"),
+        ("hubctl release-brake", DONE, "released"),
+        ("kubectl get events -A", DONE, "BrakeReleased"),
     )
-    assert dry.code == 0, dry.err
-    assert "held for" in (await hub.hubctl("get", "fleet")).out
-    assert "released" in (await hub.hubctl("release-brake")).out
     assert not (await hub.store.read(brake.now)).holds
-    assert "BrakeReleased" in (await hub.kubectl("get", "events", "-A")).out

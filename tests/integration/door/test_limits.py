@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -30,15 +29,6 @@ from tests.integration.door.test_logins import GROUP, REQUESTS
 NEVER = "resourceVersion=999999&resourceVersionMatch=NotOlderThan"
 
 
-@pytest.fixture
-async def narrow(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
-    """A hub with two seats for what agents live on."""
-    async with hub_with(tmp_path, max_lifelines_inflight=2) as hub:
-        for name in ("a", "b", "c"):
-            await hub.join(name)
-        yield hub
-
-
 async def slow(hub: HubUnderTest, name: str) -> "asyncio.Task[tuple[int, object]]":
     """An agent that waits for something."""
     agent = holder(hub, await hub.agent(name))
@@ -52,19 +42,22 @@ async def headers_of(visitor: Visitor, path: str) -> tuple[int, "aiohttp.typedef
         return response.status, dict(response.headers)
 
 
-async def test_a_full_level_refuses_its_own_and_lets_operators_and_health_pass(narrow: HubUnderTest) -> None:
-    waiting = [await slow(narrow, "a"), await slow(narrow, "b")]
-    await until(lambda: narrow.access.limits.snapshot()[LIFELINES]["taken"] == 2)
-    third = holder(narrow, await narrow.agent("c"))
-    status, headers = await headers_of(third, f"{CLUSTERS}/c?timeout=2s")
-    assert status == 429
-    assert isinstance(headers, dict)
-    assert (headers["Retry-After"], headers[LEVEL_HEADER]) == ("1", narrow.access.limits.pools[LIFELINES].uid)
-    assert (await (await admin_of(narrow)).get(CLUSTERS))[0] == 200
-    assert (await nobody(narrow).get("/readyz"))[0] == 200
-    assert (await third.get("/apis"))[0] == 200
-    await asyncio.gather(*waiting)
-    assert (await third.get(f"{CLUSTERS}/c"))[0] == 200
+async def test_a_full_level_refuses_its_own_and_lets_operators_and_health_pass(tmp_path: Path) -> None:
+    async with hub_with(tmp_path, max_lifelines_inflight=2) as narrow:
+        for name in ("a", "b", "c"):
+            await narrow.join(name)
+        waiting = [await slow(narrow, "a"), await slow(narrow, "b")]
+        await until(lambda: narrow.access.limits.snapshot()[LIFELINES]["taken"] == 2)
+        third = holder(narrow, await narrow.agent("c"))
+        status, headers = await headers_of(third, f"{CLUSTERS}/c?timeout=2s")
+        assert status == 429
+        assert isinstance(headers, dict)
+        assert (headers["Retry-After"], headers[LEVEL_HEADER]) == ("1", narrow.access.limits.pools[LIFELINES].uid)
+        assert (await (await admin_of(narrow)).get(CLUSTERS))[0] == 200
+        assert (await nobody(narrow).get("/readyz"))[0] == 200
+        assert (await third.get("/apis"))[0] == 200
+        await asyncio.gather(*waiting)
+        assert (await third.get(f"{CLUSTERS}/c"))[0] == 200
 
 
 async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from hub.apiserver.verbosity import PATH as LOG_LEVEL
+from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain import reported
@@ -19,54 +18,49 @@ from hub.domain.reported import HubState, ReportedHub
 from hub.services import clusters, heartbeats, moves, replicas
 from hub.services import verbosity as orders
 from machinery.election.lock import Candidate
-from machinery.errors import BadRequestError, ForbiddenError, InvalidError
 from machinery.identity import ClusterName
-from machinery.kube.client import KubeClient
 from machinery.metrics import gauge
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.door.conftest import ACCOUNTS, REPLICA, HubUnderTest, admin_of, hub_with, nobody
+from tests.integration.door.conftest import ACCOUNTS, REPLICA, HubUnderTest, admin_of, holder, hub_with, nobody
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1", "127.0.0.1:8443", "127.0.0.1:6443", EPOCH, EPOCH, sessions=1, ready=True)
 
 
 async def shown(hub: HubUnderTest, name: str) -> dict[str, object]:
-    status: dict[str, object] = json.loads((await hub.hubctl("get", "replica", name, "-o", "json")).out)["status"]
+    status: dict[str, object] = json.loads(await hub.output(f"hubctl get replica {name} -o json"))["status"]
     return status
 
 
 async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_back(hub: HubUnderTest) -> None:
-    refused = await hub.hubctl("drain", "replica", REPLICA)
-    assert (refused.code, f'no other replica than "{REPLICA}" takes sessions' in refused.err) == (1, True), refused.err
+    await hub.runs((f"hubctl drain replica {REPLICA}", FAILED, f'no other replica than "{REPLICA}" takes sessions'))
     await hub.store.run(replicas.begin, ONE)
-    done = asyncio.create_task(hub.hubctl("drain", "replica", "hub-0", "--timeout", "60s"))
+    done = await hub.start_hubctl("drain", "replica", "hub-0", "--timeout", "60s")
     async with asyncio.timeout(30):
         while (await shown(hub, "hub-0"))["state"] != "Draining":
             pass
-    while not done.done():
+    ending = asyncio.create_task(done.process.communicate())
+    while not ending.done():
         await hub.store.run(replicas.beat, replace(ONE, sessions=0))
-        await asyncio.wait({done}, timeout=0.5)
-    assert (done.result().code, done.result().out.splitlines()[-1]) == (0, "0 sessions are left"), done.result().err
+        await asyncio.wait({ending}, timeout=0.1)
+    assert (done.process.returncode, (await ending)[0].splitlines()[-1]) == (DONE, b"0 sessions are left")
     assert (await shown(hub, "hub-0"))["state"] == "Drained"
-    assert "drains the replica hub-0" in (await hub.kubectl("get", "events", "-A")).out
-    assert (await hub.hubctl("uncordon", "replica", "hub-0")).out == 'replica "hub-0" takes sessions\n'
+    await hub.runs(
+        ("kubectl get events -A", DONE, "drains the replica hub-0"),
+        ("hubctl uncordon replica hub-0", DONE, 'replica "hub-0" takes sessions\n'),
+    )
     assert (await shown(hub, "hub-0"))["state"] == "Ready"
 
-
-async def test_what_cannot_be_drained_is_told_and_who_may_not_does_not(hub: HubUnderTest) -> None:
-    for name in ("hub-0", "hub-1"):
-        await hub.store.run(replicas.begin, replace(ONE, name=name))
-    late = await hub.hubctl("drain", "replica", "hub-0", "--timeout", "1s")
-    assert (late.code, "still has 1 sessions" in late.err) == (4, True), late.err
-    assert (await hub.hubctl("drain", "replica", "nowhere")).code == 3
-    await hub.store.run(lambda tx: tx.replicas.put(replace(ONE, name="hub-1", seen=tx.now, sessions=0)))
-    unheard = await hub.hubctl("drain", "replica", "hub-1", "--force", "--timeout", "1s")
-    assert (unheard.code, "has not told yet" in unheard.err) == (4, True), (
-        "that it had no session before the order is no answer"
+    await hub.store.run(replicas.begin, replace(ONE, name="hub-1"))
+    await hub.store.run(replicas.begin, ONE)
+    await hub.runs(
+        ("hubctl drain replica hub-0 --timeout 50ms", TIMED_OUT, "still has 1 sessions"),
+        ("hubctl drain replica nowhere", NOT_FOUND, ""),
     )
-    agent = await hub.agent("edge1")
-    refused = await hub.hubctl("uncordon", "replica", "hub-0", path=agent)
-    assert (refused.code, "hubreplicas/drain" in refused.err) == (1, True), refused.err
+    await hub.store.run(lambda tx: tx.replicas.put(replace(ONE, name="hub-1", seen=tx.now, sessions=0)))
+    # that it had no session before the order is no answer
+    await hub.runs(("hubctl drain replica hub-1 --force --timeout 50ms", TIMED_OUT, "has not told yet"))
+    await hub.runs(("hubctl uncordon replica hub-0", FAILED, "hubreplicas/drain"), path=await hub.agent("edge1"))
     assert (await shown(hub, "hub-0"))["drained"] is True
 
 
@@ -88,132 +82,96 @@ async def listing(hub: HubUnderTest) -> None:
 
 async def test_operators_alone_move_a_cluster_to_a_hub_where_its_agent_is_ready(hub: HubUnderTest) -> None:
     await listing(hub)
-    agent = await hub.agent("edge1")
-    for path in (agent, await hub.agent("edge2")):
-        refused = await hub.hubctl("move", "cluster", "edge1", "--to", "eu-2", path=path)
-        assert (refused.code, "managedclusters/move" in refused.err) == (1, True), refused.err
-    assert (await hub.hubctl("move", "cluster", "edge1", "--cancel")).out == 'cluster "edge1" was not asked to move\n'
-
-    refused = await hub.hubctl("move", "cluster", "edge1", "--to", "us-1")
-    assert refused.code == 1
-    assert "eu-1 (Ready), eu-2 (Ready), us-1 (Lost)" in refused.err
-    assert (await hub.hubctl("move", "cluster", "edge9", "--to", "eu-2")).code == 3
-    assert (await hub.hubctl("move", "cluster", "edge1")).code == 2
-
-    assert " 2/3 " in (await hub.hubctl("get", "clusters")).out
-    ordered = await hub.hubctl("move", "cluster", "edge1", "--to", "eu-2")
-    assert (ordered.code, f"is asked to move to the hub eu-2 ({OTHER})" in ordered.out) == (0, True)
-    page = (await hub.hubctl("describe", "cluster", "edge1")).out
+    for path in (await hub.agent("edge1"), await hub.agent("edge2")):
+        await hub.runs(("hubctl move cluster edge1 --to eu-2", FAILED, "managedclusters/move"), path=path)
+    not_asked = ("hubctl move cluster edge1 --cancel", DONE, 'cluster "edge1" was not asked to move\n')
+    await hub.runs(
+        not_asked,
+        ("hubctl move cluster edge1 --to us-1", FAILED, "eu-1 (Ready), eu-2 (Ready), us-1 (Lost)"),
+        ("hubctl move cluster edge9 --to eu-2", NOT_FOUND, ""),
+        ("hubctl move cluster edge1", MISUSED, ""),
+        ("hubctl get clusters", DONE, " 2/3 "),
+        ("hubctl move cluster edge1 --to eu-2", DONE, f"is asked to move to the hub eu-2 ({OTHER})"),
+    )
+    page = await hub.output("hubctl describe cluster edge1")
     assert f"Moves To:       {OTHER}" in page
     assert [line.split()[:2] for line in page.splitlines() if "us-1" in line] == [["us-1", "Lost"]]
     assert "2026-12-01T00:00:00Z" in page
-    assert (await hub.hubctl("move", "cluster", "edge1", "--cancel")).out == 'cluster "edge1" stays\n'
-    assert (await hub.hubctl("move", "cluster", "edge1", "--cancel")).out == 'cluster "edge1" was not asked to move\n'
+    await hub.runs(("hubctl move cluster edge1 --cancel", DONE, 'cluster "edge1" stays\n'), not_asked)
 
 
 async def test_a_cluster_made_here_gets_the_lease_that_is_set(tmp_path: Path) -> None:
     async with hub_with(tmp_path, default_lease_duration=timedelta(seconds=30)) as hub:
-        cluster = tmp_path / "edge1.yaml"
-        cluster.write_text("apiVersion: cluster.open-cluster-management.io/v1\nkind: ManagedCluster\nmetadata: {name: edge1}\n")
-        assert (await hub.kubectl("apply", "-f", str(cluster))).code == 0
+        made = "{apiVersion: cluster.open-cluster-management.io/v1, kind: ManagedCluster, metadata: {name: edge1}}"
+        await hub.output("hubctl apply -f -", given=made)
         stored = await hub.store.read(clusters.find, EDGE)
         assert stored.document["spec"]["leaseDurationSeconds"] == 30
 
 
 async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTest) -> None:
     await hub.join("edge1")
-    refused = await hub.hubctl("accept", "edge1", "--rebuilt")
-    assert (refused.code, "no other cluster has asked" in refused.err) == (1, True)
+    await hub.runs(("hubctl accept edge1 --rebuilt", FAILED, "no other cluster has asked"))
     stored = await hub.store.read(clusters.find, EDGE)
     await hub.store.run(clusters.put, doc.with_annotations(stored.document, {CLUSTER_UID: "uid-1"}), stored, "agent")
     agent = await hub.agent("edge1")
     await hub.store.run(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
-    told = await hub.hubctl("accept", "edge1", "--rebuilt")
-    assert (told.code, "from the cluster with uid uid-1 to the one with uid uid-2" in told.out) == (0, True)
+    said = "from the cluster with uid uid-1 to the one with uid uid-2"
+    await hub.runs(("hubctl accept edge1 --rebuilt", DONE, said))
     after = (await hub.store.read(clusters.find, EDGE)).document
     assert (doc.annotations(after)[CLUSTER_UID], doc.mapping(after, "spec")["hubAcceptsClient"]) == ("uid-2", True)
-    assert (await hub.hubctl("get", "cluster", "edge1", path=agent)).code == 1
-
-
-EDGE = ClusterName("edge1")
+    await hub.runs(("hubctl get cluster edge1", FAILED, ""), path=agent)
 
 
 async def test_a_cluster_is_diagnosed_from_unknown_to_available(hub: HubUnderTest) -> None:
-    shown = await hub.kubectl("get", "clusterdiagnosis", "edge1")
-    assert (shown.code, shown.out.split("\n")[0].split()) == (0, ["NAME", "AVAILABLE", "CAUSE", "MESSAGE"]), shown.err
-    assert "NoLeader" in shown.out
-    assert (await hub.kubectl("get", "clusterdiagnoses")).code == 1
-    bad = await hub.hubctl("diagnose", "cluster", "No_Name")
-    assert (bad.code != 0, "NotFound" in bad.err or "not valid" in bad.err) == (True, True), bad.err
-
-    leaderless = await hub.hubctl("diagnose", "cluster", "edge1")
-    assert (leaderless.code, "no replica leads" in leaderless.out) == (6, True), leaderless.err
+    title, row = (await hub.output("kubectl get clusterdiagnosis edge1")).splitlines()
+    assert (title.split(), "NoLeader" in row) == (["NAME", "AVAILABLE", "CAUSE", "MESSAGE"], True)
+    await hub.runs(
+        ("kubectl get clusterdiagnoses", FAILED, ""),
+        ("hubctl diagnose cluster No_Name", FAILED, "not valid"),
+        ("hubctl diagnose cluster edge1", NOT_WELL, "no replica leads"),
+    )
     await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), cluster_rules.lease_duration({})))
-    nowhere = await hub.hubctl("diagnose", "cluster", "edge1")
-    assert nowhere.code == 6
-    assert "-> hubctl create bootstrap-kubeconfig --cluster edge1" in nowhere.out
+    await hub.runs(("hubctl diagnose cluster edge1", NOT_WELL, "-> hubctl create bootstrap-kubeconfig --cluster edge1"))
     await hub.join("edge1")
-    await hub.agent("edge1")
-    assert "-> hubctl accept edge1" in (await hub.hubctl("diagnose", "cluster", "edge1")).out
-    assert (await hub.hubctl("accept", "edge1")).code == 0
-    silent = await hub.hubctl("diagnose", "cluster", "edge1", "-o", "json")
-    status = json.loads(silent.out)["status"]
-    assert (silent.code, status["well"], status["cause"]["reason"]) == (6, False, "NoSession"), silent.err
+    agent = await hub.agent("edge1")
+    await hub.runs(
+        ("hubctl diagnose cluster edge1", NOT_WELL, "-> hubctl accept edge1"),
+        ("hubctl accept edge1", DONE, ""),
+        ("hubctl diagnose cluster edge1 -o json", NOT_WELL, '"reason": "NoSession"'),
+    )
     await hub.store.run(heartbeats.flush, [Beat(EDGE, cluster_rules.lease_duration({}) / 60, available=True)])
     await hub.store.run(clusters.set_condition, EDGE, cluster_rules.AVAILABLE, "agent")
-    well = await hub.hubctl("diagnose", "cluster", "edge1")
-    assert (well.code, "broken" in well.out, "waits" in well.out) == (0, False, False), well.out + well.err
-    both = await hub.hubctl("diagnose", "cluster", "edge1", "edge2")
-    assert (both.code, "not well: edge2" in both.err) == (6, True)
-
-    agent = await hub.agent("edge1")
+    well = await hub.output("hubctl diagnose cluster edge1")
+    assert ("broken" in well, "waits" in well) == (False, False), well
+    await hub.runs(("hubctl diagnose cluster edge1 edge2", NOT_WELL, "not well: edge2"))
     for name in ("edge1", "edge2"):
-        refused = await hub.hubctl("diagnose", "cluster", name, path=agent)
-        assert (refused.code, "clusterdiagnoses" in refused.err) == (1, True), refused.err
+        await hub.runs((f"hubctl diagnose cluster {name}", FAILED, "clusterdiagnoses"), path=agent)
 
 
-async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
-    for body, error in (
-        ({"level": "chatty"}, InvalidError),
-        ({"level": "debug", "for": "a while"}, BadRequestError),
-        ({"level": "debug", "for": "9d"}, InvalidError),
-        ({"level": 4}, BadRequestError),
-        ({}, BadRequestError),
+async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnderTest) -> None:
+    admin, agent = await admin_of(hub), holder(hub, await hub.agent("edge1"))
+    for body, status in (
+        ({"level": "chatty"}, 422),
+        ({"level": "debug", "for": "a while"}, 400),
+        ({"level": "debug", "for": "9d"}, 422),
+        ({"level": 4}, 400),
+        ({}, 400),
     ):
-        with subtests.test(body=body):
-            async with await KubeClient.from_file(await hub.admin()) as client:
-                with pytest.raises(error):
-                    await client.update(LOG_LEVEL, body)
-            assert hub.verbosity.level == "info"
-            assert await hub.store.read(orders.standing) is None
+        assert (await admin.ask("PUT", LOG_LEVEL, body))[0] == status, body
+    assert [(await agent.ask(method, LOG_LEVEL, {"level": "debug"}))[0] for method in ("GET", "PUT")] == [403, 403]
+    await hub.runs(("hubctl log-level verbose", MISUSED, "debug"), ("hubctl log-level", DONE, "info, as it was started\n"))
+    assert (hub.verbosity.level, await hub.store.read(orders.standing)) == ("info", None)
 
-    ended = await hub.hubctl("log-level", "verbose")
-    assert ended.code == 2
-    assert "debug" in ended.err
-
-    await hub.join("edge1")
-    async with await KubeClient.from_file(await hub.agent("edge1")) as client:
-        with pytest.raises(ForbiddenError):
-            await client.get(LOG_LEVEL)
-        with pytest.raises(ForbiddenError):
-            await client.update(LOG_LEVEL, {"level": "debug"})
-    assert hub.verbosity.level == "info"
-
-    assert (await hub.hubctl("log-level")).out == "info, as it was started\n"
-    ordered = await hub.hubctl("log-level", "debug", "--for", "10m")
-    assert ordered.out.startswith("debug until ")
-    assert hub.verbosity.level == "debug"
+    await hub.runs(("hubctl log-level debug --for 10m", DONE, "debug until "))
     order = await hub.store.read(orders.standing)
     assert order is not None
-    assert (order.level, order.by) == ("debug", "admin")
-    assert (await hub.hubctl("log-level", "reset")).out == "info, as it was started\n"
+    assert (hub.verbosity.level, order.level, order.by) == ("debug", "debug", "admin")
+    await hub.runs(("hubctl log-level reset", DONE, "info, as it was started\n"))
     assert hub.verbosity.level == "info"
-
-    async with await KubeClient.from_file(await hub.admin()) as client:
-        answer = await client.raw("PUT", LOG_LEVEL, body={"level": "warning"})
-        assert (answer.status, hub.verbosity.level) == (200, "warning")
-        told = await client.get(LOG_LEVEL)
-        assert (told["ordered"], told["by"], told["started"]) == ("warning", "admin", "info")
+    assert (await admin.ask("PUT", LOG_LEVEL, {"level": "warning"}))[0] == 200
+    _, told = await admin.get(LOG_LEVEL)
+    assert hub.verbosity.level == "warning"
+    assert (told["ordered"], told["by"], told["started"]) == ("warning", "admin", "info")
 
 
 async def test_a_service_account_that_is_bound_to_the_monitoring_role_may_scrape(hub: HubUnderTest) -> None:

@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain.authority import Authority, Phase, Wish
@@ -20,7 +21,7 @@ from hub.domain.renewal import RENEW
 from hub.issuer.local import make_authority
 from hub.ports import Transaction
 from hub.services import authorities, clusters
-from hub.services.authorities import Made, authority_id
+from hub.services.authorities import Made
 from machinery import kubeconfig
 from machinery.identity import ClusterName
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run
@@ -35,43 +36,31 @@ async def revoke(hub: HubUnderTest, name: str = "r1", **spec: str) -> tuple[int,
 
 
 async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_back(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    agent = await hub.agent("edge1")
-    done = await hub.hubctl("revoke", "cluster", "edge1", "--reason", "keycompromise", "-m", "laptop stolen")
-    assert done.code == 0, done.err
-    assert done.out.startswith("revoked: 1 certificate (revocation edge1-")
-    assert "hubctl create bootstrap-kubeconfig --cluster edge1" in done.out
-    shown = (await hub.hubctl("get", "revocations")).out.splitlines()
-    assert shown[0].split() == ["NAME", "SUBJECT", "REASON", "BY", "ENDED", "MESSAGE", "AGE"]
-    assert 'cluster "edge1"' in shown[1]
-    assert "laptop stolen" in shown[1]
+    for name in ("edge1", "edge2"):
+        await hub.join(name)
+    agent, other = await hub.agent("edge1"), await hub.agent("edge2")
+    done = await hub.output("hubctl revoke cluster edge1 --reason keycompromise -m 'laptop stolen'")
+    assert done.startswith("revoked: 1 certificate (revocation edge1-")
+    assert "hubctl create bootstrap-kubeconfig --cluster edge1" in done
+    titles, row = (await hub.output("hubctl get revocations")).splitlines()
+    assert titles.split() == ["NAME", "SUBJECT", "REASON", "BY", "ENDED", "MESSAGE", "AGE"]
+    assert ('cluster "edge1"' in row, "laptop stolen" in row) == (True, True)
     status, answer = await holder(hub, agent).get(f"{CLUSTERS}/edge1")
-    assert (status, answer["reason"]) == (401, "Unauthorized")
+    assert (status, answer["reason"], "KeyCompromise" in answer["message"]) == (401, "Unauthorized", True)
     assert answer["details"]["causes"][0]["reason"] == "CertificateRevoked"
-    assert "KeyCompromise" in answer["message"]
 
-    await hub.join("edge2")
-    agent = await hub.agent("edge2")
     (record,) = await hub.store.read(lambda tx: tx.certificates.of_cluster(ClusterName("edge2")))
     text = f"{record.serial:X}"
-    serial = ":".join(text[place : place + 2] for place in range(0, len(text), 2))
-    assert (await hub.hubctl("revoke", "serial", serial)).code == 0
-    assert (await holder(hub, agent).get(f"{CLUSTERS}/edge2"))[0] == 401
+    await hub.output("hubctl revoke serial", ":".join(text[place : place + 2] for place in range(0, len(text), 2)))
+    assert (await holder(hub, other).get(f"{CLUSTERS}/edge2"))[0] == 401
 
-
-async def test_what_cannot_be_revoked_is_refused_with_the_reason(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
-    for arguments, said in (
-        (("cluster", "nobody"), 'cluster "nobody" not found'),
-        (("agent", "edge1", "nobody"), 'agent "nobody" of cluster "edge1" not found'),
-        (("serial", "5f"), "no certificate with serial 5f"),
-        (("serial", "five"), "is no serial"),
-        (("bootstrap-credential", "nobody"), 'bootstrap credential "nobody" not found'),
-    ):
-        with subtests.test(said=said):
-            done = await hub.hubctl("revoke", *arguments)
-            assert done.code != 0
-            assert said in done.err
-
+    await hub.runs(
+        ("hubctl revoke cluster nobody", NOT_FOUND, 'cluster "nobody" not found'),
+        ("hubctl revoke agent edge1 nobody", NOT_FOUND, 'agent "nobody" of cluster "edge1" not found'),
+        ("hubctl revoke serial 5f", NOT_FOUND, "no certificate with serial 5f"),
+        ("hubctl revoke serial five", MISUSED, "is no serial"),
+        ("hubctl revoke bootstrap-credential nobody", NOT_FOUND, 'bootstrap credential "nobody" not found'),
+    )
     for spec, said in (
         ({}, "name a cluster, a serial or a bootstrapCredential"),
         ({"cluster": "edge1", "serial": "5"}, "one of them alone"),
@@ -79,18 +68,14 @@ async def test_what_cannot_be_revoked_is_refused_with_the_reason(hub: HubUnderTe
         ({"cluster": "edge1", "reason": "Bored"}, "spec.reason: Unsupported value"),
         ({"serial": "XYZ"}, "spec.serial"),
     ):
-        with subtests.test(said=said):
-            status, answer = await revoke(hub, **spec)
-            assert status == 422
-            assert said in str(answer["message"])
+        status, answer = await revoke(hub, **spec)
+        assert (status, said in str(answer["message"])) == (422, True), answer
 
 
 async def test_an_agent_of_a_denied_cluster_gets_the_reason_as_a_cause(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     for accepted in (True, False):
         await hub.store.run(clusters.set_accepted, ClusterName("edge1"), accepted=accepted, actor="test")
-    document = await hub.store.read(clusters.find, ClusterName("edge1"))
-    assert document.document["spec"]["hubAcceptsClient"] is False
     agent = holder(hub, await hub.agent("edge1"))
     await hub.store.run(clusters.set_condition, ClusterName("edge1"), cluster_rules.ACCEPTED, "test")
     async with asyncio.timeout(10):
@@ -111,10 +96,15 @@ async def test_a_watch_of_a_revoked_cluster_ends_and_the_revocation_stays(hub: H
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
 
     own = await admin_of(hub)
-    async with agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine, own.watch(f"{REVOCATIONS}?watch=1") as revocations:
-        await mine.event()
+    async with (
+        agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine,
+        own.watch(f"{CLUSTERS}/edge1?watch=1") as others,
+        own.watch(f"{REVOCATIONS}?watch=1") as revocations,
+    ):
+        assert [await mine.type(), await others.type()] == ["ADDED", "ADDED"]
         assert (await revoke(hub, cluster="edge1"))[0] == 201
         await mine.broken()
+        assert others.is_open
         event = await revocations.event()
     assert (event["type"], event["object"]["spec"]["cluster"]) == ("ADDED", "edge1")
     assert event["object"]["status"]["revokedBy"] == "admin"
@@ -155,7 +145,7 @@ async def test_lists_are_public_and_the_same_until_something_is_revoked_and_afte
     assert (await fetch(hub, path_of(hub, "crl")))[1] == before
     await hub.join("edge1")
     agent = await hub.agent("edge1")
-    assert (await hub.hubctl("revoke", "cluster", "edge1")).code == 0
+    await hub.output("hubctl revoke cluster edge1")
     async with asyncio.timeout(5):
         while (await fetch(hub, path_of(hub, "crl")))[1] == before:
             pass
@@ -163,19 +153,17 @@ async def test_lists_are_public_and_the_same_until_something_is_revoked_and_afte
 
 
 async def test_openssl_the_library_and_hubctl_read_a_list_with_the_revoked_certificate(hub: HubUnderTest) -> None:
-    await hub.join("edge3")
-    await hub.agent("edge3")
-    await hub.hubctl("revoke", "cluster", "edge3", "--reason", "Superseded")
     revoked, good = await hub.agent("edge1"), await hub.agent("edge2")
     await hub.join("edge1")
-    assert (await hub.hubctl("revoke", "cluster", "edge1", "--reason", "KeyCompromise")).code == 0
-    text = (await hub.hubctl("get", "crl")).out
-    assert hub.issuer.current.name in text
-    assert "superseded" in text
-    written = (await hub.hubctl("get", "crl", "-o", "pem")).out
+    await hub.output("hubctl revoke cluster edge1 --reason KeyCompromise")
+    await hub.runs(
+        ("hubctl get crl", DONE, hub.issuer.current.name),
+        ("hubctl get crl", DONE, "keyCompromise"),
+        ("hubctl get clusters -o pem", MISUSED, "is for revocation lists"),
+        ("hubctl get crl ffff", FAILED, "has no CA"),
+    )
+    written = await hub.output("hubctl get crl -o pem")
     assert x509.load_pem_x509_crl(written.encode()).issuer == x509.load_pem_x509_certificate(hub.issuer.trust_bundle).subject
-    assert "is for revocation lists" in (await hub.hubctl("get", "clusters", "-o", "pem")).err
-    assert "has no CA" in (await hub.hubctl("get", "crl", "ffff")).err
 
     status, der, _ = await fetch(hub, path_of(hub, "crl"))
     found = x509.load_der_x509_crl(der)
@@ -205,42 +193,39 @@ async def ordered(hub: HubUnderTest, name: str) -> str:
     return doc.annotations(stored.document).get(RENEW, "")
 
 
-async def test_an_operator_has_a_cluster_renewed_and_sees_when_it_has(hub: HubUnderTest) -> None:
+async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: HubUnderTest) -> None:
     await hub.join("edge1")
+    none = "have no agent with a certificate: nothing of them is to be renewed\n"
+    await hub.runs(("hubctl rotate cluster --all --wait", DONE, f"0 clusters are asked to renew within 1m\n1 {none}"))
     await hub.agent("edge1")
-    asked = await hub.hubctl("rotate", "cluster", "edge1", "--within", "10m")
-    assert (asked.code, asked.out) == (0, 'cluster "edge1" is asked to renew within 10m\n')
-    assert (await ordered(hub, "edge1")).endswith("/PT600S")
-    waiting = await hub.hubctl("rotate", "cluster", "edge1", "--wait", "--timeout", "1s")
-    assert (waiting.code, "0 of 1 renewed" in waiting.out, "edge1" in waiting.err) == (4, True, True)
-    order = asyncio.create_task(hub.hubctl("rotate", "cluster", "edge1", "--wait", "--timeout", "30s"))
+    asked = 'cluster "edge1" is asked to renew within 10m\n'
+    await hub.runs(("hubctl rotate cluster edge1 --within 10m", DONE, asked))
+    assert (before := await ordered(hub, "edge1")).endswith("/PT600S")
+    waiting = await hub.hubctl("rotate cluster edge1 --wait --timeout 50ms")
+    assert (waiting.code, "0 of 1 renewed" in waiting.out, "edge1" in waiting.err) == (TIMED_OUT, True, True)
     before = await ordered(hub, "edge1")
+    order = await hub.start_hubctl("rotate", "cluster", "edge1", "--wait", "--timeout", "30s")
     async with asyncio.timeout(20):
         while await ordered(hub, "edge1") == before:
             pass
     await hub.agent("edge1")
-    done = await order
-    assert (done.code, "1 of 1 renewed" in done.out) == (0, True), done.err
+    out, err = await order.process.communicate()
+    assert (order.process.returncode, b"1 of 1 renewed" in out) == (DONE, True), err
 
-
-async def test_rotation_orders_are_refused_or_spread_over_all_clusters(hub: HubUnderTest) -> None:
-    for name in ("edge1", "edge2", "edge3"):
+    for name in ("edge2", "edge3"):
         await hub.join(name)
-    asked = await hub.hubctl("rotate", "cluster", "--all", "--wait")
-    none = "have no agent with a certificate: nothing of them is to be renewed"
-    assert (asked.code, asked.out) == (0, f"0 clusters are asked to renew within 1m\n3 {none}\n"), asked.err
     await hub.agent("edge1")
-    asked = await hub.hubctl("rotate", "cluster", "--all")
-    assert (asked.code, asked.out) == (0, f"1 clusters are asked to renew within 1m\n2 {none}\n"), asked.err
+    await hub.runs(("hubctl rotate cluster --all", DONE, f"1 clusters are asked to renew within 1m\n2 {none}"))
     assert all([await ordered(hub, name) for name in ("edge1", "edge2", "edge3")])
-
     await hub.join("edge4")
-    refused = await hub.hubctl("rotate", "cluster", "edge4", path=await hub.agent("edge4"))
-    assert (refused.code, "managedclusters/rotate" in refused.err) == (1, True), refused.err
-    for words, code in ((("nobody",), 3), ((), 2), (("edge4", "--all"), 2), (("edge4", "--within", "soon"), 2)):
-        assert (await hub.hubctl("rotate", "cluster", *words)).code == code, words
-    too_long = await hub.hubctl("rotate", "cluster", "edge4", "--within", "30d")
-    assert (too_long.code, "spec.withinSeconds" in too_long.err) == (1, True), too_long.err
+    await hub.runs(("hubctl rotate cluster edge4", FAILED, "managedclusters/rotate"), path=await hub.agent("edge4"))
+    await hub.runs(
+        ("hubctl rotate cluster nobody", NOT_FOUND, ""),
+        ("hubctl rotate cluster", MISUSED, ""),
+        ("hubctl rotate cluster edge4 --all", MISUSED, ""),
+        ("hubctl rotate cluster edge4 --within soon", MISUSED, ""),
+        ("hubctl rotate cluster edge4 --within 30d", FAILED, "spec.withinSeconds"),
+    )
     assert await ordered(hub, "edge4") == ""
 
 
@@ -256,24 +241,23 @@ async def every(hub: HubUnderTest) -> dict[str, Authority]:
 async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: HubUnderTest) -> None:
     first = await begun(hub)
     await hub.agent("edge1")
-    shown = await hub.hubctl("ca", "status")
-    assert shown.code == 0, shown.err
-    assert [line.split()[:2] for line in shown.out.splitlines()] == [["NAME", "PHASE"], [first, "Issuing"]]
-    one = json.loads((await hub.hubctl("get", "ca", first, "-o", "json")).out)["status"]
-    assert one["signed"]["agent"] == 1
-    assert one["signed"]["operator"] >= 1
+    shown = await hub.output("hubctl ca status")
+    assert [line.split()[:2] for line in shown.splitlines()] == [["NAME", "PHASE"], [first, "Issuing"]]
+    one = json.loads(await hub.output(f"hubctl get ca {first} -o json"))["status"]
+    assert (one["signed"]["agent"], one["signed"]["operator"] >= 1) == (1, True)
     assert (one["phase"], one["compromised"], one["waitsFor"]) == ("Issuing", False, [])
     assert one["certificate"].encode() == hub.issuer.trust_bundle
     assert "PRIVATE" not in json.dumps(one)
 
     await hub.join("edge1")
     await hub.store.run(_accept_edge1)
-    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
-    outgoing = replace(one, phase=Phase.OUTGOING, since=one.since + timedelta(seconds=1))
+    now = (await every(hub))[first]
+    outgoing = replace(now, phase=Phase.OUTGOING, since=now.since + timedelta(seconds=1))
     await hub.store.run(lambda tx: tx.authorities.put(outgoing))
-    told = (await hub.hubctl("ca", "status")).out
-    assert f"{one.id} waits for 1 agents holding a certificate of it" in told
-    assert "certificates of it that operators have" in told
+    await hub.runs(
+        ("hubctl ca status", DONE, f"{first} waits for 1 agents holding a certificate of it"),
+        ("hubctl ca status", DONE, "certificates of it that operators have"),
+    )
 
 
 async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_credential(hub: HubUnderTest) -> None:
@@ -281,48 +265,36 @@ async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_cred
     await hub.join("edge1")
     await hub.agent("edge1")
     await hub.store.run(_accept_edge1)
-    kept = await hub.hubctl("ca", "rotate", "--compromised")
-    assert kept.code != 0
-    assert "1 agents will need a new bootstrap credential:\n  edge1\n" in kept.out
-    assert (await every(hub))[authority_id(hub.issuer.trust_bundle)].wish is None, "asking is not doing"
-    done = await hub.hubctl("ca", "rotate", "--compromised", "--within", "5s", "--yes")
-    assert done.code == 0, done.err
-    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
-    assert (one.id, one.wish) == (first, Wish.COMPROMISED)
-    assert one.ends_at is not None
-    before = one.ends_at
-    assert (await hub.hubctl("ca", "rotate", "--compromised", "--within", "1h", "--yes")).code == 0
-    assert (await every(hub))[one.id].ends_at == before, "it never gets more time"
+    kept = await hub.hubctl("ca rotate --compromised")
+    assert (kept.code, "1 agents will need a new bootstrap credential:\n  edge1\n" in kept.out) == (INTERRUPTED, True)
+    assert (await every(hub))[first].wish is None, "asking is not doing"
+    await hub.output("hubctl ca rotate --compromised --within 5s --yes")
+    one = (await every(hub))[first]
+    assert (one.wish, one.ends_at is None) == (Wish.COMPROMISED, False)
+    await hub.output("hubctl ca rotate --compromised --within 1h --yes")
+    assert (await every(hub))[first].ends_at == one.ends_at, "it never gets more time"
 
 
 def _accept_edge1(tx: Transaction) -> None:
     clusters.set_accepted(tx, ClusterName("edge1"), accepted=True, actor="admin")
 
 
-async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
-    await begun(hub)
-    agent = await hub.agent("edge1")
-    for action in ("rotate", "proceed", "compromised"):
-        with subtests.test(action=action):
-            words = {"rotate": ("rotate",), "proceed": ("proceed", "x"), "compromised": ("rotate", "--compromised", "--yes")}[
-                action
-            ]
-            refused = await hub.hubctl("ca", *words, path=agent)
-            assert refused.code == 1
-            assert "cannot" in refused.err
-            assert all(each.wish is None for each in (await every(hub)).values())
-
+async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubUnderTest) -> None:
     first = await begun(hub)
-    assert (await hub.hubctl("ca", "rotate")).code == 0
-    assert (await hub.hubctl("ca", "rotate")).code == 0, "ordered twice it is one change"
-    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
-    assert (one.wish, one.wished_by, one.phase) == (Wish.ROTATE, "admin", Phase.ISSUING)
-    refused = await hub.hubctl("ca", "proceed", first)
-    assert (refused.code, "nothing of it is waited for" in refused.err) == (1, True)
+    orders = ("rotate", "proceed x", "rotate --compromised --yes")
+    await hub.runs(*((f"hubctl ca {order}", FAILED, "cannot") for order in orders), path=await hub.agent("edge1"))
+    assert all(each.wish is None for each in (await every(hub)).values())
+
+    for _ in range(2):
+        await hub.output("hubctl ca rotate")
+        one = (await every(hub))[first]
+        assert (one.wish, one.wished_by, one.phase) == (Wish.ROTATE, "admin", Phase.ISSUING), "ordered twice it is one change"
+    await hub.runs((f"hubctl ca proceed {first}", FAILED, "nothing of it is waited for"))
     made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
     second = (await hub.store.run(authorities.propose, Made(made.certificate, None))).id
-    assert (await hub.hubctl("ca", "proceed", second)).code == 0
+    await hub.output(f"hubctl ca proceed {second}")
     assert (await every(hub))[second].wish is Wish.PROCEED
-    again = await hub.hubctl("ca", "rotate")
-    assert (again.code, "is Distributing still" in again.err) == (1, True)
-    assert (await hub.hubctl("ca", "proceed", "0123456789abcdef")).code == 3
+    await hub.runs(
+        ("hubctl ca rotate", FAILED, "is Distributing still"),
+        ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""),
+    )

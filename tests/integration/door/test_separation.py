@@ -18,7 +18,7 @@ from hub.ports import Transaction
 from hub.services import addons, clusters, requests
 from machinery import pki
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject, recovery_subject
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, nobody
+from tests.integration.door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, holder, nobody
 
 OTHER = "edge2"
 OWN_EVERYWHERE = {
@@ -30,7 +30,7 @@ OWN_EVERYWHERE = {
     ("certificates.k8s.io", "certificatesigningrequests"),
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{0}/leases"
-REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,7 @@ async def agent(hub: HubUnderTest) -> Visitor:
     return await signed(hub, "bcdfg")
 
 
-async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itself(
-    hub: HubUnderTest, agent: Visitor, subtests: pytest.Subtests
-) -> None:
+async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itself(hub: HubUnderTest, agent: Visitor) -> None:
     own, selected = f"{CLUSTERS}/edge1", "fieldSelector=metadata.name%3Dedge1"
     labelled = f"labelSelector={CLUSTER_LABEL}%3Dedge1"
     await hub.request("edge1", "mine")
@@ -144,12 +142,41 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
     changed = {**document, "metadata": {**document["metadata"], "labels": labels}}
     assert (await agent.ask("PUT", f"{CLUSTERS}/edge1", changed))[0] == 403
 
-    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+    for query in (
+        "metadata.name!%3Dedge1",
+        "metadata.name!%3Dedge1&watch=1",
+        "metadata.namespace!%3D%5C,metadata.name%3Dedge1",
+    ):
+        assert (await agent.get(f"{CLUSTERS}?fieldSelector={query}"))[0] == 403, query
+    assert (await agent.get(f"{CLUSTERS}/{OTHER}"))[1]["message"] == (
+        f'managedclusters.cluster.open-cluster-management.io "{OTHER}" is forbidden: '
+        'User "system:open-cluster-management:edge1:bcdfg" cannot get resource "managedclusters" '
+        'in API group "cluster.open-cluster-management.io" at the cluster scope'
+    )
+    assert 'User "system:anonymous" cannot' in (await nobody(hub).get(CLUSTERS))[1]["message"]
     for purpose in (Purpose.ADDON, Purpose.RECOVERY):
-        with subtests.test(purpose=purpose):
-            pretender = await signed(hub, "bcdfg", purpose=purpose)
-            for path in (f"{CLUSTERS}/edge1", LEASES.format("edge1"), f"{CLUSTERS}?fieldSelector=metadata.name%3Dedge1"):
-                assert (await pretender.get(path))[0] in (401, 403), path
+        pretender = await signed(hub, "bcdfg", purpose=purpose)
+        for path in (f"{CLUSTERS}/edge1", LEASES.format("edge1"), f"{CLUSTERS}?fieldSelector=metadata.name%3Dedge1"):
+            assert (await pretender.get(path))[0] in (401, 403), (purpose, path)
+
+
+async def test_operators_alone_impersonate_users_and_no_private_key_is_echoed(hub: HubUnderTest, agent: Visitor) -> None:
+    admin = await admin_of(hub)
+    status, answer = await admin.ask("GET", CLUSTERS, **{"Impersonate-User": "bob", "Impersonate-Group": "dev"})
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'User "bob" cannot list resource "managedclusters"' in answer["message"]
+    as_operators = {"Impersonate-User": "carol", "Impersonate-Group": "system:masters"}
+    assert (await admin.ask("GET", CLUSTERS, **as_operators))[0] == 200
+    own = {"Impersonate-User": "system:open-cluster-management:edge1:bcdfg"}
+    assert (await admin.ask("GET", f"{CLUSTERS}/edge1", **own))[0] == 403
+    status, answer = await agent.ask("GET", f"{CLUSTERS}/edge1", **{"Impersonate-User": "bob"})
+    assert (status, "takes no part" in answer["message"]) == (403, True)
+
+    key = pki.generate_key().decode()
+    made: dict[str, Any] = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "BootstrapCredential"}
+    made |= {"metadata": {"generateName": "b-"}, "spec": {"request": key, "clusterName": "edge1"}}
+    status, answer = await admin.ask("POST", CREDENTIALS, made)
+    assert (status, key.splitlines()[1][:20] in json.dumps(answer)) == (422, False)
 
 
 async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_accepted_again(
@@ -187,8 +214,7 @@ async def test_a_bootstrap_certificate_joins_and_requests_for_its_own_cluster_wi
     hub: HubUnderTest, tmp_path: Any
 ) -> None:
     file = tmp_path / "b.kubeconfig"
-    made = await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
-    assert made.code == 0, made
+    await hub.output(f"hubctl create bootstrap-kubeconfig --cluster edge7 -o {file} --allow-loopback")
     joining = holder(hub, file)
     document = {
         "apiVersion": "cluster.open-cluster-management.io/v1",
@@ -284,7 +310,7 @@ async def askers(hub: HubUnderTest) -> list[Asker]:
         await accept(hub, name)
     await hub.request(OTHER, "theirs")
     file = hub.folder / "edge7.kubeconfig"
-    await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
+    await hub.output(f"hubctl create bootstrap-kubeconfig --cluster edge7 -o {file} --allow-loopback")
     of_addon = Holder(cluster=edge1, addon=AddOnName("metrics"))
     addon = holder(hub, await hub.certificate(Purpose.ADDON, addon_subject(edge1, AddOnName("metrics"), "agent"), of_addon))
     of_agent = Holder(cluster=edge1, agent=agent)

@@ -15,7 +15,7 @@ from hub.election.leaselock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
 from machinery.clock import ManualClock, SystemClock
-from machinery.election import Candidate, Elector, Leadership, Lock, Record, Term, Timings
+from machinery.election import Candidate, Leadership, Lock, Record
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LEASE as MILLISECONDS
@@ -193,35 +193,6 @@ async def test_the_cluster_is_asked_seldom_and_at_once_when_the_row_was_released
     released = await follower.read()
     assert released is not None
     assert released.holder == ""
-
-
-async def test_two_electors_hand_a_lease_over(client: KubeClient, row: RowLock) -> None:
-    clock, led = SystemClock(), list[tuple[str, int]]()
-    timings = Timings(*(timedelta(seconds=seconds) for seconds in (5, 4, 0.5, 0.05)))
-
-    def elector(name: str) -> Elector:
-        async def work(term: Term) -> None:
-            led.append((name, term.number))
-            await asyncio.Event().wait()
-
-        lock = LeaseAndTerm(LeaseLock(client, NAMESPACE, "hub", clock=clock), row, clock=clock, every=timings.retry)
-        flag = Leadership(clock)
-        return Elector(lock, Candidate(name, f"{name}-1"), work, timings=timings, clock=clock, leadership=flag)
-
-    async def until(count: int) -> None:
-        while len(led) < count:  # noqa: ASYNC110 - the list is what is watched
-            await asyncio.sleep(0.01)
-
-    one, two = elector("one"), elector("two")
-    tasks = [asyncio.create_task(one.run())]
-    await until(1)
-    tasks.append(asyncio.create_task(two.run()))
-    await two.looked.wait()
-    await one.stop()
-    await until(2)
-    await two.stop()
-    await asyncio.gather(*tasks)
-    assert led == [("one", 1), ("two", 2)]
 
 
 async def test_the_settings_say_where_the_lease_is_or_are_refused(

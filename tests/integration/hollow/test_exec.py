@@ -99,10 +99,6 @@ async def test_command_returns_its_output_and_is_stopped_at_its_limits(
     hollow_cluster.faults = Faults(hang=True)
     with pytest.raises(DeadlineError):
         await execute(client, container, ("agent", "print"), within=timedelta(milliseconds=200))
-
-
-async def test_a_server_that_is_away_is_told_as_such(hollow_cluster: HollowCluster, client: KubeClient) -> None:
-    container = await deployed(client)
     await hollow_cluster.stop()
     with pytest.raises(UnavailableError, match="cannot reach"):
         await execute(client, container, ("agent", "print"), within=SOON)

@@ -1,8 +1,7 @@
 """An acknowledgement names the newest stored beat: a session that beats fast gets one for several beats."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -83,21 +82,14 @@ async def test_session_that_ends_is_sent_what_is_stored(stage: RpcStage) -> None
     assert (await stream.expect("beat_ack")).sequence == 2
 
 
-@asynccontextmanager
-async def second_beat_held(folder: Path) -> AsyncIterator[RpcStage]:
-    """A session whose first beat is stored and whose second one lies in the buffer."""
-    async with rpc_stage(folder, flush_window=timedelta(minutes=1)) as stage:
+@pytest.mark.parametrize("is_stored", [False, True], ids=["while it lies in the buffer", "when it was acknowledged"])
+async def test_silence_noticed_at_the_moment_of_a_beat_ends_with_that_beat(tmp_path: Path, *, is_stored: bool) -> None:
+    """The agent was acknowledged, and may not beat again for half a minute."""
+    async with rpc_stage(tmp_path, flush_window=timedelta(minutes=1)) as stage:
         stream = await stage.welcomed(await stage.enrol("edge1"))
         await stream.beat(1, wire.VERDICT_UNAVAILABLE)
         await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_AVAILABLE))
         await until(lambda: len(stage.parts.beats) == 1)
-        yield stage
-
-
-@pytest.mark.parametrize("is_stored", [False, True], ids=["while it lies in the buffer", "when it was acknowledged"])
-async def test_silence_noticed_at_the_moment_of_a_beat_ends_with_that_beat(tmp_path: Path, *, is_stored: bool) -> None:
-    """The agent was acknowledged, and may not beat again for half a minute."""
-    async with second_beat_held(tmp_path) as stage:
         if is_stored:
             await stage.parts.beats.flush()
         await stage.store.run(clusters.set_condition, EDGE, UNKNOWN, ADMIN)

@@ -49,12 +49,12 @@ async def test_full_registration_level_refuses_with_a_pushback_and_leaves_agents
         credential, bootstrap = await stage.enrol("edge"), await stage.bootstrap("new")
         storm, agent, stream = stage.stub(bootstrap), stage.stub(credential), await stage.welcomed(credential)
         async with full(stage, REGISTRATIONS):
-            for call, request in (
-                (storm.EnsureCluster, joining("new", "uid-2")),
-                (storm.SubmitRequest, submission("new")),
-                (storm.GetHub, registration.GetHubRequest()),
-            ):
-                refused = await refusal(call(request, timeout=20))
+            calls = (
+                storm.EnsureCluster(joining("new", "uid-2"), timeout=8),
+                storm.SubmitRequest(submission("new"), timeout=8),
+                storm.GetHub(registration.GetHubRequest(), timeout=8),
+            )
+            for refused in await asyncio.gather(*map(refusal, calls)):
                 assert refused.reason == (EXHAUSTED, "TooManyRequests")
                 assert int(refused.trailing["grpc-retry-pushback-ms"]) >= 1000
             await agent.SubmitRequest(submission("edge"), timeout=20)

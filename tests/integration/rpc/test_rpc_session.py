@@ -72,31 +72,22 @@ async def test_bad_first_messages_and_impossible_times_end_the_stream_with_a_sta
     hello = wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-1"))
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     late_hub = wire.Hub(hub_id="b", name="b", credential_ends_at=beyond)
+    early, late = (
+        wire.Hello(cluster_uid="uid-1", agent_time=beyond),
+        wire.StatusReport(sequence=1, complete=True, agent_time=beyond),
+    )
+    odd = wire.Hello(cluster_uid="uid-1", trusted_authorities=["everything"])
+    bootstrap, refused = await stage.bootstrap("edge1"), grpc.StatusCode.PERMISSION_DENIED
+    said = wire.AgentMessage
     rows = {
-        "bootstrap credential": (await stage.bootstrap("edge1"), [hello], grpc.StatusCode.PERMISSION_DENIED),
-        "bootstrap credential that sends nothing": (
-            await stage.bootstrap("edge1"),
-            [],
-            grpc.StatusCode.PERMISSION_DENIED,
-        ),
-        "uid of another cluster": (
-            agent,
-            [wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-of-another"))],
-            grpc.StatusCode.ALREADY_EXISTS,
-        ),
-        "beat before hello": (agent, [wire.AgentMessage(beat=wire.Beat(sequence=1))], invalid),
-        "time of hello": (agent, [wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-1", agent_time=beyond))], invalid),
-        "time of report": (
-            agent,
-            [hello, wire.AgentMessage(status=wire.StatusReport(sequence=1, complete=True, agent_time=beyond))],
-            invalid,
-        ),
-        "time in list of hubs": (agent, [hello, wire.AgentMessage(hubs=wire.Hubs(hubs=[late_hub]))], invalid),
-        "fingerprints": (
-            agent,
-            [wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-1", trusted_authorities=["everything"]))],
-            invalid,
-        ),
+        "bootstrap credential": (bootstrap, [hello], refused),
+        "bootstrap credential that sends nothing": (bootstrap, [], refused),
+        "uid of another cluster": (agent, [said(hello=wire.Hello(cluster_uid="another"))], grpc.StatusCode.ALREADY_EXISTS),
+        "beat before hello": (agent, [said(beat=wire.Beat(sequence=1))], invalid),
+        "time of hello": (agent, [said(hello=early)], invalid),
+        "time of report": (agent, [hello, said(status=late)], invalid),
+        "time in list of hubs": (agent, [hello, said(hubs=wire.Hubs(hubs=[late_hub]))], invalid),
+        "fingerprints": (agent, [said(hello=odd)], invalid),
     }
     codes = {}
     for name, (credential, messages, _) in rows.items():
@@ -238,14 +229,6 @@ async def test_beat_interval_grows_with_the_number_of_sessions_and_shrinks_again
         await stage.session_recorded("edge2", is_open=False)
         assert (await first.beat(2)).next_interval.ToTimedelta() == timedelta(seconds=15)
         assert not (await first.beat(3)).HasField("next_interval")
-
-
-async def test_newer_session_of_the_same_agent_supersedes_the_older(stage: RpcStage) -> None:
-    credential = await stage.enrol("edge1")
-    older, newer = await stage.welcomed(credential), await stage.welcomed(credential)
-    assert await older.status() is grpc.StatusCode.ABORTED
-    await newer.beat(1)
-    await stage.session_recorded(is_open=True)
 
 
 async def test_session_whose_certificate_is_revoked_while_it_opens_is_refused(stage: RpcStage) -> None:

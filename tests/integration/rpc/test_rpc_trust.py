@@ -13,14 +13,12 @@ from hub.rpc.trusting import Trusting, fingerprints
 from hub.services import renewals, trust
 from machinery import pki
 from machinery.errors import MusterError
-from machinery.identity import AgentId, ClusterName, HubId, Subject
-from machinery.kubeconfig import Credential
-from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.identity import AgentId, ClusterName, Subject
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, until_found
+from tests.integration.rpc.test_rpc_owners import stand_by
 
 EDGE = ClusterName("edge1")
 OTHER = "c" * 64
-ELSEWHERE = HubId("b2f1d5a0-0000-4000-8000-000000000002")
 HOUR = timedelta(hours=1)
 
 
@@ -43,18 +41,6 @@ def own(stage: RpcStage) -> frozenset[str]:
 def trusting_of(stage: RpcStage) -> Trusting:
     assert stage.parts.trusting is not None
     return stage.parts.trusting
-
-
-async def stand_by(stage: RpcStage, credential: Credential, **fields: Any) -> registration.StandByResponse:
-    about: dict[str, Any] = {
-        "cluster_name": "edge1",
-        "agent_id": "agent",
-        "cluster_uid": "uid-1",
-        "owner_hub_id": ELSEWHERE,
-        "epoch": 1,
-    }
-    answer: registration.StandByResponse = await stage.stub(credential).StandBy(registration.StandByRequest(**about, **fields))
-    return answer
 
 
 async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:

@@ -188,21 +188,6 @@ async def test_events_annotations_and_ca_bundle_follow_the_reports(rig: ApiRig) 
     assert sorted(one["reason"] for one in events) == ["Available", "Unavailable"]
 
 
-async def test_revocation_and_deletion_end_the_session(rig: ApiRig) -> None:
-    credential = await rig.agent()
-    async with session(rig, credential) as opened:
-        await opened.report(REPORT)
-        await rig.revoke(credential)
-        with pytest.raises(HubLostError) as lost:
-            await until_found(lambda: opened.beat(available=True))
-        assert lost.value.loss is Loss.REVOKED
-
-    async with session(rig) as opened:
-        await opened.report(REPORT)
-        await rig.stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, CLUSTER), "admin"))
-        assert await loss_of(opened) in (Loss.FORGOTTEN, Loss.UNAUTHENTICATED)
-
-
 async def test_add_ons_are_followed_and_unknown_while_the_cluster_is_denied(rig: ApiRig) -> None:
     credential = await rig.agent()
     async with session(rig, credential) as opened:
