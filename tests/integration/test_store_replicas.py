@@ -142,8 +142,8 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         with two.told_of_sessions(word.set) as is_notified, one.told_of_sessions(own.set):
             await one.run(opens)
             await word.wait()
-            await until(is_notified)  # a replica relies on notifications once it has heard one of its own
             await heard(two, one)  # notifications come in order
+            await until(is_notified)  # a replica relies on notifications once it has heard one of its own, as just now
             assert not own.is_set()
 
 
