@@ -1,9 +1,10 @@
 """Label and field selectors: Kubernetes' grammar, parsed and matched."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from machinery.errors import BadRequestError
@@ -68,7 +69,15 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAX_PREFIX, _MAX_NAME = 253, 63
 MOST_VALUES = 400
 """Of a set in a selector: a watch looks through them at each change."""
+MOST_TOGETHER = 1_000
+"""Values of all terms of a selector."""
+MOST_TERMS = 100
+"""Of a selector: databases refuse a condition of a thousand."""
+LONGEST = 64 * 1024
+"""Characters of a selector."""
 END = ""
+_SHOWN = 200
+"""Characters of a selector in a message."""
 
 
 def valid_label_key(key: str) -> bool:
@@ -85,7 +94,8 @@ def valid_label_value(value: str) -> bool:
 
 def parse_label_selector(text: str) -> LabelSelector:
     """`env=prod,tier in (a,b),!legacy,n!=x` as a selector. Raises BadRequestError with what was found and expected."""
-    return LabelSelector(tuple(_LabelParser(text).requirements()))
+    _check_length(text)
+    return LabelSelector(_few_terms(_LabelParser(text).requirements()))
 
 
 class _LabelParser:
@@ -98,15 +108,15 @@ class _LabelParser:
     def requirements(self) -> Iterator[Requirement]:
         while self._peek() != END:
             if self._peek() != "!" and not _is_word(self._peek()):
-                raise BadRequestError(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: !, identifier, or 'end of string'")
             yield self._requirement()
             if self._peek() == END:
                 return
             if self._peek() != ",":
-                raise BadRequestError(f"found '{self._peek()}', expected: ',' or 'end of string'")
+                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: ',' or 'end of string'")
             self._take()
             if self._peek() != "!" and not _is_word(self._peek()):
-                raise BadRequestError(f"found '{self._peek()}', expected: identifier after ','")
+                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
@@ -128,14 +138,16 @@ class _LabelParser:
                 return Requirement(key, Operator.NOT_IN, self._values())
             case "<" | ">":
                 raise BadRequestError(f"unable to parse requirement: operator '{operator}' is not supported by this server")
-        raise BadRequestError(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+        raise BadRequestError(
+            f"unable to parse requirement: found '{operator[:_SHOWN]}', expected: in, notin, =, ==, !=, gt, lt"
+        )
 
     def _key(self) -> str:
         key = self._take()
         if not _is_word(key):
-            raise BadRequestError(f"unable to parse requirement: found '{key}', expected: identifier")
+            raise BadRequestError(f"unable to parse requirement: found '{key[:_SHOWN]}', expected: identifier")
         if not valid_label_key(key):
-            raise BadRequestError(f'unable to parse requirement: key: Invalid value: "{key}": not a qualified name')
+            raise BadRequestError(f'unable to parse requirement: key: Invalid value: "{key[:_SHOWN]}": not a qualified name')
         return key
 
     def _value(self) -> str:
@@ -143,7 +155,7 @@ class _LabelParser:
             return ""
         value = self._take()
         if not _is_word(value):
-            raise BadRequestError(f"unable to parse requirement: found '{value}', expected: identifier")
+            raise BadRequestError(f"unable to parse requirement: found '{value[:_SHOWN]}', expected: identifier")
         return _checked(value)
 
     def _values(self) -> tuple[str, ...]:
@@ -186,7 +198,22 @@ def selector_of(document: Mapping[str, Any]) -> LabelSelector:
             raise BadRequestError("values must be specified when `operator` is 'In' or 'NotIn', and only then")
         key = _label_key(str(expression.get("key", "")))
         requirements.append(Requirement(key, operator, _few([_checked(value) for value in values])))
-    return LabelSelector(tuple(requirements))
+    return LabelSelector(_few_terms(requirements))
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST:
+        raise BadRequestError(f"a selector has {LONGEST} characters at most, got {len(text)}")
+
+
+def _few_terms(terms: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    found = tuple(islice(terms, MOST_TERMS + 1))
+    if len(found) > MOST_TERMS:
+        raise BadRequestError(f"a selector has {MOST_TERMS} terms at most: use sets, `key in (a,b)`, or several requests")
+    values = sum(len(term.values) for term in found)
+    if values > MOST_TOGETHER:
+        raise BadRequestError(f"the sets of a selector have {MOST_TOGETHER} values together at most, got {values}")
+    return found
 
 
 def _few(values: Sequence[str]) -> tuple[str, ...]:
@@ -197,7 +224,7 @@ def _few(values: Sequence[str]) -> tuple[str, ...]:
 
 def _label_key(key: str) -> str:
     if not valid_label_key(key):
-        raise BadRequestError(f'"{key}" is not a label key')
+        raise BadRequestError(f'"{key[:_SHOWN]}" is not a label key')
     return key
 
 
@@ -207,20 +234,21 @@ def _is_word(token: str) -> bool:
 
 def _checked(value: str) -> str:
     if not valid_label_value(value):
-        raise BadRequestError(f'unable to parse requirement: values: Invalid value: "{value}": not a label value')
+        raise BadRequestError(f'unable to parse requirement: values: Invalid value: "{value[:_SHOWN]}": not a label value')
     return value
 
 
 def parse_field_selector(text: str) -> FieldSelector:
     r"""`metadata.name=a,spec.x!=b` as a selector; `\,`, `\=` and `\\` stand for themselves. Raises BadRequestError."""
-    terms = [term for term in re.split(r"(?<!\\),", text) if term]
-    return FieldSelector(tuple(_field_requirement(text, term) for term in terms))
+    _check_length(text)
+    terms = (term for term in re.split(r"(?<!\\),", text) if term)
+    return FieldSelector(_few_terms(_field_requirement(text, term) for term in terms))
 
 
 def _field_requirement(text: str, term: str) -> Requirement:
     found = re.search(r"(?<!\\)(!=|==|=)", term)
     if found is None:
-        raise BadRequestError(f"invalid selector: '{text}'; can't understand '{term}'")
+        raise BadRequestError(f"invalid selector: '{text[:_SHOWN]}'; can't understand '{term[:_SHOWN]}'")
     operator = Operator.NOT_EQUALS if found[0] == "!=" else Operator.EQUALS
     value = re.sub(r"\\([\\,=])", r"\1", term[found.end() :])
     return Requirement(term[: found.start()].strip(), operator, (value,))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import asyncio
 
 CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
+TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""With forward secrecy and authenticated encryption (RFC 9325, 4.2); those of TLS 1.3 all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = CLIENT_CIPHERS_FROM
+    context.set_ciphers(TLS_1_2_CIPHERS)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for trusted in (material.trust, *clients):

@@ -1,6 +1,7 @@
 """How objects are shown, one class per form: tables, documents, names, templates, columns, sheets."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,7 +14,7 @@ from hub.cli.client import JSON, TABLE
 from hub.cli.outputs import COLUMNS, TEMPLATES, Form, argument_of
 from hub.cli.paging import PAGING
 from hub.cli.resources import Resource
-from hub.cli.tables import Layout, shown, wants_color
+from hub.cli.tables import Layout, printable, shown, wants_color
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +201,20 @@ class Templates:
     def first(self, answer: dict[str, Any]) -> None:
         for document in items_of(answer) if self._look.watch else [answer]:
             # As kubectl does it: nothing ends the line of one answer, and each of several has its own.
-            click.echo(self._render(self._template, document), nl=self._look.watch)
+            click.echo(self._text(document), nl=self._look.watch)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         del kind
-        click.echo(self._render(self._template, answer))
+        click.echo(self._text(answer))
+
+    def _text(self, document: dict[str, Any]) -> str:
+        """A program gets what is there; a terminal gets no control characters, which agents could have reported."""
+        text = self._render(self._template, document)
+        return "".join(map(_harmless, text)) if sys.stdout.isatty() else text
+
+
+def _harmless(character: str) -> str:
+    return character if character in "\n\t" else printable(character)
 
 
 class Documents:

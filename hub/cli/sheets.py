@@ -5,8 +5,8 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.])")
-"""What programs for sheets take for the beginning of a formula; a negative number is none."""
+FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.?\d*|\.\d+)\Z)")
+"""What programs for sheets take for the beginning of a formula, full-width signs too; a negative number is none."""
 
 
 def sheet(rows: Iterable[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ another one is looked up for each cluster.
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Table, and_, case, collate, literal
+from sqlalchemy import ColumnElement, FromClause, Table, and_, case, collate, literal, select
 
 from hub.domain.where import Of, Source
 from hub.store import schema
@@ -16,6 +16,8 @@ from machinery.expression import Type
 
 TABLES: Mapping[Of, Table] = {Of.LABELS: schema.labels, Of.FIELDS: schema.fields}
 _SECOND = 1_000_000
+MOST_JOINED = 24
+"""Entries of a statement that are joined: SQLite joins 64 tables at most. Further ones are looked up by a subquery each."""
 
 
 class Entries:
@@ -30,7 +32,7 @@ class Entries:
     def require(self, source: Source) -> None:
         """Only objects that have this entry count. Values that are no entries are left as they are."""
         place = (source.of, source.key)
-        if source.of in TABLES and place not in KEPT:
+        if source.of in TABLES and place not in KEPT and len(self._required) < MOST_JOINED // 2:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))
 
     def compared(self, source: Source) -> ColumnElement[Any]:
@@ -57,14 +59,24 @@ class Entries:
         if found is not None:
             return found
         entry = self._required.get(place)
-        return self._plain((self._looked_up(place) if entry is None else entry).c[column], column)
+        if entry is None:
+            entry = self._looked_up(place)
+        return self._plain(self._by_subquery(place, column) if entry is None else entry.c[column], column)
 
     def _plain(self, column: ColumnElement[Any], name: str) -> ColumnElement[Any]:
         """Texts compare by their bytes on every database."""
         return collate(column, "C") if self.dialect == "postgresql" and name == "value" else column
 
-    def _looked_up(self, place: tuple[Of, str]) -> FromClause:
+    def _looked_up(self, place: tuple[Of, str]) -> FromClause | None:
+        """None: enough is joined already."""
+        if place not in self._optional and len(self._required) + len(self._optional) >= MOST_JOINED:
+            return None
         return self._optional.setdefault(place, TABLES[place[0]].alias(f"looked_up_{len(self._optional)}"))
+
+    def _by_subquery(self, place: tuple[Of, str], column: str) -> ColumnElement[Any]:
+        table = TABLES[place[0]]
+        chosen = and_(table.c.uid == inventory.c.uid, table.c.name == literal(place[1]))
+        return select(table.c[column]).where(chosen).correlate(inventory).scalar_subquery()
 
     @property
     def source(self) -> FromClause:

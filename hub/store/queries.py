@@ -52,6 +52,8 @@ _OF_NAMES = select(*ROW).where(
 
 _VALUE = func.coalesce(schema.fields.c.value, "")
 _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
+MOST_JOINED = 8
+"""Terms of each selector that are joined: SQLite joins 64 tables at most. Each further one is a subquery."""
 _WITH_FIELD = objects.outerjoin(schema.fields, _NAMED)
 _TALLY = select(_VALUE, func.count()).select_from(_WITH_FIELD).where(_OF_KIND).group_by(_VALUE)
 """With kind and field."""
@@ -205,7 +207,7 @@ def _source(shape: _Shape) -> FromClause:
     source: FromClause = objects
     for table, side, terms in ((schema.labels, "label", shape.labels), (schema.fields, "field", shape.fields)):
         for index, term in enumerate(terms):
-            if _is_joined(term):
+            if _is_joined(term, index):
                 entry = table.alias(f"{side}_{index}")
                 chosen = None if term.operator is Operator.EXISTS else f"{side}{index}"
                 source = source.join(entry, _entry(entry, term, chosen))
@@ -222,20 +224,21 @@ def _selected(shape: _Shape) -> ColumnElement[bool]:
     elif shape.after:
         key = tuple_(objects.c.namespace, objects.c.name)
         terms.append(key > tuple_(bindparam("after_namespace"), bindparam("after_name")))
-    terms += [_label_term(term, f"label{index}") for index, term in enumerate(shape.labels) if not _is_joined(term)]
-    terms += [_field_term(term, f"field{index}") for index, term in enumerate(shape.fields) if not _is_joined(term)]
+    terms += [_label_term(term, f"label{index}") for index, term in enumerate(shape.labels) if not _is_joined(term, index)]
+    terms += [_field_term(term, f"field{index}") for index, term in enumerate(shape.fields) if not _is_joined(term, index)]
     return and_(*terms)
 
 
-def _is_joined(term: _Term) -> bool:
-    """Whether an object must have an entry for the term. A field with the empty value has none."""
-    if term.name in KEY_FIELDS or (term.is_field and term.has_empty):
+def _is_joined(term: _Term, index: int) -> bool:
+    """Whether an object must have an entry for the term, and it is among the first. A field with the empty value has none."""
+    if index >= MOST_JOINED or term.name in KEY_FIELDS or (term.is_field and term.has_empty):
         return False
     return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)
 
 
 def _label_term(term: _Term, values: str) -> ColumnElement[bool]:
-    return ~_has(schema.labels, term, None if term.operator is Operator.NOT_EXISTS else values)
+    present = _has(schema.labels, term, None if term.operator in (Operator.EXISTS, Operator.NOT_EXISTS) else values)
+    return present if term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS) else ~present
 
 
 def _field_term(term: _Term, values: str) -> ColumnElement[bool]:

@@ -124,7 +124,7 @@ class _Question:
         self.entries.require(source)
         value = self.entries.text(source)
         if term.operator is Operator.EXISTS:
-            return true()
+            return value.is_not(None)
         return value.not_in(term.values) if empty else value.in_(term.values)
 
     def _follows(self, last: Key) -> ColumnElement[bool]:

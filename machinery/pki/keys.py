@@ -17,6 +17,9 @@ from machinery.errors import InvalidError
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
 """Verifying a signature by a larger key costs too much to do it for strangers."""
+MIN_RSA_EXPONENT = 65537
+"""Smaller ones make mistakes in a signature's padding exploitable (FIPS 186-5, 5.4)."""
+MAX_RSA_EXPONENT = 2**32 - 1
 
 
 def generate_key() -> bytes:
@@ -91,7 +94,10 @@ def refusal_of(key: PublicKeyTypes) -> str | None:
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None
     if isinstance(key, rsa.RSAPublicKey):
-        if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
-            return None
-        return f"an RSA key must have {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, this one has {key.key_size}"
+        if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
+            return f"an RSA key must have {MIN_RSA_BITS} to {MAX_RSA_BITS} bits, this one has {key.key_size}"
+        exponent = key.public_numbers().e
+        if not MIN_RSA_EXPONENT <= exponent <= MAX_RSA_EXPONENT:
+            return f"an RSA key must have an exponent from {MIN_RSA_EXPONENT} on, and below 2^32: make a key with the usual one"
+        return None
     return f"gRPC's TLS cannot use {kind_of(key)} keys: use ECDSA P-256 or P-384, or RSA from {MIN_RSA_BITS} bits on"

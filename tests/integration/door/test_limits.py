@@ -6,6 +6,8 @@ from collections import Counter
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -252,3 +254,51 @@ async def test_beats_are_stored_during_a_large_patch_and_a_too_large_object_is_r
     code, answer = await operator.patch(one, other)
     assert (code, answer["reason"]) == (413, "RequestEntityTooLarge")
     assert "the object is too large" in answer["message"]
+
+
+def named(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    version = CLUSTERS.removeprefix("/apis/").rpartition("/")[0]
+    return {"apiVersion": version, "kind": "ManagedCluster", "metadata": {"name": name, "labels": labels}}
+
+
+async def test_the_largest_questions_are_answered_and_larger_ones_are_bad_requests(
+    hub: HubUnderTest, subtests: pytest.Subtests
+) -> None:
+    admin = await admin_of(hub)
+
+    def of(labels: int, values: int, fields: int, words: int) -> dict[str, str]:
+        chosen = ",".join(f"v{number}" for number in range(values))
+        return {
+            "labelSelector": ",".join(f"k{number} notin ({chosen})" for number in range(labels)),
+            "fieldSelector": ",".join(f"spec.taints.t{number}!=b" for number in range(fields)),
+            "where": "||".join(f'claims["c{number}"]=="a"' for number in range(words)),
+        }
+
+    large = of(100, 10, 100, 70)
+    joined = {
+        "labelSelector": ",".join(f"k{number}=v" for number in range(100)),
+        "fieldSelector": ",".join(f"spec.taints.t{number}=b" for number in range(100)),
+        "where": "&&".join(f'claims["c{number}"]=="a"' for number in range(70)),
+    }
+    rows = [(large, 200), (joined, 200), ({**large, "sortBy": "-version,name", "limit": "5"}, 200)]
+    rows += [(question, 400) for question in (of(101, 1, 0, 0), of(10, 101, 0, 0), of(0, 0, 101, 0), of(0, 0, 0, 500))]
+    rows.append(({**large, "limit": "9" * 10_000}, 400))
+    for question, expected in rows:
+        for more in ({}, {"watch": "1", "timeoutSeconds": "1"}):
+            if more and len(question) > 3:
+                continue
+            with subtests.test(expected=expected, more=more):
+                status, answer = await admin.get(f"{CLUSTERS}?{urlencode(question | more)}")
+                assert status == expected, str(answer)[:300]
+
+    labels = {f"k{number}": "v" for number in range(100)}
+    assert (await admin.ask("POST", CLUSTERS, named("full", labels)))[0] == 201
+    for last, names in (("k99=v", ["full"]), ("k99", ["full"]), ("k99=w", []), ("missing", []), ("!missing", ["full"])):
+        text = ",".join([*(f"k{number}=v" for number in range(99)), last])
+        for chosen in ({"labelSelector": text}, {"labelSelector": text, "sortBy": "name"}):
+            status, answer = await admin.get(f"{CLUSTERS}?{urlencode(chosen)}")
+            assert (status, [each["metadata"]["name"] for each in answer["items"]]) == (200, names), last
+    for value, names in (("v", ["full"]), ("w", [])):
+        words = [*(f'labels["k{number}"]=="v"' for number in range(60)), f'labels["k61"]=="{value}"']
+        status, answer = await admin.get(f"{CLUSTERS}?{urlencode({'where': '&&'.join(words)})}")
+        assert (status, [each["metadata"]["name"] for each in answer["items"]]) == (200, names), value

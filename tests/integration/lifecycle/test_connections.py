@@ -100,8 +100,8 @@ class Peer:
     async def of(cls, listening: Listening) -> "Peer":
         return cls(*await asyncio.open_connection("127.0.0.1", listening.port))
 
-    async def secure(self) -> None:
-        await self._writer.start_tls(careless_context())
+    async def secure(self, context: ssl.SSLContext | None = None) -> None:
+        await self._writer.start_tls(context or careless_context())
 
     def send(self, raw: bytes) -> None:
         self._writer.write(raw)
@@ -218,6 +218,18 @@ async def test_handshake_has_a_deadline_and_needs_tls_1_2(listening: Listening) 
     old.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await asyncio.open_connection("127.0.0.1", listening.port, ssl=old)
+    for ciphers, taken in (("ECDHE+AESGCM", True), ("ECDHE+CHACHA20", True), ("ALL:!AESGCM:!CHACHA20:@SECLEVEL=0", False)):
+        context = careless_context()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+        peer = await Peer.of(listening)
+        try:
+            await peer.secure(context)
+        except (ssl.SSLError, ConnectionError):
+            assert not taken, ciphers
+        else:
+            assert taken, ciphers
+        peer.close()
 
 
 @with_listener

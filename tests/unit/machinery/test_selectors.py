@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from machinery.differences import differences, readable
 from machinery.errors import BadRequestError
 from machinery.product import GROUP_SUFFIX, suffixed
-from machinery.selectors import MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
+from machinery.selectors import MOST_TERMS, MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
 from tests.trials import examples
 
 LABELS = {"env": "prod", "tier": "gold", "empty": ""}
@@ -43,10 +43,21 @@ def test_malformed_selector_is_refused_with_what_was_found(subtests: pytest.Subt
     with pytest.raises(BadRequestError, match="can't understand 'nonsense'"):
         parse_field_selector("nonsense")
 
+    for parse, term in ((parse_label_selector, "a=b"), (parse_field_selector, "metadata.name!=b")):
+        assert len(parse(",".join([term] * MOST_TERMS)).requirements) == MOST_TERMS
+        with pytest.raises(BadRequestError, match="100 terms at most"):
+            parse(",".join([term] * 1_200))
+        with pytest.raises(BadRequestError, match="characters at most"):
+            parse("x" * 1_000_000)
+    with pytest.raises(BadRequestError, match="100 terms at most"):
+        selector_of({"matchLabels": {f"k{number}": "v" for number in range(101)}})
+
     values = ",".join(f"v{number}" for number in range(MOST_VALUES))
     assert len(parse_label_selector(f"a in ({values})").requirements[0].values) == MOST_VALUES
     with pytest.raises(BadRequestError, match="400 values at most, got 401"):
         parse_label_selector(f"a notin ({values},more)")
+    with pytest.raises(BadRequestError, match="1000 values together at most, got 1200"):
+        parse_label_selector(",".join([f"a in ({values})"] * 3))
     with pytest.raises(BadRequestError, match="400 values at most"):
         selector_of({"matchExpressions": [{"key": "a", "operator": "In", "values": [*values.split(","), "more"]}]})
 

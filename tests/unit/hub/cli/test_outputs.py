@@ -110,6 +110,17 @@ def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Pa
     rows = [["a,b", 'say "x"', "two\nlines"], ["-5", "-x", "=1+1"], ["@x", "+1", "plain"]]
     safe = [rows[0], ["-5", "'-x", "'=1+1"], ["'@x", "'+1", "plain"]]
     assert list(csv.reader(io.StringIO(sheet(rows)))) == safe, "it runs no formula of an agent"
+    formulas = ("-1+cmd|' /C calc'!A0", " =1+1", "\n=1", "\uff1d1+1", "-1.5.2", "--1")
+    assert sheet([[each] for each in formulas]).count("'") == len(formulas) + 2
+    assert sheet([["-1.5", "-.5", "-7.", "a-1", "x=1"]]) == "-1.5,-.5,-7.,a-1,x=1\r\n"
+
+
+def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}}
+    for stream, expected in ((Terminal(), "a [2Jb 1m\tc\n d"), (io.StringIO(), "ab\x9b1m\tc\n\u202ed")):
+        monkeypatch.setattr(sys, "stdout", stream)
+        printer_of(Look(CLUSTERS, Form("jsonpath", "{.metadata.name}", given=True))).first(document)
+        assert stream.getvalue() == expected
 
 
 def pages_of(form: str) -> InPages:

@@ -316,6 +316,7 @@ def test_only_keys_that_grpc_can_use_are_accepted(subtests: pytest.Subtests) -> 
         (ec.generate_private_key(ec.SECP521R1()), "gRPC's TLS cannot use ECDSA P-521"),
         (ec.generate_private_key(ec.SECP256K1()), "gRPC's TLS cannot use ECDSA secp256k1"),
         (rsa.generate_private_key(65537, 1024), "2048"),  # noqa: S505 - too weak on purpose
+        (rsa.generate_private_key(3, 2048), "an exponent from 65537 on"),
     ]
     for key, why in rows:
         with subtests.test(key=key, why=why), pytest.raises(InvalidError, match=why):
