@@ -190,10 +190,10 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     document = present(cluster_of(store))
     assert list(doc.finalizers(document)) == ["example.com/other"]
     assert deleting(store)[:2] == ("True", "NoResource")
-    assert not rules.needs_steps(document)
+    assert rules.is_emptied(document)
     add_addon(store, "a")
     hold(store)
-    assert rules.needs_steps(cluster_of(store) or {})
+    assert not rules.is_emptied(cluster_of(store) or {})
     proceed(store)
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
 

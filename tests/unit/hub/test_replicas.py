@@ -275,24 +275,6 @@ def shown(store: InlineStore) -> str:
     return duplicate.reason(store.transact(clusters.find, EDGE).document)
 
 
-def test_two_agents_of_one_cluster_are_shown_while_both_have_a_session(store: InlineStore) -> None:
-    store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
-    store.transact(replicas.open_session, opened(ONE, "s1"))
-    assert shown(store) == ""
-    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
-    condition = present(conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED))
-    assert (condition.status, condition.reason) == ("True", "TwoAgents")
-    assert "aaaaa, xk7pq" in condition.message
-    store.transact(replicas.close_session, EDGE, AGENT, "s0")
-    assert shown(store) == "TwoAgents"
-    store.transact(replicas.close_session, EDGE, AGENT, "s1")
-    assert shown(store) == ""
-    store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
-    store.transact(replicas.open_session, opened(ONE, "s3"))
-    store.transact(replicas.close_session, EDGE, AGENT, "s3")
-    assert shown(store) == "AnotherClusterWithThisName"
-
-
 SERIAL = SerialNumber(10)
 
 GRACE = timedelta(minutes=5)
