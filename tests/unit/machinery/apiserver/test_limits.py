@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.bodies import _load_json
+from machinery.apiserver.bodies import MOST_APPLIED, _load_json
 from machinery.apiserver.limits import (
     BODY_LIMIT,
     MAX_IDENTITIES,
@@ -304,10 +304,10 @@ def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
     (cause,) = within_steps(200 * MANY, lambda: violations(schema, listing))
     assert (cause.field, cause.message) == (f"conditions[{MANY}]", 'Duplicate value: {"type":"k7"}')
 
-    body = "{" + ",".join(f'"k{number}":1' for number in range(MANY)) + ',"k1":2,"k1":3}'
-    found, duplicates = within_steps(20 * MANY, lambda: _load_json(body.encode()))
-    assert found == json.loads(body)
-    assert duplicates == ['duplicate field "k1"']
+    body = "{" + ",".join(f'"k{number}":1' for number in range(MOST_APPLIED - 5)) + ',"k1":2,"k1":3}'
+    duplicates: list[str] = []
+    assert within_steps(20 * MOST_APPLIED, lambda: _load_json(body.encode(), duplicates)) == json.loads(body)
+    assert set(duplicates) == {'duplicate field "k1"'}
 
 
 def test_object_size_is_bounded_and_oversized_objects_may_only_shrink() -> None:
