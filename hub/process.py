@@ -19,6 +19,7 @@ from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.server import StartError
+from machinery.lifecycle.usage import raise_file_limit
 from machinery.product import version
 from machinery.tasks import TaskEndedError
 
@@ -38,6 +39,7 @@ Build = Callable[[Process, AsyncExitStack], Awaitable[Hub]]
 def main(settings: Settings, build: Build) -> int:
     """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
     os.umask(PRIVATE)
+    raise_file_limit()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=version())
     # What is imported stays for good, and what thousands of sessions make for a moment is gone by itself: looking through both

@@ -55,7 +55,7 @@ def create() -> None:
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
 @click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
 @click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
-@click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="How long it can be used.")
+@click.option("--expires", default="", metavar="DURATION", help="How long it can be used. Default: what the hub gives (1h).")
 @click.option(
     "--uses",
     default="1",
@@ -129,7 +129,8 @@ class Wish:
 
     cluster: str
     endpoints: Endpoints
-    lifetime: timedelta
+    lifetime: timedelta | None
+    """None: as long as the hub gives (`hub serve --bootstrap-lifetime`)."""
     uses: int | None
     allow_loopback: bool
     token: bool = False
@@ -215,7 +216,7 @@ def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
             **({"labels": dict(wish.labels)} if wish.labels else {}),
             **({"attestation": dict(wish.attestation)} if wish.attestation else {}),
             **({"uses": wish.uses} if wish.uses is not None else {}),
-            "expirationSeconds": round(wish.lifetime.total_seconds()),
+            **({"expirationSeconds": round(wish.lifetime.total_seconds())} if wish.lifetime is not None else {}),
         },
     }
 

@@ -52,7 +52,9 @@ class Place:
 @click.option("--apply-context", metavar="NAME", help="Its context, if not the current one.")
 @click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
 @click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
-@click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="How long it may take to join.")
+@click.option(
+    "--expires", default="", metavar="DURATION", help="How long it may take to join. Default: what the hub gives (1h)."
+)
 @click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that the cluster is put into.")
 @click.option(
     "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that the cluster gets. May be given again."
@@ -62,9 +64,9 @@ class Place:
 def join(client: HubClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
     """Print what makes a cluster join, to be applied there; or apply it.
 
-    A bootstrap credential for this one name is made, good for one agent and an hour, and put beside the agent: a namespace, its
-    ServiceAccount and rights, the Secret bootstrap-hub-kubeconfig, and its Deployment. It is what the chart charts/spoke
-    installs; take that one where the agent is to be configured further, or is to be upgraded by Helm.
+    A bootstrap credential for this one name is made, good for one agent and for --expires, and put beside the agent: a
+    namespace, its ServiceAccount and rights, the Secret bootstrap-hub-kubeconfig, and its Deployment. It is what the chart
+    charts/spoke installs; take that one where the agent is to be configured further, or is to be upgraded by Helm.
 
     The manifests hold a private key: a file is written with mode 0600; what goes to standard output is yours to keep.
 

@@ -91,7 +91,10 @@ def grpc_address(address: str | None) -> str:
     return address
 
 
-def _lifetime(text: str) -> timedelta:
+def _lifetime(text: str) -> timedelta | None:
+    """None: what the hub gives."""
+    if not text:
+        return None
     from machinery.durations import parse_duration  # noqa: PLC0415 - only needed here
 
     try:

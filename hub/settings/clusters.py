@@ -10,6 +10,8 @@ from hub.settings.group import Group
 from machinery.product import RESERVED_DOMAINS, is_reserved
 from machinery.selectors import valid_label_key
 
+LONGEST_FLUSH_WINDOW = timedelta(seconds=4)
+"""One second less than agents wait for an acknowledgement."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 
@@ -49,7 +51,9 @@ class Clusters(Group):
         "more seldom, down to twice a lease. 0: they beat at their interval, however many they are.",
     )
     flush_window: Duration = Field(
-        timedelta(seconds=1), description="Heartbeats are collected this long, then stored in one statement and acknowledged."
+        timedelta(seconds=1),
+        description="Heartbeats are collected this long, then stored in one statement and acknowledged. At most 4s: agents "
+        "leave a hub that has not acknowledged a heartbeat for 5s.",
     )
 
     standby_interval: Duration = Field(
@@ -89,4 +93,6 @@ class Clusters(Group):
         lease = seen.data.get("default_lease_duration")
         if lease is not None and duration > lease:
             raise ValueError(f"must not be longer than default_lease_duration ({lease.total_seconds():g} s)")
+        if duration > LONGEST_FLUSH_WINDOW:
+            raise ValueError("must not be longer than 4 s: agents leave a hub that has not acknowledged a heartbeat for 5 s")
         return duration

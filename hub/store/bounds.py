@@ -38,11 +38,11 @@ class SessionLimits:
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:
-        """Command-line options of a session."""
+        """Command-line options of a session. A wait for a lock ends before its statement does, and is reported as such."""
         held = max(round(self.held.total_seconds() * 1000), 1)
         timeouts = {
             "idle_in_transaction_session_timeout": held,
-            "lock_timeout": held,
+            "lock_timeout": held * 4 // 5,
             "statement_timeout": held,
             "tcp_user_timeout": held,
         }

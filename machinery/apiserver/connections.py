@@ -6,6 +6,7 @@ deadline of their request.
 """
 
 import asyncio
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,8 @@ TOO_LARGE = (
 )
 
 LINGER = 0.5
+TOLD_EVERY = 10.0
+"""Seconds between two lines about the same lack."""
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,8 @@ class Bounds:
     """Between a response and the next request."""
     header_bytes: int = 1024 * 1024
     """Request line and headers together."""
+    connections: int = 0
+    """Of the listener, all together. 0: four fifths of the process's file descriptors, which leaves some to all else."""
 
 
 class Connections:
@@ -45,6 +50,20 @@ class Connections:
         self._open: set[Guard] = set()
         self._changed = asyncio.Event()
         self._left = False
+        self._most = bounds.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
+        self._turned_away = 0
+        self._told = -TOLD_EVERY
+
+    def has_room(self) -> bool:
+        """Whether one more connection may stay. A line of the log says when not, and how often that was, every TOLD_EVERY."""
+        if len(self._open) < self._most:
+            return True
+        self._turned_away += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._told + TOLD_EVERY:
+            log.warning("connections are closed: there are as many as may be", most=self._most, closed=self._turned_away)
+            self._turned_away, self._told = 0, now
+        return False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -94,6 +113,7 @@ class Guard(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._refused = False
+        self._turned_away = False
 
     @property
     def awaits_headers(self) -> bool:
@@ -104,12 +124,18 @@ class Guard(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
         self._transport = transport
+        if not self._connections.has_room():
+            self._refused = self._turned_away = True
+            transport.abort()
+            return
         self._arm()
         self._inner.connection_made(transport)
         self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._turned_away:
+            return
         self._connections.closed(self)
         self._inner.connection_lost(exc)
 
@@ -129,7 +155,8 @@ class Guard(asyncio.Protocol):
             self._arm()
 
     def eof_received(self) -> None:
-        self._inner.eof_received()
+        if not self._turned_away:
+            self._inner.eof_received()
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()

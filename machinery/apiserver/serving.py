@@ -8,12 +8,15 @@ from datetime import timedelta
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from machinery.apiserver.connections import Bounds, Connections
+from machinery.apiserver.connections import TOLD_EVERY, Bounds, Connections
+from machinery.clock import SystemClock
 
 LINE_LIMIT = 1024 * 1024
 """Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = Bounds()
+NO_DESCRIPTOR = "socket.accept() out of system resource"
+"""How asyncio's line begins."""
 
 
 class Unreadable(logging.Filter):
@@ -33,12 +36,38 @@ class Unreadable(logging.Filter):
         return log.isEnabledFor(logging.DEBUG)
 
 
+class OutOfDescriptors(logging.Filter):
+    """Lets one line in TOLD_EVERY seconds through that says that no connection can be accepted.
+
+    asyncio writes one for each connection that may wait in the backlog, with a stack, and tries again every second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = SystemClock()
+        self._told = -TOLD_EVERY
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(NO_DESCRIPTOR):
+            return True
+        now = self._clock.monotonic()
+        if now < self._told + TOLD_EVERY:
+            return False
+        self._told = now
+        record.msg, record.exc_info = (
+            "no file descriptor is free for a connection: raise the limit (ulimit -n, LimitNOFILE=)",
+            None,
+        )
+        return True
+
+
 def _tuple(args: object) -> tuple[object, ...]:
     return args if isinstance(args, tuple) else ()
 
 
 log = logging.getLogger(__name__)
 log.addFilter(Unreadable())
+logging.getLogger("asyncio").addFilter(OutOfDescriptors())
 
 
 class Listening:

@@ -26,6 +26,13 @@ COLLECTIONS = Metric(
 METRICS = (CPU, RESIDENT, VIRTUAL, OPEN_FILES, MOST_FILES, STARTED, COLLECTIONS)
 
 
+def raise_file_limit() -> None:
+    """Let the process open as many files as its hard limit says. Each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def bind_usage(registry: Registry) -> None:
     """Has the registry tell what this process uses."""
     registry.bind(CPU, time.process_time)

@@ -160,6 +160,14 @@ async def made(hub: HubUnderTest, folder: Path, *arguments: str) -> tuple[str, P
     return newest.id, file
 
 
+async def test_a_credential_lasts_as_long_as_the_hub_gives_unless_it_is_said(tmp_path: Path) -> None:
+    async with hub_with(tmp_path, bootstrap_lifetime=timedelta(hours=7)) as hub:
+        for arguments, hours in (((), 7), (("--token",), 7), (("--expires", "2h"), 2)):
+            name, _ = await made(hub, tmp_path, "--cluster", "edge1", *arguments)
+            (record,) = [each for each in await hub.store.read(lambda tx: list(tx.credentials.all())) if each.id == name]
+            assert record.expires_at - record.created_at == timedelta(hours=hours), arguments
+
+
 def bearer(file: Path) -> str:
     return str(yaml.safe_load(file.read_bytes())["users"][0]["user"]["token"])
 

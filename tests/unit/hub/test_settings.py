@@ -103,6 +103,7 @@ def test_values_that_cannot_be_used_are_refused() -> None:
         ({"default_lease_duration": "1500ms"}, "whole seconds"),
         ({"default_lease_duration": "0s"}, "must be longer than 0s"),
         ({"default_lease_duration": "1s", "flush_window": "2s"}, "must not be longer than default_lease_duration"),
+        ({"flush_window": "4001ms"}, "must not be longer than 4 s: agents leave"),
         ({"auto_approve": ("Edge",)}, "can match no cluster name"),
         ({"leader_elect_lease_duration": "5s"}, "must be longer than the renew deadline"),
         ({"leader_elect_retry_period": "9s"}, r"1\.2 times the retry period"),
@@ -203,8 +204,9 @@ def test_statements_and_silent_connections_end_within_a_third_of_the_lease() -> 
     """For leases below three seconds a statement has a second; PostgreSQL and TCP count in whole seconds, two at least."""
     for lease, milliseconds in ((0.1, 1000), (2.999, 1000), (6, 2000), (15, 5000), (137, 5000)):
         options = SessionLimits.of_lease(timedelta(seconds=lease)).options()
-        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
             assert f"-c {name}={milliseconds} " in f"{options} ", (lease, name)
+        assert f"-c lock_timeout={milliseconds * 4 // 5} " in options, "so that a lock is named as what was waited for"
     for seconds in (0.3, 6, 10, 15):
         limits = SessionLimits.of_lease(timedelta(seconds=seconds))
         server = dict(pair.split("=") for pair in limits.options().replace("-c ", "").split())

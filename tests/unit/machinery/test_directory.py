@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, UnavailableError
@@ -53,6 +54,14 @@ def test_directory_is_private_owned_by_one_program_and_named_when_unusable(tmp_p
         path = directory.write("admin.kubeconfig", b"two")
         assert (directory.read("admin.kubeconfig"), mode(path)) == (b"two", 0o600)
         assert sorted(entry.name for entry in directory.path.iterdir()) == ["admin.kubeconfig", "hub.lock"]
+
+
+def test_directory_that_other_users_can_enter_is_named_at_the_start(tmp_path: Path) -> None:
+    for directory_mode, warned in ((0o755, True), (0o701, True), (0o770, False), (0o700, False)):
+        tmp_path.chmod(directory_mode)
+        with capture_logs() as lines, DataDirectory(tmp_path, "hub"):
+            pass
+        assert [line["advice"] for line in lines] == [f"chmod o-rwx {tmp_path}"] * warned, oct(directory_mode)
 
 
 OLD, NEW = b"o" * 32, b"n" * 32
