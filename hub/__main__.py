@@ -178,33 +178,5 @@ def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  #
     sys.exit(run(config, data_dir, check=check))
 
 
-@main.group()
-def audit() -> None:
-    """What the hub remembers of requests."""
-
-
-@audit.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
-@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
-@click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Verify a file of --audit-log-path instead.")
-@click.option(
-    "--noted",
-    multiple=True,
-    metavar="REPLICA:SEQUENCE:HASH",
-    help="A head that this command, or the hub's log, has shown before: it must still be there. May be repeated.",
-)
-def verify(config: Path | None, data_dir: Path | None, file: Path | None, noted: tuple[str, ...]) -> None:
-    """Verify that no audit record was changed, removed or reordered; the hub may run meanwhile.
-
-    Exit codes: 0 all chains are intact, 1 one is broken (each place is named), 2 they could not be read.
-
-    A chain shows by itself what was done within it. That records were cut off at its end, or that a chain was calculated anew,
-    shows only to who has noted a head before: note the one that is printed here, elsewhere, and give it as --noted next time.
-    """
-    from hub.auditing import run  # noqa: PLC0415 - help comes at once
-
-    sys.exit(run(config, data_dir, file, noted))
-
-
 if __name__ == "__main__":
     main(prog_name="hub")

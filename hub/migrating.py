@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hub.auditing import database_url
+from hub.databaseurl import database_url
 from hub.settings import SettingsError, load
 from hub.store.engine import parse_url
 from hub.store.migrate import HEAD, Schema, pending

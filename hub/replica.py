@@ -1,6 +1,6 @@
 """Which replica of the hub this process is, and its word to the others that it is there.
 
-Its name is what the audit's chain, sessions and leadership know it by. Its row in the database says that it lives: written
+Its name is what audit records, sessions and leadership know it by. Its row in the database says that it lives: written
 every two seconds, and no news. Two processes never serve under one name: the second is refused, unless the first is dead.
 """
 

@@ -1,10 +1,12 @@
-"""The audit of the HTTPS door: a record of each request that the policy wants remembered, when its outcome is known.
+"""The audit of the HTTPS door: a record of each request that the policy wants remembered.
 
-It stands around deadline, authentication and limits, so what they refuse is remembered too. A record is built and handed over
-without waiting. What goes wrong with it is logged and never reaches the request, which then leaves a shorter record.
+The record of a request that changes something is written in the transaction of the change. Any other is built when its outcome
+is known, and handed over without waiting. The filter stands around deadline, authentication and limits, so what they refuse is
+remembered too. What goes wrong with a record is logged and never reaches the request, which then leaves a shorter record.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -15,8 +17,10 @@ from aiohttp import hdrs, web
 
 from hub.audit import Auditor, Verdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
+from hub.audit.recording import RequestRecording, change_of, recording, status_of
 from hub.domain.attestation import AttestationError
-from hub.domain.audit import NO_BODY, Record, ResponseStatus, Stage
+from hub.domain.audit import DRY_RUN, NO_BODY, Record, ResponseStatus, Stage
+from hub.domain.change import Change
 from machinery.apiserver.filters import Incoming, Inner
 from machinery.apiserver.refusals import status_document
 from machinery.errors import MusterError
@@ -71,6 +75,12 @@ class Auditing:
         received = self._auditor.clock.now()
         if incoming.long_running:
             incoming.on_headers.append(partial(self._started, incoming, received))
+        with recording(self._auditor, partial(self._changed, incoming, received)) as written:
+            return await self._answered(incoming, received, written, inner)
+
+    async def _answered(
+        self, incoming: Incoming, received: datetime, written: RequestRecording, inner: Inner
+    ) -> web.StreamResponse:
         try:
             response = await inner(incoming)
         except MusterError as error:
@@ -90,30 +100,41 @@ class Auditing:
             await self._ended(incoming, received, _Outcome(Stage.PANIC, FAILED))
             raise
         status = ResponseStatus(response.status)
-        await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, status, _sent(response)))
+        outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, _sent(response))
+        await self._ended(incoming, received, outcome, stored=written.stored)
         return response
+
+    def _changed(self, incoming: Incoming, received: datetime, changes: Sequence[Change]) -> Record | None:
+        """The record of a request that changes something, before its answer: the answer shows what is stored."""
+        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+        if not verdict.remembers(Stage.RESPONSE_COMPLETE):
+            return None
+        change, asked = change_of(changes, incoming.attributes.resource), incoming.attributes
+        status = status_of(change, asked.verb)
+        outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, None if change is None else change.encoded)
+        body = incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
+        return self._built(incoming, received, verdict, outcome, body)
 
     def _started(self, incoming: Incoming, received: datetime, response: web.StreamResponse) -> None:
         verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
         if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
             outcome = _Outcome(Stage.RESPONSE_STARTED, ResponseStatus(response.status))
-            self._offer(incoming, received, verdict, outcome, b"")
+            self._auditor.offer(self._built(incoming, received, verdict, outcome, b""))
 
-    async def _ended(self, incoming: Incoming, received: datetime, outcome: _Outcome) -> None:
+    async def _ended(self, incoming: Incoming, received: datetime, outcome: _Outcome, *, stored: bool = False) -> None:
         verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
         if verdict.remembers(outcome.stage):
             read = verdict.request_body and incoming.request.content.at_eof()
             body = await _body(incoming.request) if read else b""
-            self._offer(incoming, received, verdict, outcome, body)
+            self._auditor.offer(self._built(incoming, received, verdict, outcome, body), stored=stored)
 
-    def _offer(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> None:
+    def _built(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> Record:
         """One record, whatever the request holds."""
         try:
-            record = self._record(incoming, received, verdict, outcome, body)
+            return self._record(incoming, received, verdict, outcome, body)
         except Exception:
             log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
-            record = self._incomplete(incoming, received, verdict, outcome)
-        self._auditor.offer(record)
+            return self._incomplete(incoming, received, verdict, outcome)
 
     def _incomplete(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome) -> Record:
         """Who, what, and how it ended: nothing of what the client wrote beside that."""
@@ -170,6 +191,8 @@ def _annotations(incoming: Incoming) -> dict[str, str]:
     if incoming.decision is not None:
         notes[DECISION] = "allow" if incoming.decision.allowed else "forbid"
         notes[REASON] = short(incoming.decision.reason)
+    if incoming.request.query.get("dryRun"):
+        notes[DRY_RUN] = "true"
     scheme, _, token = incoming.request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         notes[TOKEN] = token_hash(token.strip())

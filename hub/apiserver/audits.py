@@ -7,7 +7,7 @@ import msgspec
 
 from hub.apiserver.storage import not_found
 from hub.apiserver.virtual import VirtualStorage
-from hub.domain.chain import AuditQuery, Link, Place, named
+from hub.domain.auditlog import AuditQuery, Entry, Place, named
 from hub.ports import Transaction
 from hub.services import audit
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
@@ -29,8 +29,7 @@ class AuditStorage(VirtualStorage):
     """The audit log as objects, ordered by time, which is how their names sort."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
-        link = await self._store.read(_look, resource, key)
-        return self._stored(link)
+        return self._stored(await self._store.read(_look, resource, key))
 
     async def list(
         self,
@@ -51,30 +50,30 @@ class AuditStorage(VirtualStorage):
                 f"more than {MOST} records are chosen: ask for pages with limit, or choose fewer by fieldSelector, "
                 "as in since=2026-11-21T08:00:00Z,user=NAME"
             )
-        items = tuple(self._stored(link) for link in found[:limit])
+        items = tuple(self._stored(entry) for entry in found[:limit])
         more = limit is not None and len(found) > limit
         return Page(items, revision, items[-1].key if more else None)
 
-    def _stored(self, link: Link) -> Stored:
+    def _stored(self, entry: Entry) -> Stored:
         """The record's own bytes behind what makes an object of it."""
-        name = named(link.at, link.replica, link.sequence)
+        name = named(entry.at, entry.replica, entry.sequence)
         metadata = {
             "name": name,
-            "uid": str(uuid5(NAMESPACE_OID, f"{link.replica}/{link.sequence}")),
-            "creationTimestamp": format_time(link.at),
-            "resourceVersion": str(link.sequence),
+            "uid": str(uuid5(NAMESPACE_OID, f"{entry.replica}/{entry.sequence}")),
+            "creationTimestamp": format_time(entry.at),
+            "resourceVersion": str(entry.sequence),
         }
-        chain = {"replica": link.replica, "sequence": link.sequence, "previous": link.previous, "hash": link.hash}
-        opening = _encode({"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "chain": chain})
-        return Stored(Key("", name), link.sequence, opening[:-1] + b"," + link.document[1:])
+        opening = _encode({"apiVersion": self._api_version, "kind": KIND, "metadata": metadata})
+        return Stored(Key("", name), entry.sequence, opening[:-1] + b"," + entry.document[1:])
 
 
-def _look(tx: Transaction, resource: GroupResource, key: Key) -> Link:
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> Entry:
     place = _place(key.name)
-    found = tx.audit.links(place.replica, after=place.sequence - 1, limit=1) if place else ()
-    if not found or named(found[0].at, found[0].replica, found[0].sequence) != key.name:
+    entries = tx.audit.find(AuditQuery(since=place.at, until=place.at)) if place else ()
+    found = next((each for each in entries if named(each.at, each.replica, each.sequence) == key.name), None)
+    if found is None:
         not_found(resource, key)
-    return found[0]
+    return found
 
 
 def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQuery | None:

@@ -13,6 +13,7 @@ from hub.audit.floods import PERIOD, Floods
 from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
 from hub.domain.audit import NO_BODY, ObjectReference, Record, User
+from hub.domain.auditlog import Numbering
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
@@ -35,9 +36,19 @@ class Auditor:
     """Nothing here waits, and nothing fails a request."""
 
     def __init__(
-        self, policy: Policy, trails: Sequence[Trail], clock: Clock, *, strangers: Sequence[Trail] | None = None
+        self,
+        policy: Policy,
+        trails: Sequence[Trail],
+        clock: Clock,
+        *,
+        strangers: Sequence[Trail] | None = None,
+        numbering: Numbering | None = None,
     ) -> None:
-        """`strangers`: trails of refusals of strangers; None: the same as for all other records."""
+        """`strangers`: trails of refusals of strangers; None: the same as for all other records.
+
+        `numbering`: of the database's records, which may also be written in the transaction of a change.
+        """
+        self.numbering = numbering
         self._policy = policy
         self._ways = {False: tuple(trails), True: tuple(trails if strangers is None else strangers)}
         self._trails = tuple(dict.fromkeys(trail for way in self._ways.values() for trail in way))
@@ -45,7 +56,7 @@ class Auditor:
         self.clock = clock
 
     async def open(self) -> None:
-        """Finds where the chains end. Raises MusterError when records could not be kept: the hub must not begin then."""
+        """Raises MusterError when records could not be kept: the hub must not begin then."""
         for trail in self._trails:
             await trail.open()
 
@@ -80,12 +91,13 @@ class Auditor:
         """What the policy says of a request by its real asker."""
         return self._policy.verdict(actor, asked)
 
-    def offer(self, record: Record) -> None:
-        """Keeps the record, or counts it where it repeats others."""
-        stranger, kept = self._floods.take(record)
+    def offer(self, record: Record, *, stored: bool = False) -> None:
+        """Keeps the record, or counts it where it repeats others. `stored`: it is in the database with what it changed."""
+        stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
             for trail in self._ways[stranger]:
-                trail.offer(kept)
+                if not stored or trail.numbering is not self.numbering:
+                    trail.offer(kept)
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [trail.snapshot() for trail in self._trails]

@@ -5,7 +5,7 @@ from uuid import uuid4
 from hub.audit.auditor import Auditor
 from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
-from hub.domain.audit import Level, ObjectReference, Record, ResponseStatus, Stage, User
+from hub.domain.audit import DRY_RUN, Level, ObjectReference, Record, ResponseStatus, Stage, User
 from hub.services.approving import RULE_ACTOR
 from machinery.product import NAME
 
@@ -37,6 +37,6 @@ def remember_decision(auditor: Auditor, decision: Decision) -> None:
         response_status=ResponseStatus(DONE),
         received=now,
         at=now,
-        annotations={**notes, f"{NAME}/dry-run": "true"} if decision.dry_run else notes,
+        annotations={**notes, DRY_RUN: "true"} if decision.dry_run else notes,
     )
     auditor.offer(record)

@@ -1,18 +1,16 @@
 """Records as lines in a file, or on standard output: for who collects them from there.
 
-The file is opened for every batch, so that it can be rotated by renaming it. Its chain is its own, and goes on after a restart
-where the file's last whole line ends it.
+The file is opened for every batch, so that it can be rotated by renaming it. Each line is an event of `audit.k8s.io/v1`.
 """
 
 import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import uuid4
 
-from hub.audit.lines import line_of, link_of
 from hub.audit.trail import Sink
-from hub.domain.chain import Head, Link
+from hub.domain.audit import read_record
+from hub.domain.auditlog import Entry, Numbering
 from machinery.errors import InvalidError, UnavailableError
 
 STANDARD_OUTPUT = "-"
@@ -24,21 +22,17 @@ class FileSink(Sink):
     """`path`: "-" for standard output."""
 
     def __init__(self, path: str) -> None:
+        self.numbering = Numbering("file")
         self._path = None if path == STANDARD_OUTPUT else Path(path)
-        self._replica = str(uuid4())
 
     @property
     def name(self) -> str:
         return "standard output" if self._path is None else str(self._path)
 
-    @property
-    def replica(self) -> str:
-        return self._replica
-
-    async def open(self) -> Head:
+    async def open(self) -> None:
         """Raises InvalidError: the file cannot be written, or holds something else."""
         if self._path is None:
-            return Head()
+            return
         try:
             last = await asyncio.to_thread(_last_line, self._path)
         except OSError as error:
@@ -46,25 +40,16 @@ class FileSink(Sink):
                 f"the audit log {self._path} cannot be written ({error.strerror or error}): "
                 "name a file in a directory that the hub's user may write, or - for standard output"
             ) from None
-        if not last:
-            return Head()
-        link = link_of(last)
-        if link is None:
+        if last and read_record(last) is None:
             raise InvalidError(f"{self._path} does not end with an audit record of a hub: name another file for the audit log")
-        self._replica = link.replica
-        return link.head
 
-    async def write(self, links: Sequence[Link]) -> None:
+    async def write(self, entries: Sequence[Entry]) -> None:
         """Raises UnavailableError; then nothing of the batch stays in a file."""
-        content = b"".join(line_of(link) for link in links)
+        content = b"".join(entry.document + b"\n" for entry in entries)
         try:
             await asyncio.to_thread(_append, self._path, content)
         except OSError as error:
             raise UnavailableError(f"the audit log {self.name} cannot be written: {error.strerror or error}") from error
-
-    async def renamed(self) -> Head:
-        self._replica = str(uuid4())
-        return Head()
 
 
 def _append(path: Path | None, content: bytes) -> None:

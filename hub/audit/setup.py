@@ -25,7 +25,7 @@ async def auditing(
     *,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Auditor]:
-    """The audit for the length of the block, in the chain of this replica; all that was offered in it is kept when it ends.
+    """The audit for the length of the block; all that was offered in it is kept when it ends.
 
     Raises InvalidError for a bad policy, and MusterError when records cannot be kept.
     """
@@ -43,6 +43,12 @@ def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock) -> 
     """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
     file = settings.audit_policy_file
     policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
-    known, strangers = Trail(StoreSink(store, replica), clock), Trail(StoreSink(store, replica + STRANGERS), clock)
+    database, strangers = StoreSink(store, replica), StoreSink(store, replica, STRANGERS)
     lines = [] if settings.audit_log_path is None else [Trail(FileSink(settings.audit_log_path), clock)]
-    return Auditor(policy, [known, *lines], clock, strangers=[strangers, *lines])
+    return Auditor(
+        policy,
+        [Trail(database, clock), *lines],
+        clock,
+        strangers=[Trail(strangers, clock), *lines],
+        numbering=database.numbering,
+    )

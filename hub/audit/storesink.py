@@ -1,36 +1,28 @@
-"""Records in the hub's database, in the chain of this replica."""
+"""Records in the hub's database."""
 
 from collections.abc import Sequence
-from uuid import uuid4
 
 from hub.audit.trail import Sink
 from hub.domain.audit import STRANGERS
-from hub.domain.chain import Head, Link
+from hub.domain.auditlog import Entry, Numbering
 from hub.ports import Store
 from hub.services import audit
 
 
 class StoreSink(Sink):
-    """`replica`: this process's name among all that ever wrote to the database, the same after a restart."""
+    """`suffix`: see `Numbering`."""
 
-    def __init__(self, store: Store, replica: str) -> None:
+    def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
+        self.numbering = Numbering(replica, suffix)
         self._store = store
-        self._replica = replica
+        self._name = "database, strangers" if suffix == STRANGERS else "database"
 
     @property
     def name(self) -> str:
-        return "database, strangers" if self._replica.endswith(STRANGERS) else "database"
+        return self._name
 
-    @property
-    def replica(self) -> str:
-        return self._replica
+    async def open(self) -> None:
+        """The database is open."""
 
-    async def open(self) -> Head:
-        return await self._store.read(audit.head, self._replica)
-
-    async def write(self, links: Sequence[Link]) -> None:
-        await self._store.run(audit.append, links)
-
-    async def renamed(self) -> Head:
-        self._replica = str(uuid4()) + (STRANGERS if self._replica.endswith(STRANGERS) else "")
-        return Head()
+    async def write(self, entries: Sequence[Entry]) -> None:
+        await self._store.run(audit.append, entries)

@@ -1,8 +1,8 @@
-"""The way of records to one place where they are kept: taken at once, linked, and delivered in batches.
+"""The way of records to one place where they are kept: taken at once, and delivered in batches.
 
-Taking never waits and never fails. What finds no room is counted, and the count becomes a link of the chain, at the place where
-records are missing: a drop is told, it does not read as tampering. Each place has a trail, with a queue and a chain of its own,
-so that a slow one costs the others nothing. What a kill of the process loses is what the queue held: a window's worth.
+Taking never waits and never fails. What finds no room is counted, and the count becomes a record where others are missing. Each
+place has a trail with a queue of its own, so that a slow one costs the others nothing. What a kill of the process loses is what
+the queue held: a window's worth of requests that changed nothing.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import structlog
 
 from hub.domain.audit import Dropped, Level, Record, Stage
-from hub.domain.chain import Head, Link, linked
+from hub.domain.auditlog import Entry, Numbering
 from machinery.backoff import Backoff
 from machinery.clock import Clock
-from machinery.errors import AlreadyExistsError, MusterError
+from machinery.errors import MusterError
 from machinery.product import NAME
 
 CAPACITY = 10_000
@@ -35,21 +35,16 @@ class Sink(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def replica(self) -> str:
-        """The name of the chain that it keeps now."""
+    numbering: Numbering
 
-    async def open(self) -> Head:
-        """The last link there is. Raises MusterError with what is wrong: nothing can be kept here."""
+    async def open(self) -> None:
+        """Raises MusterError with what is wrong: nothing can be kept here."""
 
-    async def write(self, links: Sequence[Link]) -> None:
-        """Keeps the links; they are durable when it returns. The same links may be sent again after a failure.
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Keeps the entries; they are durable when it returns. The same entries may be sent again after a failure.
 
-        Raises AlreadyExistsError when another process writes the chain, other MusterErrors to be asked again later.
+        Raises MusterErrors to be asked again later.
         """
-
-    async def renamed(self) -> Head:
-        """Begins another chain, because others have taken this one."""
 
 
 @dataclass(slots=True)
@@ -79,7 +74,6 @@ class Trail:
         self._window = window.total_seconds()
         self._batch = batch
         self._queue: deque[Record | _Gap] = deque()
-        self._head = Head()
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._empty = asyncio.Event()
@@ -92,8 +86,13 @@ class Trail:
         self._written = self._dropped = self._late = self._failures = 0
 
     async def open(self) -> None:
-        """Finds where the chain ends. Raises MusterError: records cannot be kept there, so the hub must not begin."""
-        self._head = await self._sink.open()
+        """Raises MusterError: records cannot be kept there, so the hub must not begin."""
+        await self._sink.open()
+
+    @property
+    def numbering(self) -> Numbering:
+        """Gives the records of this place their places."""
+        return self._sink.numbering
 
     def offer(self, record: Record) -> None:
         """Takes the record, or counts it as dropped. Never waits, never raises."""
@@ -124,8 +123,7 @@ class Trail:
             await self._some.wait()
             if len(self._queue) < self._batch and not self._hurried:
                 await self._gathered()
-            links = self._take()
-            await self._deliver(links)
+            await self._deliver(self._take())
             self._in_hand = 0
             if not self._queue:
                 self._some.clear()
@@ -140,80 +138,63 @@ class Trail:
         except TimeoutError:
             return
 
-    def _take(self) -> list[Link]:
-        links: list[Link] = []
-        while self._queue and len(links) < self._batch:
-            entry = self._queue.popleft()
-            record = _record_of(entry) if isinstance(entry, _Gap) else entry
-            links.append(self._linked(links[-1].head if links else self._head, record))
-        self._in_hand = len(links)
-        return links
+    def _take(self) -> list[Entry]:
+        taken = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch))]
+        self._in_hand = len(taken)
+        return [self._entry(_record_of(each) if isinstance(each, _Gap) else each) for each in taken]
 
-    def _linked(self, head: Head, record: Record) -> Link:
+    def _entry(self, record: Record) -> Entry:
         """Whatever stands in the record: one that cannot be written down must not cost the others."""
         try:
-            return linked(self._sink.replica, head, record)
+            return self._sink.numbering.entry(record)
         except Exception:
             log.exception("an audit record cannot be written down", sink=self._sink.name, verb=record.verb)
-            return linked(self._sink.replica, head, left_out(record.stage, record.at))
+            return self._sink.numbering.entry(left_out(record.stage, record.at))
 
-    async def _deliver(self, links: Sequence[Link]) -> None:
-        while links:
+    async def _deliver(self, entries: Sequence[Entry]) -> None:
+        while entries:
             try:
-                await self._sink.write(links)
-            except AlreadyExistsError as error:
-                log.critical("another process writes this hub's audit chain", sink=self._sink.name, error=error.message)
-                self._head = await self._sink.renamed()
-                links = self._moved(links)
+                await self._sink.write(entries)
             except MusterError as error:
                 await self._pause(error.message)
             except Exception as error:  # noqa: BLE001 - one record may be the reason
                 await self._pause(f"{type(error).__name__}: {error}", error)
-                links = await self._one_by_one(links)
+                entries = await self._one_by_one(entries)
             else:
-                self._kept(links)
+                self._kept(entries)
                 return
 
-    def _kept(self, links: Sequence[Link]) -> None:
-        self._head = links[-1].head
-        self._written += len(links)
+    def _kept(self, entries: Sequence[Entry]) -> None:
+        self._written += len(entries)
         self._pauses.reset()
         if self._trouble:
             log.info("audit records are written again", sink=self._sink.name)
             self._trouble = ""
 
-    def _moved(self, links: Sequence[Link]) -> Sequence[Link]:
-        """The same records as the next links of the chain that is written now."""
-        moved: list[Link] = []
-        for link in links:
-            moved.append(link.moved(self._sink.replica, moved[-1].head if moved else self._head))
-        return moved
-
-    async def _one_by_one(self, links: Sequence[Link]) -> Sequence[Link]:
+    async def _one_by_one(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """After a failure that nobody foresaw, which one record may be the reason of. What is left to be delivered."""
-        while links:
+        while entries:
             try:
-                if not await self._is_taken(links[0]):
-                    stand_in = linked(self._sink.replica, self._head, left_out(Stage.RESPONSE_COMPLETE, links[0].at))
-                    if not await self._is_taken(stand_in):  # then it is not the record
-                        return links
-                    log.error("an audit record is left out: it cannot be kept", sink=self._sink.name, hash=links[0].hash)
+                if not await self._is_taken(entries[0]):
+                    if not await self._is_taken(self._entry(left_out(Stage.RESPONSE_COMPLETE, entries[0].at))):
+                        return entries  # then it is not the record
+                    log.error("an audit record is left out: it cannot be kept", sink=self._sink.name, at=entries[0].at)
             except MusterError:  # no word about the record: `_deliver` meets it again
-                return links
-            links = self._moved(links[1:])
-            self._in_hand = len(links)
-        return links
+                return entries
+            entries = entries[1:]
+            self._in_hand = len(entries)
+        return entries
 
-    async def _is_taken(self, link: Link) -> bool:
-        """Writes one link. Raises MusterError when nothing can be written now."""
+    async def _is_taken(self, entry: Entry) -> bool:
+        """Writes one entry. Raises MusterError when nothing can be written now."""
         try:
-            await self._sink.write((link,))
+            await self._sink.write((entry,))
         except MusterError:
             raise
         except Exception as error:  # noqa: BLE001 - the one that was told of the batch
             log.info("the place refuses an audit record", sink=self._sink.name, error=type(error).__name__)
             return False
-        self._kept((link,))
+        self._kept((entry,))
         return True
 
     async def _pause(self, why: str, defect: Exception | None = None) -> None:
@@ -246,18 +227,15 @@ class Trail:
             await self.flush()
         finally:
             left = self._waiting
-            told = {"sink": self._sink.name, "replica": self._sink.replica, "sequence": self._head.sequence}
             if left:
-                log.critical("audit records are lost: they could not be written in time", records=left, **told)
+                log.critical("audit records are lost: they could not be written in time", records=left, sink=self._sink.name)
             else:
-                log.info("audit records flushed", hash=self._head.hash, dropped=self._dropped, **told)
+                log.info("audit records flushed", dropped=self._dropped, sink=self._sink.name)
 
     def snapshot(self) -> dict[str, Any]:
         """Numbers for who looks into a running hub."""
         return {
             "sink": self._sink.name,
-            "replica": self._sink.replica,
-            "sequence": self._head.sequence,
             "waiting": self._waiting,
             "capacity": self._capacity,
             "written": self._written,
@@ -268,7 +246,7 @@ class Trail:
 
 
 def left_out(stage: Stage, at: datetime) -> Record:
-    """Stands in the chain where a record would be that no place takes."""
+    """Stands where a record would be that no place takes."""
     return Record(level=Level.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from hub.auditing import database_url
 from hub.backup import keys
+from hub.databaseurl import database_url
 from hub.installation import SUFFIX
 from hub.services.moves import HUB_ID
 from hub.settings import Settings, SettingsError, load

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from hub.auditing import database_url
 from hub.backup import keys
+from hub.databaseurl import database_url
 from hub.domain.restoration import Readopts
 from hub.installation import ADMIN_FILE
 from hub.issuer.local import CA_KEY

@@ -3,13 +3,13 @@
 from functools import partial
 
 from hub.audit import remember_decision
-from hub.auditing import database_url
 from hub.authorities import rotation_of
 from hub.composition.access import Access
 from hub.composition.agents import AgentsDoor
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
+from hub.databaseurl import database_url
 from hub.leading import Leading, leadership
 from hub.ports import Store
 from hub.roster import Controllers, OwnControllers

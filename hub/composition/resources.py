@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from hub.auditing import database_url
 from hub.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
 from hub.composition.context import BuildContext
+from hub.databaseurl import database_url
 from hub.domain.replica import Replica
 from hub.installation import settle
 from hub.issuer import RotatingIssuer

@@ -9,6 +9,7 @@ import structlog
 from hub.controllers import ACTOR
 from hub.controllers.steadiness import Steadiness
 from hub.domain import history as rules
+from hub.domain.auditlog import AuditSize
 from hub.domain.event import Told
 from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction
@@ -28,6 +29,8 @@ LOGINS_KEPT = timedelta(days=1)
 """Somebody who is logged in leaves a dozen of them an hour, and each opens something for minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
 """After their end. Each agent leaves some forty a year; a recovery or a list of revocations asks for none that has ended."""
+STRANGERS_KEPT = 50_000
+"""Audit records of refused strangers, some 75 MB at most."""
 PAUSE = timedelta(milliseconds=100)
 """What left something old behind goes on after this. Others write meanwhile; a portion blocks them for some milliseconds."""
 
@@ -51,8 +54,8 @@ class Compaction(Reconciler[str]):
         self._tell = tell
         self._gone: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
-        self._records_bytes: int | None = None
-        """What audit records take; None: to be measured."""
+        self._records: tuple[AuditSize, AuditSize] | None = None
+        """The refusals of strangers and all other audit records; None: to be measured."""
         self.standing: Standing | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
@@ -114,22 +117,28 @@ class Compaction(Reconciler[str]):
 
     async def _audit_size(self) -> bool:
         """Measured by a look that holds up nobody, once for all portions that go then."""
-        if self._records_bytes is None:
-            self._records_bytes = await self._store.read(lambda tx: tx.audit.bytes())
-        if self._records_bytes <= self._keeping.records_bytes:
+        if self._records is None:
+            self._records = await self._store.read(audit.sizes)
+        strangers, known = self._records
+        if strangers.records > STRANGERS_KEPT:
+            gone = await self._store.run(audit.shorten, strangers.records - STRANGERS_KEPT, strangers=True)
+            strangers = AuditSize(strangers.records - gone.records, strangers.bytes - gone.bytes)
+        elif known.bytes > self._keeping.records_bytes:
+            gone = await self._store.run(audit.shorten, known.records, strangers=False)
+            known = AuditSize(known.records - gone.records, known.bytes - gone.bytes)
+            self._gone["audit records before their time"] += gone.records
+        else:
             return False
-        gone = await self._store.run(audit.shorten)
-        self._records_bytes -= gone
-        self._gone["audit bytes before their time"] += gone
-        return gone > 0
+        self._records = strangers, known
+        return gone.records > 0
 
     def _say(self) -> None:
         gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
         if gone:
             log.info("old records removed", **gone)
-        early, audit_early = self._gone["past before its time"], self._gone["audit bytes before their time"]
+        early, audit_early = self._gone["past before its time"], self._gone["audit records before their time"]
         self._gone.clear()
-        taken, self._records_bytes = self._records_bytes or 0, None
+        taken, self._records = self._records[1].bytes if self._records else 0, None
         warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
         if self.standing:
             warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))

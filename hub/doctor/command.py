@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hub.auditing import database_url
+from hub.databaseurl import database_url
 from hub.doctor import database, doors, ground
 from hub.doctor.findings import Finding, Look, State, broken, looked
 from hub.settings import Settings, SettingsError, load

@@ -14,8 +14,10 @@ from machinery.product import NAME
 
 LOGIN_FAILURE = f"login.{NAME}/failure"
 """The annotation with the reason why a token was not exchanged."""
+DRY_RUN = f"{NAME}/dry-run"
+"""The annotation of what changed nothing, because it was a dry run."""
 STRANGERS = ".refused"
-"""Refusals of strangers have a chain of their own: that of the replica with this at its end."""
+"""The end of the place of each refusal of a stranger."""
 
 
 class Level(StrEnum):

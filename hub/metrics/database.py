@@ -20,7 +20,7 @@ WRITTEN = counter(
 )
 WAITING = gauge("hub_audit_waiting", "Audit records that are not kept yet.", "sink")
 CAPACITY = gauge(
-    "hub_audit_capacity", "Audit records that may wait; what comes beyond is dropped, and the chain says so.", "sink"
+    "hub_audit_capacity", "Audit records that may wait; what comes beyond is dropped, and a record says how many.", "sink"
 )
 FAILURES = counter("hub_audit_failures_total", "Attempts to keep audit records that failed; they are tried again.", "sink")
 METRICS = (SECONDS, FAILED, UNDER_WAY, REVISION, WRITTEN, WAITING, CAPACITY, FAILURES)

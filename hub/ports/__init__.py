@@ -10,11 +10,12 @@ from hub.ports.keyplace import KeyPair, KeyPlace
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import KeySecret, Management
 from hub.ports.objects import Changes, Objects, Written
-from hub.ports.records import AuditLog, Facts, Leaders
+from hub.ports.records import RECORDING, AuditLog, Facts, Leaders, Recording
 from hub.ports.store import Lifeline, Store, Transaction
 from hub.ports.trust import Trusts
 
 __all__ = [
+    "RECORDING",
     "AgentSessions",
     "AuditLog",
     "Authorities",
@@ -36,6 +37,7 @@ __all__ = [
     "Management",
     "Marks",
     "Objects",
+    "Recording",
     "Replicas",
     "Store",
     "Transaction",

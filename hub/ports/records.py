@@ -1,10 +1,12 @@
 """Small facts, the audit trail and who leads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from hub.domain.chain import AuditQuery, Head, Link
+from hub.domain.auditlog import AuditQuery, AuditSize, Entry
+from hub.domain.change import Change
 from machinery.election.lock import Candidate, Record
 
 
@@ -20,37 +22,33 @@ class Facts(Protocol):
 
 
 class AuditLog(Protocol):
-    """Records of requests, a chain per replica. Links are added at an end and removed, by age, at a beginning; none changes."""
+    """Records of requests. They are added and, by age or for room, removed; none changes."""
 
-    def add(self, links: Sequence[Link]) -> None:
-        """All of one chain, in one statement."""
+    def add(self, entries: Sequence[Entry]) -> None:
+        """In one statement. What is there already, because the answer of an earlier attempt was lost, stays as it is."""
 
-    def head(self, replica: str) -> Head:
-        """The last link; of a chain whose links were all removed the last one removed."""
-
-    def anchors(self) -> Mapping[str, Head]:
-        """By replica, the last link that was removed."""
-
-    def replicas(self) -> Sequence[str]:
-        """All that have links or an anchor."""
-
-    def links(self, replica: str, *, after: int, limit: int) -> Sequence[Link]:
-        """In the order of the chain, whatever they say."""
-
-    def find(self, query: AuditQuery) -> Sequence[Link]:
+    def find(self, query: AuditQuery) -> Sequence[Entry]:
         """In the order of time. One more than the query's limit, where there are more."""
 
-    def trim(self, before: datetime, now: datetime, limit: int) -> int:
-        """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went.
+    def size(self, *, strangers: bool) -> AuditSize:
+        """Of the refusals of strangers, or of all other records. Reads the whole log."""
 
-        A link with a time after `now`, of a clock that was ahead, is as old as the one after it.
-        """
+    def remove(self, limit: int, *, before: datetime | None = None, strangers: bool | None = None) -> AuditSize:
+        """Removes the oldest records, at most `limit`; what went. `before`: only older ones; `strangers`: as in `size`."""
 
-    def bytes(self) -> int:
-        """What all records take. Reads the whole log."""
 
-    def shorten(self, replica: str, limit: int) -> int:
-        """Removes the oldest links of a chain, at most `limit`, and keeps an anchor; the bytes of what went."""
+class Recording(Protocol):
+    """The audit record of a request on its way, to be written in the transaction of what the request changes."""
+
+    def entry(self, changes: Sequence[Change]) -> Entry | None:
+        """The record of these changes, on the store's thread; None: no record is wanted, or one is stored already."""
+
+    def committed(self, entry: Entry) -> None:
+        """The transaction of the entry is committed."""
+
+
+RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
+"""The request that the current task answers."""
 
 
 class Leaders(Protocol):

@@ -4,7 +4,7 @@ What the gate turns away leaves no record. A unary call leaves one, when its out
 opened and one when it has ended, if the policy wants them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,9 +16,11 @@ import structlog
 
 from hub.access import check_agents_door
 from hub.audit.auditor import reference_of, short, user_of
+from hub.audit.recording import change_of, recording
 from hub.domain.attestation import AttestationError
 from hub.domain.audit import Level, Record, ResponseStatus, Stage
 from hub.domain.certificate import CertificateRecord
+from hub.domain.change import Change, ChangeType
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context
 from machinery import logs
@@ -116,11 +118,11 @@ class Call:
         self.trace.end()
         self._remember(Stage.RESPONSE_STARTED, ResponseStatus(OK))
 
-    def ended(self, error: BaseException | None) -> None:
-        """The call has its outcome."""
+    def ended(self, error: BaseException | None, *, stored: bool = False) -> None:
+        """The call has its outcome. `stored`: its record is in the database with what it changed."""
         self.parts.calls.ended(self.method, error)
         if error is None:
-            self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK))
+            self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK), stored=stored)
         elif isinstance(error, MusterError):
             status = ResponseStatus(CODES.get(error.reason, INTERNAL), error.reason)
             self._remember(Stage.RESPONSE_COMPLETE, status, error)
@@ -129,15 +131,27 @@ class Call:
         else:
             self._remember(Stage.RESPONSE_COMPLETE, CUT_OFF)
 
-    def _remember(self, stage: Stage, status: ResponseStatus, error: MusterError | None = None) -> None:
+    def _remember(
+        self, stage: Stage, status: ResponseStatus, error: MusterError | None = None, *, stored: bool = False
+    ) -> None:
         try:
             auditor = self.parts.auditor
             actor = self.actor
             verdict = auditor.verdict(actor, self.asked)
             if verdict.remembers(stage):
-                auditor.offer(self._written(stage, status, actor, verdict.level, error))
+                auditor.offer(self._written(stage, status, actor, verdict.level, error), stored=stored)
         except Exception:
             log.exception("a call could not be audited", audit_id=self.audit_id)
+
+    def changed(self, changes: Sequence[Change]) -> Record | None:
+        """The record of a call that changes something, in the transaction of the change."""
+        verdict = self.parts.auditor.verdict(self.actor, self.asked)
+        if not verdict.remembers(Stage.RESPONSE_COMPLETE):
+            return None
+        change = change_of(changes, self.asked.resource)
+        status = ResponseStatus(CREATED if change is not None and change.type is ChangeType.ADDED else OK)
+        self.made = self.made or (change.key.name if change is not None else "")
+        return self._written(Stage.RESPONSE_COMPLETE, status, self.actor, verdict.level, None)
 
     def _written(self, stage: Stage, status: ResponseStatus, actor: Actor, level: Level, error: MusterError | None) -> Record:
         notes = {}
@@ -172,12 +186,13 @@ async def unary(
             logs.also(request_id=call.audit_id)  # of this task, which is the call's own: what tells of its failure has it too
             with call.trace:
                 record = await call.identify()
-                async with call.seat(flow):
-                    answer = await work(call, record)
+                with recording(parts.auditor, call.changed) as written:
+                    async with call.seat(flow):
+                        answer = await work(call, record)
         except BaseException as error:
             call.ended(error)
             raise
-        call.ended(None)
+        call.ended(None, stored=written.stored)
         parts.calls.took(call.method, parts.auditor.clock.now() - call.received)
         return answer
 

@@ -234,7 +234,7 @@ audit = Table(
     metadata,
     Column("replica", Text, primary_key=True),
     Column("sequence", Counter, primary_key=True, autoincrement=False),
-    Column("previous", Text, nullable=False),
+    Column("previous", Text, nullable=False),  # unused, as `hash` and the table below: the release before needs them
     Column("hash", Text, nullable=False),
     Column("at", Counter, nullable=False),
     Column("user", Text, nullable=False),

@@ -13,7 +13,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, text
 
 from hub.domain.change import Change, Kind
-from hub.ports import Store, Transaction
+from hub.ports import RECORDING, Store, Transaction
 from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
 from hub.store.counts import StoreCounts
 from hub.store.engine import READERS, Engines, is_sqlite, parse_url, store_engines
@@ -174,7 +174,7 @@ class SqlStore(Store):
             raise UnavailableError(CLOSED)
         work: Callable[[SqlTransaction], T] = partial(_call, use_case, args, kwargs)
         with self.counts.writing.counted(), traced("store write", use_case, args) as span:
-            return await asyncio.wrap_future(self._writer.submit(timed(span, work)))
+            return await asyncio.wrap_future(self._writer.submit(timed(span, work), RECORDING.get()))
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)

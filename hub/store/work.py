@@ -18,7 +18,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError
 
+from hub.domain.auditlog import Entry
 from hub.domain.change import Change
+from hub.ports import Recording
 from hub.store.commit import UnknownOutcomeError, transaction
 from hub.store.failures import is_locked, is_lost, is_race, is_read_only, translated
 from hub.store.ringing import Topic, rung
@@ -50,10 +52,11 @@ class Fault:
 
 
 class Job:
-    """One use case and the future that its caller waits for."""
+    """One use case and the future that its caller waits for. `recording`: the request that it is part of."""
 
-    def __init__(self, use_case: UseCase) -> None:
+    def __init__(self, use_case: UseCase, recording: Recording | None = None) -> None:
         self.use_case = use_case
+        self._recording = recording
         self.future: Future[Any] = Future()
         self.changes: Sequence[Change] = ()
         self._refused = False
@@ -62,7 +65,15 @@ class Job:
     def run(self, transaction: SqlTransaction) -> None:
         result = self.use_case(transaction)
         self.changes = transaction.flush()
-        self._outcome = lambda: self.future.set_result(result)
+        entry = self._recording.entry(self.changes) if self._recording and self.changes else None
+        if entry is not None:
+            transaction.audit.add((entry,))
+        self._outcome = lambda: self._succeed(result, entry)
+
+    def _succeed(self, result: Any, entry: Entry | None) -> None:
+        if self._recording is not None and entry is not None:
+            self._recording.committed(entry)
+        self.future.set_result(result)
 
     def refuse(self, error: Exception) -> None:
         """Its own writes were taken back: whatever becomes of the transaction, this is the outcome."""
@@ -120,11 +131,11 @@ class Writer:
             if self._fault is fault:
                 self._fault = None
 
-    def submit(self, use_case: UseCase) -> Future[Any]:
+    def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
         """The outcome, when it is committed. Raises UnavailableError after `close`."""
         if self._closed:
             raise UnavailableError(CLOSED)
-        job = Job(use_case)
+        job = Job(use_case, recording)
         self._jobs.put(job)
         return job.future
 

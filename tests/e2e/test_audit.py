@@ -1,36 +1,18 @@
-"""The audit of a real hub: what was answered is remembered once, through a stop and around a kill, and tampering shows."""
+"""The audit of a real hub: each write that was answered is remembered once, through a stop and around a kill."""
 
 import asyncio
-import io
 import json
-import sqlite3
 from collections import Counter
-from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hub.auditing import run
 from machinery.errors import MusterError
 from machinery.kube.client import KubeClient
-from tests import programs
 from tests.e2e.processes import CLUSTERS, Bench, stored, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
-
-
-async def verify(bench: Bench, *noted: str, file: Path | None = None) -> tuple[int, str]:
-    """What `hub audit verify` finds and says, without a process of its own."""
-    said = io.StringIO()
-    with redirect_stdout(said):
-        code = await asyncio.to_thread(run, None, bench.data, file, noted)
-    return code, said.getvalue()
-
-
-async def program(*arguments: str) -> tuple[int, str]:
-    ended = await programs.run("hub", "audit", "verify", *arguments, stderr=programs.STDOUT)
-    return ended.returncode, ended.stdout
 
 
 def remembered(database: Path) -> Counter[str]:
@@ -78,63 +60,20 @@ async def test_what_is_answered_until_the_stop_is_remembered_once_in_both_places
         if event["objectRef"]["resource"] == "managedclusters"
     )
     assert in_file == found
-    assert (await verify(bench))[0] == 0
-    assert (await verify(bench, file=lines))[0] == 0
     assert "audit records flushed" in hub.output
 
 
-async def test_a_kill_loses_nothing_that_was_flushed_and_the_chain_goes_on(bench: Bench) -> None:
+async def test_a_kill_loses_no_record_of_a_write_that_was_answered(bench: Bench) -> None:
     hub = await bench.hub()
     answered, tasks = await workload(bench, 20)
-    first = set(answered)
-
-    async def flushed() -> bool:
-        return first <= set(remembered(bench.data / "hub.db"))
-
-    await until(flushed, what="the records of the first windows are stored")
     await hub.kill()
     await asyncio.gather(*tasks)
     found = remembered(bench.data / "hub.db")
-    assert first <= set(found)
+    assert answered <= set(found)
     assert set(found.values()) == {1}
     await hub.start()
     await bench.ready(hub)
     async with await KubeClient.from_file(bench.admin) as client:
         await client.create(CLUSTERS, new("after"))
-    assert (await verify(bench))[0] == 0  # while it runs
     assert await hub.stop() == 0
-    assert remembered(bench.data / "hub.db")["after"] == 1
-    code, out = await verify(bench)
-    assert (code, len(out.splitlines())) == (0, 1), "one chain, before and after the kill"
-    await tampering_shows(bench, out)
-
-
-async def tampering_shows(bench: Bench, out: str) -> None:
-    """`out` is what was said of the database before."""
-    database = bench.data / "hub.db"
-    noted = out.rpartition("head ")[2].strip()
-
-    def tampered(statement: str) -> None:
-        with closing(sqlite3.connect(database)) as connection, connection:
-            connection.execute(statement)
-
-    tampered("DELETE FROM audit WHERE sequence = (SELECT max(sequence) FROM audit)")
-    assert (await verify(bench))[0] == 0  # this is what a chain cannot show
-    code, out = await verify(bench, noted)
-    assert (code, "cut short" in out) == (1, True)
-    tampered("""UPDATE audit SET document = CAST(replace(document, '"admin"', '"nobody"') AS BLOB) WHERE sequence = 7""")
-    code, out = await verify(bench)
-    assert (code, "link 7: was changed" in out) == (1, True)
-    tampered("DELETE FROM audit WHERE sequence = 4")
-    code, out = await verify(bench)
-    assert (code, "link 5: links 4 to 4 before it are missing" in out) == (1, True)
-
-    lines = bench.folder / "audit.log"
-    lines.write_text("{}")
-    missing, broken = await asyncio.gather(
-        program("--data-dir", str(bench.folder / "nowhere")),
-        program("--file", str(lines)),
-    )
-    assert (missing[0], "there is no hub's database" in missing[1]) == (2, True)
-    assert (broken[0], "line 1 of the file is no record" in broken[1]) == (1, True)
-    assert (await verify(bench, "x"))[0] == 2
+    assert remembered(bench.data / "hub.db") == {**found, "after": 1}

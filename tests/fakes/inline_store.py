@@ -19,7 +19,7 @@ from hub.domain.hearing import Mark
 from hub.domain.heartbeat import LastBeat
 from hub.domain.replica import AgentSession, Replica
 from hub.domain.transition import Transition
-from hub.ports import Leaders, Lifeline, Transaction
+from hub.ports import Leaders, Lifeline, Recording, Transaction
 from hub.store import SqlStore, schema
 from hub.store.engine import Engines
 from hub.store.migrate import upgrade
@@ -142,8 +142,8 @@ class InlineStore(SqlStore):
 class InlineWriter(Writer):
     """Runs each use case when it is submitted."""
 
-    def submit(self, use_case: UseCase) -> Future[Any]:
-        job = Job(use_case)
+    def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
+        job = Job(use_case, recording)
         job.future.set_running_or_notify_cancel()
         self._run([job])
         return job.future

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hub.domain import document as doc
+from hub.domain.audit import DRY_RUN
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Storage
 from machinery.apiserver.tables import AGE
@@ -48,11 +49,6 @@ SCHEMA: dict[str, Any] = {
         "stageTimestamp": MOMENT,
         "annotations": {"type": "object", "additionalProperties": TEXT},
         "dropped": {"type": "object", "properties": {"count": NUMBER, "first": MOMENT, "last": MOMENT}},
-        "chain": {
-            "type": "object",
-            "description": "The record's place in its replica's chain; `hub audit verify` verifies it.",
-            "properties": {"replica": TEXT, "sequence": NUMBER, "previous": TEXT, "hash": TEXT},
-        },
     },
 }
 
@@ -71,6 +67,12 @@ def _object(row: Row) -> str:
     return "/".join(part for part in parts if part)
 
 
+def _verb(row: Row) -> str:
+    """What was asked, and whether it was a dry run: then nothing was changed."""
+    dry = doc.mapping(row.document, "annotations").get(DRY_RUN)
+    return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
+
+
 def _source(row: Row) -> str:
     return ", ".join(str(source) for source in doc.sequence(row.document, "sourceIPs"))
 
@@ -78,7 +80,7 @@ def _source(row: Row) -> str:
 COLUMNS = (
     Column("Time", _of("stageTimestamp"), description="When it was answered."),
     Column("User", _of("user", "username"), description="Who really asked."),
-    Column("Verb", _of("verb"), description="What was asked."),
+    Column("Verb", _verb, description="What was asked."),
     Column("Object", _object, description="About what: resource, name, subresource."),
     Column("Namespace", _of("objectRef", "namespace"), description="In which namespace."),
     Column("Code", _of("responseStatus", "code"), type="integer", description="How it was answered."),

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from hub.access.limits import LIFELINES, REFUSALS_AT_ONCE
-from hub.domain.chain import AuditQuery
+from hub.domain.auditlog import AuditQuery
 from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats, room

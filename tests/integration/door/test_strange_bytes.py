@@ -16,8 +16,7 @@ import pytest
 
 from bench.bodies import JSON, worst
 from hub.audit.floods import REPEATED
-from hub.audit.verify import breaches, verify_lines
-from hub.domain.audit import Record
+from hub.domain.audit import Record, read_record
 from machinery.apiserver.bodies import ANONYMOUS_LIMIT
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
 from tests.integration.door.test_audit import ALL, cluster, records
@@ -92,8 +91,7 @@ async def remembered(hub: HubUnderTest) -> list[Record]:
     """What both places say alike."""
     found = await records(hub)
     lines = (hub.folder / "audit.log").read_bytes().splitlines()
-    assert list(breaches(verify_lines(lines, {}))) == []
-    assert len(lines) == len(found)
+    assert len([each for line in lines if (each := read_record(line))]) == len(lines) == len(found)
     return found
 
 

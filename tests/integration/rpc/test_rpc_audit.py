@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from hub.domain.audit import Record, Stage
+from hub.domain.auditlog import AuditQuery
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal, rpc_stage
 
 ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}"
@@ -20,6 +21,7 @@ def summary(record: Record) -> tuple[Any, ...]:
 
 async def test_each_changing_call_of_a_registration_is_recorded(stage: RpcStage) -> None:
     await stage.enrol("edge")
+    assert len(await stage.store.read(lambda tx: tx.audit.find(AuditQuery()))) == 2, "stored with what they changed"
     refused = await refusal(stage.stub(await stage.bootstrap("edge")).EnsureCluster(joining("other")))
     assert refused.code is grpc.StatusCode.PERMISSION_DENIED
     joined, submitted, record = await stage.audit()

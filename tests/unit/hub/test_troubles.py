@@ -20,8 +20,8 @@ from hub.apiserver.storage import ServiceStorage
 from hub.audit.trail import Trail
 from hub.controllers.feed import Feed as ControllersFeed
 from hub.controllers.feed import Route
+from hub.domain.auditlog import Entry
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.chain import Link
 from hub.domain.change import MANAGED_CLUSTERS, Change
 from hub.domain.replica import Replica
 from hub.heartbeat import BeatBuffer, Hearing
@@ -103,9 +103,9 @@ def beats(store: InlineStore, clock: ManualClock) -> Case:
 
 def records(store: InlineStore, clock: ManualClock) -> Case:
     class Sink(MemorySink):
-        async def write(self, links: Sequence[Link]) -> None:
+        async def write(self, entries: Sequence[Entry]) -> None:
             await store.run(lambda _tx: None)
-            await super().write(links)
+            await super().write(entries)
 
     trail = Trail(Sink(), clock, capacity=100, batch=10, window=timedelta(milliseconds=5))
     told, again = "audit records cannot be written now", "audit records are written again"

@@ -35,7 +35,7 @@ async def kept(*offered: Record) -> tuple[list[Record], list[Record]]:
         for each in offered:
             auditor.offer(each)
         await auditor.finish()
-    first, second = ([found for link in sink.links if (found := read_record(link.document))] for sink in sinks)
+    first, second = ([found for entry in sink.entries if (found := read_record(entry.document))] for sink in sinks)
     return first, second
 
 
