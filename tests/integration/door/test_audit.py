@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hub.domain.chain import AuditQuery
 
 from hub.cli.failures import DONE, MISUSED
 from hub.domain.audit import Level, Record, read_record
