@@ -7,15 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from machinery.errors import UnavailableError
 from machinery.product import NAME
 
 PRIVATE_DIRECTORY = 0o700
 PRIVATE_FILE = 0o600
-
-log = structlog.get_logger(__name__)
 
 
 def default_data_dir() -> Path:
@@ -79,8 +75,12 @@ class DataDirectory:
         self._note_holder(descriptor)
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & stat.S_IRWXO:
+            import structlog  # noqa: PLC0415 - hubctl uses this module and starts without it
+
             advice = f"chmod o-rwx {self.path}"
-            log.warning("other users can enter the data directory", path=str(self.path), mode=f"{mode:04o}", advice=advice)
+            structlog.get_logger(__name__).warning(
+                "other users can enter the data directory", path=str(self.path), mode=f"{mode:04o}", advice=advice
+            )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -16,7 +16,7 @@ from hub.store.instants import from_micros, to_micros
 from hub.store.statement import Statement
 
 _column = schema.audit.c
-_ADD = {dialect: Statement(new(schema.audit).on_conflict_do_nothing()) for dialect, new in INSERTS.items()}
+_ADD = Statement.each(lambda dialect: INSERTS[dialect](schema.audit).on_conflict_do_nothing())
 _PLACE = (_column.at, _column.replica, _column.sequence)
 _OF_STRANGERS = _column.replica.endswith(STRANGERS)
 _SIZE = func.length(_column.document) + BYTES_OF_A_ROW
@@ -29,7 +29,7 @@ class SqlAuditLog(AuditLog):
         self._connection = connection
 
     def add(self, entries: Sequence[Entry]) -> None:
-        _ADD[self._connection.dialect.name].run_many(self._connection, [_values(entry) for entry in entries])
+        _ADD.run_many(self._connection, [_values(entry) for entry in entries])
 
     def find(self, query: AuditQuery) -> Sequence[Entry]:
         chosen = select(schema.audit).order_by(*_PLACE)

@@ -19,6 +19,7 @@ import yaml
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from machinery.kube.client import KubeClient
+from machinery.product import KUBECONFIG_EXTENSION
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, is_available, status_of, until
 
 pytestmark = pytest.mark.e2e
@@ -241,7 +242,9 @@ async def hub(bench: Bench) -> AsyncIterator[Hub]:
     await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", NAME, "--token", "--allow-loopback", "-o", str(file))
     kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, file))
     cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
-    assert "extensions" not in cluster, "an OCM agent would not know what to do with our gRPC address"
+    assert KUBECONFIG_EXTENSION not in [each["name"] for each in cluster["extensions"]], (
+        "an OCM agent would not know what to do with our gRPC address"
+    )
     authority = b64decode(cluster["certificate-authority-data"]).decode()
     async with AsyncExitStack() as stack:
         yield Hub(bench, cluster["server"], authority, user["token"], stack)

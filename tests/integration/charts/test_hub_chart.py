@@ -29,7 +29,14 @@ from tests.charts.rendering import (
 )
 
 LEAST = VALUES["hub"]
-SERVED_BY_KUBERNETES = {"", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io", "rbac.authorization.k8s.io"}
+SERVED_BY_KUBERNETES = {
+    "",
+    "apiextensions.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "events.k8s.io",
+    "rbac.authorization.k8s.io",
+}
 OF_OTHERS = {"multicluster.x-k8s.io"}
 """ClusterProfiles: a cluster that knows them has their CRD."""
 
