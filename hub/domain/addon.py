@@ -62,19 +62,29 @@ def foreign_names(subject: Subject, cluster: ClusterName, addon: AddOnName, defi
 
 
 def keeps_registrations(new: Document, old: Document) -> bool:
-    """Whether an agent may write this: of registrations it sets drivers alone, and with the driver `token` that subject."""
+    """Whether an agent may write this.
+
+    Of a registration that is there it sets the driver alone, and with the driver `token` that subject. It may add one for a
+    kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations, and remove none.
+    """
     key = doc.key(old)
+    cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
     by_token = {"user": service_account_user(key.namespace, f"{key.name}-agent")}
 
     def parts(entry: Mapping[str, Any]) -> tuple[Any, Any]:
         client = {name: value for name, value in doc.mapping(entry, "kubeClient").items() if name not in ("driver", "subject")}
         return {**entry, "kubeClient": client}, dict(doc.mapping(entry, "kubeClient", "subject"))
 
+    def is_own(entry: Mapping[str, Any], subject: Mapping[str, Any]) -> bool:
+        names = _subject(subject, addon_subject(cluster, addon, addon))
+        return entry.get("type") == KUBE_CLIENT and not foreign_names(names, cluster, addon, None)
+
     before, after = ([parts(entry) for entry in _registrations(each)] for each in (old, new))
-    return len(before) == len(after) and all(
+    kept = len(before) <= len(after) and all(
         now == was and (subject in (known, by_token) or (not subject and known == by_token))
-        for (now, subject), (was, known) in zip(after, before, strict=True)
+        for (now, subject), (was, known) in zip(after, before, strict=False)
     )
+    return kept and all(is_own(*added) for added in after[len(before) :])
 
 
 def alternative_names(addon: AddOnName) -> tuple[str, ...]:

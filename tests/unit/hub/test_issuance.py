@@ -557,7 +557,15 @@ def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
         (signer("u"), signer("v"), False),
     )
     check_results(lambda old, new: keeps_registrations(addon(new), addon(old)), rows)
-    assert not keeps_registrations(addon(client(), client()), addon(client()))
+    own = "system:open-cluster-management:cluster:edge:addon:work"
+    added = (
+        ((client(driver="csr", subject={"user": f"{own}:agent:work", "groups": [own]}),), True),
+        ((client(subject={"user": "system:admin"}),), False),
+        ((client(subject={"groups": ["system:nodes"]}),), False),
+        ((signer("u"),), False),
+    )
+    check_results(lambda more: keeps_registrations(addon(client(), *more), addon(client())), added)
+    assert not keeps_registrations(addon(), addon(client()))
 
 
 def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_agent(newcomer: Newcomer) -> None:
