@@ -4,12 +4,17 @@ Measured: executing a prepared Core statement costs 35-40 microseconds beside th
 some forty of them. Types need no conversion on either driver but one: SQLite gives booleans back as integers.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from sqlalchemy import ClauseElement, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
+POSTGRESQL = "postgresql"
+TOGETHER = 100
+"""Rows of one INSERT on PostgreSQL: a statement takes 65,535 parameters."""
+_INSERT = re.compile(r"(INSERT .* VALUES )(\((?:%\(\w+\)s|[^()])*\))(.*)", re.DOTALL)
 Values = Mapping[str, Any]
 Rows = Sequence[tuple[Any, ...]]
 _Compiled = tuple[str, tuple[str, ...] | None, Values]
@@ -24,6 +29,8 @@ class Statement:
         self._variants = dict(zip(dialects or ("",) * len(variants), variants, strict=True))
         self._build: Callable[[str], ClauseElement] | None = None
         self._compiled: dict[str, _Compiled] = {}
+        self._of_rows: dict[int, str | None] = {}
+        """Texts for PostgreSQL by their number of rows; None: it is no INSERT."""
 
     @classmethod
     def each(cls, build: Callable[[str], ClauseElement]) -> Self:
@@ -49,37 +56,36 @@ class Statement:
 
     def run(self, connection: Connection, values: Values) -> int:
         """How many rows it touched."""
-        cursor = self._execute(connection, values)
-        touched: int = cursor.rowcount
-        cursor.close()
-        return touched
+        return _touched(self._execute(connection, values))
 
     def run_many(self, connection: Connection, values: Sequence[Values]) -> int:
-        """Once for each; how many rows it touched in all."""
-        if not values:
-            return 0
-        cursor = self._execute(connection, *values)
-        touched: int = cursor.rowcount
-        cursor.close()
-        return touched
+        """Once for each; how many rows it touched in all.
+
+        On PostgreSQL an INSERT takes many rows at once, and other statements run one after the other. The driver's
+        `executemany` would send them through a pipeline: until its end arrives, no time-out of the server ends a session that
+        holds locks, so that a replica that stops in between would block all others.
+        """
+        if len(values) > 1 and connection.dialect.name == POSTGRESQL:
+            return sum(self._run_together(connection, values[at : at + TOGETHER]) for at in range(0, len(values), TOGETHER))
+        return _touched(self._execute(connection, *values)) if values else 0
+
+    def _run_together(self, connection: Connection, values: Sequence[Values]) -> int:
+        sql, _, constants = self._compiled.get(POSTGRESQL) or self._compile(connection.dialect)
+        count = len(values)
+        if count not in self._of_rows:
+            self._of_rows[count] = _with_rows(sql, count)
+        together = self._of_rows[count]
+        if together is None:
+            return sum(self.run(connection, one) for one in values)
+        rows = ({**constants, **one} for one in values)
+        arguments = {f"{name}_{number}": value for number, one in enumerate(rows) for name, value in one.items()}
+        return _touched(_executed(connection, together, arguments))
 
     def _execute(self, connection: Connection, *values: Values) -> Any:
-        dialect = connection.dialect
-        sql, order, constants = self._compiled.get(dialect.name) or self._compile(dialect)
+        sql, order, constants = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
         if constants:
             values = tuple({**constants, **one} for one in values)
-        arguments: list[Any] = [one if order is None else [one[name] for name in order] for one in values]
-        driver: Any = connection.connection.dbapi_connection
-        cursor = driver.cursor()
-        try:
-            if len(arguments) == 1:
-                cursor.execute(sql, arguments[0])
-            else:
-                cursor.executemany(sql, arguments)
-        except Exception as error:
-            cursor.close()
-            raise _wrapped(error, dialect) from error
-        return cursor
+        return _executed(connection, sql, *(one if order is None else [one[name] for name in order] for one in values))
 
     def _compile(self, dialect: Dialect) -> _Compiled:
         if self._build is not None:
@@ -91,6 +97,36 @@ class Statement:
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         self._compiled[dialect.name] = str(compiled), order, constants
         return self._compiled[dialect.name]
+
+
+def _with_rows(sql: str, count: int) -> str | None:
+    """An INSERT of one row as one of `count` rows, their numbers behind the parameters' names; None: it is no INSERT."""
+    parts = _INSERT.fullmatch(sql)
+    if parts is None:
+        return None
+    before, row, after = parts.groups()
+    rows = (row.replace(")s", f"_{number})s") for number in range(count))
+    return before + ", ".join(rows) + after
+
+
+def _executed(connection: Connection, sql: str, *arguments: Any) -> Any:
+    driver: Any = connection.connection.dbapi_connection
+    cursor = driver.cursor()
+    try:
+        if len(arguments) == 1:
+            cursor.execute(sql, arguments[0])
+        else:
+            cursor.executemany(sql, arguments)
+    except Exception as error:
+        cursor.close()
+        raise _wrapped(error, connection.dialect) from error
+    return cursor
+
+
+def _touched(cursor: Any) -> int:
+    touched: int = cursor.rowcount
+    cursor.close()
+    return touched
 
 
 def _wrapped(error: Exception, dialect: Dialect) -> BaseException:

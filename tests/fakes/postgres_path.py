@@ -26,6 +26,8 @@ class Way(Forwarder):
         self.cut_next: str | None = None
         """"before": the next commit of a writer never reaches the server. "after": it does, and its answer never comes back."""
         self.cuts = 0
+        self.sent: list[bytearray] = []
+        """What the client of each connection has sent."""
 
     def lead_to(self, folder: Path) -> None:
         """New connections lead to the server whose socket lies there; those that are open stay where they are."""
@@ -43,11 +45,14 @@ class Way(Forwarder):
 
     def passes(self) -> Passes:
         writes = is_muted = False
+        sent = bytearray()
+        self.sent.append(sent)
 
         def does(chunk: bytes, up: bool) -> bool:  # noqa: FBT001 - as declared
             nonlocal writes, is_muted
             if not up:
                 return not is_muted
+            sent.extend(chunk)
             writes = writes or WRITES in chunk
             if self.cut_next and writes and COMMIT in chunk:
                 kind, self.cut_next, self.cuts = self.cut_next, None, self.cuts + 1
@@ -56,6 +61,15 @@ class Way(Forwarder):
             return True
 
         return does
+
+
+def message_types(sent: bytes | bytearray) -> str:
+    """The types of the messages of a PostgreSQL client, such as E (Execute) and S (Sync), after its first message."""
+    types, at = "", int.from_bytes(sent[:4])
+    while at < len(sent):
+        types += chr(sent[at])
+        at += 1 + int.from_bytes(sent[at + 1 : at + 5])
+    return types
 
 
 @asynccontextmanager

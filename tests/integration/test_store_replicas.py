@@ -1,6 +1,7 @@
 """Several replicas on one PostgreSQL: what one commits others see at once, in order; what is in doubt is told as that."""
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +15,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from hub.access import Peers
+from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.domain.credential import CredentialRecord
@@ -28,7 +30,7 @@ from hub.store.engine import parse_url, writing_engine
 from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
-from tests.fakes.postgres_path import postgres_path
+from tests.fakes.postgres_path import message_types, postgres_path
 from tests.fakes.stage import until
 from tests.integration.stores import names, newest, put
 
@@ -189,6 +191,34 @@ async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean
         outcomes = await asyncio.gather(first, *(store.run(refuse) for _ in range(3)), return_exceptions=True)
         assert all(isinstance(outcome, ConflictError | UnknownOutcomeError) for outcome in outcomes[1:])
         assert await store.read(names) == ["a", *sorted(runs), "first"]
+
+
+async def test_every_statement_of_a_batch_is_sent_with_its_sync(clean: str) -> None:
+    """Before the Sync no time-out of PostgreSQL ends a session: a hub that stops there would keep its locks."""
+    count = 250
+
+    def change(tx: Transaction, revision: str) -> None:
+        for number in range(count):
+            key = Key("", f"c{number:03}")
+            metadata = {"name": key.name, "uid": key.name, "labels": {"revision": revision}}
+            tx.objects.put(MANAGED_CLUSTERS, {"metadata": metadata}, tx.objects.get(MANAGED_CLUSTERS, key), "tester")
+
+    def delete(tx: Transaction) -> None:
+        for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items:
+            tx.objects.delete(MANAGED_CLUSTERS, item, "tester")
+
+    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
+        for revision in ("1", "2"):
+            await store.run(change, revision)
+            changed = await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()).items)
+            assert {doc.labels(item.document)["revision"] for item in changed} == {revision}
+            assert len(changed) == count
+        await store.run(delete)
+        assert await store.read(names) == []
+        assert await store.read(newest) == 3 * count
+        sessions = [message_types(sent) for sent in way.sent]
+    assert max(types.count("E") for types in sessions) > count
+    assert [types for types in sessions if re.search("E[^S]", types)] == []
 
 
 async def test_connections_that_break_at_any_moment_lose_nothing_acknowledged_and_do_nothing_twice(clean: str) -> None:
