@@ -14,6 +14,7 @@ from hub.rpc.connecting import Connecting
 from hub.rpc.health import Health
 from hub.rpc.parts import Parts
 from hub.rpc.registration import Registration
+from machinery.apiserver.connections import most_connections
 from machinery.apiserver.limits import BODY_LIMIT
 from machinery.errors import UnavailableError
 from machinery.lifecycle.listening import bind_error, listening_failed
@@ -28,6 +29,10 @@ PACED_SHARE = 0.8
 """Of the time for that; the rest is for a busy hub to fall behind."""
 STILL_WITHIN = timedelta(seconds=1.5)
 LONGEST_CALL = timedelta(seconds=60)
+HANDSHAKE = timedelta(seconds=10)
+"""From the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
+IDLE = timedelta(minutes=5)
+"""How long a connection without a call stays. Agents in a session are not idle; other clients connect again by themselves."""
 
 OPTIONS = (
     # On by default: a second hub on this port would bind in silence and steal half of the agents.
@@ -68,7 +73,7 @@ class RpcDoor(Door):
         return self._port
 
     async def start(self) -> None:
-        server = aio.server(options=(*OPTIONS, *self._parts.age.options))
+        server = aio.server(options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options))
         add_RegistrationServicer_to_server(self._registration, server)
         server.add_generic_rpc_handlers((self._connecting.service(),))
         add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]
@@ -157,6 +162,16 @@ def credentials_of(serving: Serving) -> grpc.ServerCredentials:
 
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
     return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
+
+
+def _connection_bounds() -> tuple[tuple[str, int], ...]:
+    """Of the gRPC server, which knows no bound per address."""
+    millisecond = timedelta(milliseconds=1)
+    return (
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE // millisecond),
+        ("grpc.max_connection_idle_ms", IDLE // millisecond),
+        ("grpc.max_allowed_incoming_connections", most_connections()),
+    )
 
 
 def _leaving() -> UnavailableError:

@@ -39,7 +39,12 @@ class Bounds:
     header_bytes: int = 1024 * 1024
     """Request line and headers together."""
     connections: int = 0
-    """Of the listener, all together. 0: four fifths of the process's file descriptors, which leaves some to all else."""
+    """Of the listener, all together. 0: `most_connections`."""
+
+
+def most_connections() -> int:
+    """Of one listener: four fifths of the process's file descriptors, which leaves some to all else."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
 class Connections:
@@ -50,7 +55,7 @@ class Connections:
         self._open: set[Guard] = set()
         self._changed = asyncio.Event()
         self._left = False
-        self._most = bounds.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
+        self._most = bounds.connections or most_connections()
         self._turned_away = 0
         self._told = -TOLD_EVERY
 

@@ -1,17 +1,20 @@
 """The limits of the agents' door: a level that is full refuses its own and leaves the others alone."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from grpc import aio
 
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
 from hub.rpc.decisions import MOST_OF_ONE
+from machinery.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.rpc_stage import (
@@ -28,6 +31,13 @@ from tests.fakes.rpc_stage import (
 from tests.fakes.stage import until
 
 ALWAYS = timedelta(seconds=30)
+SILENT = {
+    "nothing is sent": (b"", False, b""),
+    "the handshake comes byte by byte": (b"\x16\x03\x01\x02\x00", False, b"\x01"),
+    "no HTTP/2 after the handshake": (b"", True, b""),
+    "HTTP/2 without a call": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", True, b""),
+}
+"""What a connection begins with, whether over TLS, and what it goes on with."""
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -127,3 +137,51 @@ async def test_request_is_followed_in_a_bounded_number_of_streams(stage: RpcStag
             return False
 
     await until_found(has_room)
+
+
+async def connected(
+    stage: RpcStage, first: bytes = b"", tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    name = "localhost" if tls else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.door.port, ssl=tls, server_hostname=name)
+    writer.write(first)
+    return reader, writer
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Raises TimeoutError when the hub keeps the connection."""
+    async with asyncio.timeout(15):
+        with suppress(ConnectionResetError):
+            await reader.read()
+
+
+async def test_connections_above_the_bound_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.rpc.door.HANDSHAKE", timedelta(minutes=1))
+    monkeypatch.setattr("hub.rpc.door.most_connections", lambda: 2)
+    async with rpc_stage(tmp_path) as stage:
+        held = [await connected(stage) for _ in range(2)]
+        reader, writer = await connected(stage)
+        await ended(reader)
+        assert not any(reader.at_eof() for reader, _ in held)
+        for each in (writer, *(writer for _, writer in held)):
+            each.transport.abort()
+
+
+async def test_connections_that_ask_nothing_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    monkeypatch.setattr("hub.rpc.door.HANDSHAKE", timedelta(seconds=2))
+    monkeypatch.setattr("hub.rpc.door.IDLE", timedelta(seconds=1))
+    async with rpc_stage(tmp_path) as stage:
+        credential = await stage.bootstrap("edge1")
+        context = client_context(stage.issuer.trust_bundle, credential.chain, credential.key)
+        context.set_alpn_protocols(["h2"])
+        held = {name: await connected(stage, first, context if tls else None) for name, (first, tls, _) in SILENT.items()}
+        for name, (reader, writer) in held.items():
+            with subtests.test(name):
+                reading = asyncio.create_task(ended(reader))
+                while not (await asyncio.wait((reading,), timeout=0.05))[0]:
+                    writer.write(SILENT[name][2])
+                await reading
+            writer.transport.abort()
+        assert (await stage.stub(credential).GetHub(registration.GetHubRequest())).hub_id
