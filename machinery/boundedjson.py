@@ -9,7 +9,11 @@ MOST_VALUES = 50_000
 """Objects, lists and their entries together."""
 DEEPEST = 100
 
-_HALF_PAIR = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F])")
+_HALF_PAIR = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""In a text without escaped backslashes. The decoder names a half at the end of a string as the end of the text."""
 
 
 class JsonError(ValueError):
@@ -56,6 +60,6 @@ def _why(text: bytes, error: Exception) -> str:
         return "unexpected end of JSON input"
     if isinstance(error, RecursionError):
         return f"it is nested deeper than {DEEPEST}"
-    if _HALF_PAIR.search(text):
+    if _HALF_PAIR.search(text.replace(rb"\\", b"")):
         return r"a \u escape is half of a surrogate pair"
     return str(error)

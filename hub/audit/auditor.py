@@ -14,8 +14,10 @@ from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
 from hub.domain.audit import NO_BODY, ObjectReference, Record, User
 from hub.domain.auditlog import Numbering
+from machinery import boundedjson
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
+from machinery.boundedjson import JsonError
 from machinery.clock import Clock
 from machinery.logs import redacted
 from machinery.pacing import until_tick
@@ -133,9 +135,9 @@ def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
         notes[BODY_LEFT_OUT] = f"left out: longer than {MAX_BODY} bytes"
         return NO_BODY
     try:
-        document = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        notes[BODY_LEFT_OUT] = "left out: not JSON"
+        document = boundedjson.decode(content)
+    except JsonError as error:
+        notes[BODY_LEFT_OUT] = f"left out: {error}"
         return NO_BODY
     if isinstance(document, Mapping) and str(document.get("kind")) in SECRET_KINDS:
         notes[BODY_LEFT_OUT] = "left out: it may hold a secret"

@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 
 from bench.bodies import YAML as APPLICATION_YAML
 from bench.bodies import read, worst
-from machinery import boundedyaml
+from hub.audit.auditor import BODY_LEFT_OUT, body_of
+from hub.domain.audit import NO_BODY
+from machinery import boundedjson, boundedyaml
 from machinery.apiserver.messages import MESSAGES
 from machinery.apiserver.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
 from machinery.apiserver.protobuf import MAGIC, decode
 from machinery.apiserver.strategic import apply_strategic_patch
+from machinery.boundedjson import JsonError
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 from tests.trials import examples
 
@@ -112,6 +115,36 @@ def test_strategic_patch_merges_by_key_and_obeys_directives(subtests: pytest.Sub
     for patch in rows:
         with subtests.test(patch=patch), pytest.raises(BadRequestError):
             apply_strategic_patch({"metadata": {"name": "a", "ownerReferences": ["x"]}}, patch, {})
+
+
+HALF = r"a \u escape is half of a surrogate pair"
+
+
+def test_half_of_a_surrogate_pair_is_named_and_nothing_else_is_taken_for_one(subtests: pytest.Subtests) -> None:
+    halves = (r"\ud800", r"x\udbFFx", r"\uDC00", r"\ud800A", r"\ud83d\ude00\ude00", r"\ud800\ud800\udc00", r"\\\udfff")
+    whole = (r"\ud83d\ude00", r"\\ud800", r"\ud83d\ude00\uD83D\uDE00", r"\ue000")
+    for text in halves:
+        for body in (f'"{text}"', f'{{"a":"{text}"}}', f'{{"{text}":[1]}}'):
+            with subtests.test(body), pytest.raises(JsonError) as found:
+                boundedjson.decode(body.encode())
+            assert str(found.value) == HALF
+            notes: dict[str, str] = {}
+            assert (body_of(body.encode(), notes), [*notes.values()]) == (NO_BODY, [f"left out: {HALF}"])
+    for text in whole:
+        with subtests.test(text):
+            assert boundedjson.decode(f'["{text}"]'.encode()) == [json.loads(f'"{text}"')]
+            with pytest.raises(JsonError, match="truncated"):
+                boundedjson.decode(f'["{text}"'.encode())
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 101 + b"]" * 101, b"[" + b"1," * boundedjson.MOST_VALUES + b"1]"], ids=["deep", "many"]
+)
+def test_a_body_beyond_the_bounds_of_json_is_left_out_of_an_audit_record(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.audit.auditor.MAX_BODY", len(body))
+    notes: dict[str, str] = {}
+    assert body_of(body, notes) == NO_BODY
+    assert "left out: it " in notes[BODY_LEFT_OUT]
 
 
 NAMES = st.sampled_from(
