@@ -175,10 +175,15 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
     hub.clock.set_forward(400 * DAY)
     relabel(hub, 5, timedelta(seconds=1))
     ahead = hub.revision
+    hub.store.transact(audit.append, [entry_of(hub.clock.now())])
     hub.clock.set_forward(-400 * DAY)
+    hub.store.transact(audit.append, [replace(entry_of(hub.clock.now()), sequence=2)])
     relabel(hub, 2, DAY)
-    await settle(compaction(hub))
-    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted >= ahead
+    for passed, left in ((KEEPING.records, [1]), (390 * DAY, [1]), (10 * DAY, [])):
+        hub.clock.advance(passed)
+        await settle(compaction(hub))
+        assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted >= ahead
+        assert [entry.sequence for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))] == left
 
 
 async def test_audit_records_go_before_their_time_above_their_size_and_never_for_those_of_strangers(
