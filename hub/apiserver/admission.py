@@ -30,7 +30,7 @@ from hub.domain.attestation import AttestationError
 from hub.domain.certificate import Purpose
 from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import DEFAULT, LABEL
-from hub.domain.duplicate import is_rebuilt
+from hub.domain.duplicate import given_to, is_rebuilt
 from hub.domain.request import CLUSTER_LABEL, SIGNER
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
@@ -84,6 +84,9 @@ class HubAdmission:
         rebuilt = is_rebuilt(write.new, write.old)
         if rebuilt and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
             _refuse(write, f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
+        given = given_to(write.new) is not None
+        if given and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot give this cluster to one of its agents')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
         if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
             new = old

@@ -13,13 +13,15 @@ from hub.cli.resources import CLUSTERS
 from hub.cli.several import each
 
 CLUSTER_UID, WANTED_BY = "hub.open-cluster-management.io/cluster-uid", "hub.open-cluster-management.io/wanted-by-uid"
+GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @click.option("--rebuilt", is_flag=True, help="The name passes to the other cluster that asked for it: this one, built anew.")
+@click.option("--agent", metavar="ID", help="The cluster is given to this one of its agents, and the others are revoked.")
 @connected
-def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool) -> None:
+def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool, agent: str | None) -> None:
     """Accept clusters into the fleet.
 
     Accepting and approving a cluster's certificate are two decisions, in any order; a cluster needs both.
@@ -28,14 +30,24 @@ def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool) -> None:
     ManagedClusterDuplicated says that it asked. With --rebuilt it takes the name over, with its labels and history; the
     certificates of the cluster before are revoked.
 
+    Of two agents of one cluster the first has the session, and ManagedClusterDuplicated names the other. With --agent the other
+    takes over at once; the certificates of the first are revoked.
+
     \b
     Examples:
       hubctl accept edge1
       hubctl accept edge1 edge2
       hubctl accept edge1 --rebuilt
+      hubctl accept edge1 --agent bcdfg
     """
+    if agent is not None and (rebuilt or len(names) != 1):
+        raise CommandError("give --agent with one NAME, and without --rebuilt", code=2)
 
     def act(name: str) -> None:
+        if agent is not None:
+            given = {"metadata": {"annotations": {GIVEN_TO: agent}}}
+            client.request("PATCH", CLUSTERS.of(name), given, content_type=MERGE_PATCH)
+            click.echo(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
         if rebuilt:
             _hand_over(client, name)
         _set_accepted(client, name, accepted=True)

@@ -17,6 +17,8 @@ WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
 """Annotation: the uid of the last cluster that wanted a name which is taken."""
 REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
 """Annotation: when a second agent of the cluster was last noted as refused, and the id of the first."""
+GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
+"""Annotation of a write alone, never stored: the id of the agent that the cluster is given to, among several."""
 NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
 """An agent that is refused tries again within minutes."""
 MAX_UID = 253
@@ -56,7 +58,7 @@ def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExi
     """What the other agent is told, and logs."""
     return AlreadyExistsError(
         f'agent "{holder}" has a session for cluster "{cluster}", so that agent "{other}" gets none: stop one of the two; '
-        f"to have this one take over at once: hubctl revoke agent {cluster} {holder}"
+        f"to have this one take over at once: hubctl accept {cluster} --agent {other}"
     )
 
 
@@ -106,6 +108,19 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
     """Whether a write gives the name to another cluster than the one that had it."""
     before, after = uid_of(old) if old is not None else "", uid_of(new)
     return bool(before and after and before != after)
+
+
+def given_to(cluster: Document) -> AgentId | None:
+    """The agent that a write gives the cluster to; None: the write does not do that."""
+    chosen = doc.annotations(cluster).get(GIVEN_TO)
+    return AgentId(chosen) if chosen is not None else None
+
+
+def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
+    """A copy in which the order is carried out: no second agent is left."""
+    notes = {name: text for name, text in doc.annotations(cluster).items() if name not in (GIVEN_TO, REFUSED_AT)}
+    alone = doc.with_metadata(cluster, annotations=notes or None)
+    return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 
 
 def without_former(cluster: Document) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def plain(kind: Kind, *, namespaced: bool, generations: bool = False) -> WritePa
 _ALL = (
     WritePath(
         MANAGED_CLUSTERS,
-        lambda tx, new, old, who: clusters.put(tx, new, old, who.user),
+        lambda tx, new, old, who: revocation.put_cluster(tx, new, old, who.user),
         lambda tx, old, who: clusters.remove(tx, old, who.user),
         namespaced=False,
     ),

@@ -17,7 +17,6 @@ from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from machinery.pki import RevokedSerial
-from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:restore"
 MESSAGE = "A revocation list of after the backup, from which the hub was restored, names every certificate of it."
@@ -119,10 +118,7 @@ def _revoke_spent(tx: Transaction, touched: set[ClusterName]) -> Iterator[Cluste
     """Of what was revoked whole a Revocation is kept again: without one, older bootstrap credentials would bring it back."""
     for name in sorted(cluster for cluster in touched if not _stands(tx, cluster)):
         spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": MESSAGE}
-        group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
-        metadata = {"name": f"{name}-restored-{tx.now:%Y%m%d%H%M%S}"}
-        new = {"apiVersion": group, "kind": revocation.KIND, "metadata": metadata, "spec": spec}
-        revocation.put(tx, new, None, ACTOR)
+        revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, ACTOR)
         yield name
 
 

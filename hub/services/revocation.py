@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from hub.domain import document as doc
-from hub.domain import removal, request
+from hub.domain import duplicate, removal, request
 from hub.domain import revocation as rules
 from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
@@ -20,6 +20,7 @@ from hub.services import accounts, certificates, clusters, credentials, owners, 
 from hub.services.writing import store
 from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.product import GROUP_SUFFIX
 from machinery.selectors import Operator, Requirement
 
 KIND = "Revocation"
@@ -44,6 +45,29 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
     document = doc.stamped({**new, "status": status}, None, uid=str(uuid4()), now=tx.now, generations=True)
     return store(tx, REVOCATIONS, document, None, actor)
+
+
+def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Written:
+    """Creates the Revocation of something that the hub revokes by itself, and with it revokes."""
+    group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
+    return put(tx, {"apiVersion": group, "kind": KIND, "metadata": {"name": name}, "spec": spec}, None, actor)
+
+
+def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """As `clusters.put`. A write that gives the cluster to one of its agents revokes the others. Raises InvalidError."""
+    chosen = duplicate.given_to(new)
+    if chosen is None:
+        return clusters.put(tx, new, old, actor)
+    cluster = ClusterName(doc.name(new))
+    good = [each for each in tx.certificates.of_cluster(cluster) if each.agent is not None and each.is_open(tx.now)]
+    if chosen not in {each.agent for each in good if each.purpose is Purpose.AGENT}:
+        known = ", ".join(sorted({str(each.agent) for each in good})) or "none"
+        raise InvalidError(f'agent "{chosen[:80]}" has no certificate for cluster "{cluster}"; agents that have one: {known}')
+    for agent in sorted({each.agent for each in good if each.agent not in (None, chosen)}):
+        why = f"an operator gave the cluster to agent {chosen}"
+        spec = {"cluster": cluster, "agent": agent, "reason": rules.Reason.SUPERSEDED.value, "message": why}
+        create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
+    return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:

@@ -49,7 +49,7 @@ def doubled(facts: Facts) -> Finding | None:
     if found is None or found.status != conditions.TRUE:
         return None
     advice = {
-        duplicate.TWO_AGENTS: "stop all agents of this cluster but one",
+        duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
         duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
     }.get(found.reason, "")
     # another cluster that was refused does not harm the one that has the name

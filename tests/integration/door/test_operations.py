@@ -10,15 +10,16 @@ from hub.apiserver.verbosity import PATH as LOG_LEVEL
 from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
-from hub.domain import reported
+from hub.domain import duplicate, reported
+from hub.domain.certificate import Holder, Purpose
 from hub.domain.cluster import CLUSTER_UID, Joining
 from hub.domain.heartbeat import Beat
 from hub.domain.replica import Replica
 from hub.domain.reported import HubState, ReportedHub
-from hub.services import clusters, heartbeats, moves, replicas
+from hub.services import clusters, heartbeats, moves, owners, replicas
 from hub.services import verbosity as orders
 from machinery.election.lock import Candidate
-from machinery.identity import ClusterName
+from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.metrics import gauge
 from tests.fakes.inprocess_hub import HUB
 from tests.integration.door.conftest import ACCOUNTS, REPLICA, HubUnderTest, admin_of, holder, hub_with, nobody
@@ -120,6 +121,29 @@ async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTes
     after = (await hub.store.read(clusters.find, EDGE)).document
     assert (doc.annotations(after)[CLUSTER_UID], doc.mapping(after, "spec")["hubAcceptsClient"]) == ("uid-2", True)
     await hub.runs(("hubctl get cluster edge1", FAILED, ""), path=agent)
+
+
+async def test_an_operator_gives_a_cluster_to_the_other_of_its_two_agents(hub: HubUnderTest) -> None:
+    """What ended is on record; the other agent keeps what it has."""
+    await hub.join("edge1")
+    twin = AgentId("twin")
+    paths = [
+        await hub.certificate(Purpose.AGENT, agent_subject(EDGE, agent), Holder(EDGE, agent))
+        for agent in (AgentId("first"), twin)
+    ]
+    await hub.store.run(owners.note_second, EDGE, AgentId("first"), twin, "hub")
+    order = "hubctl accept edge1 --agent twin"
+    await hub.runs(
+        ("hubctl accept edge1 edge2 --agent twin", MISUSED, "with one NAME"),
+        ("hubctl accept edge1 --agent third", FAILED, "agents that have one: first, twin"),
+        (order, DONE, 'cluster "edge1" accepted'),
+        ("hubctl get revocations", DONE, 'agent "first"'),
+        (order, DONE, "is accepted already"),
+    )
+    after = (await hub.store.read(clusters.find, EDGE)).document
+    assert (duplicate.reason(after), duplicate.given_to(after)) == ("", None)
+    for path, code in zip(paths, (FAILED, DONE), strict=True):
+        await hub.runs(("hubctl get cluster edge1", code, ""), path=path)
 
 
 async def test_a_cluster_is_diagnosed_from_unknown_to_available(hub: HubUnderTest) -> None:

@@ -17,6 +17,7 @@ from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import LABEL
 from hub.domain.document import with_status_condition
+from hub.domain.duplicate import GIVEN_TO
 from hub.domain.roles import Groups
 from hub.ports import Transaction
 from hub.services import addons, clusters, objects, roles
@@ -176,6 +177,7 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (renamed("uid-1"), renamed("uid-1"), ""),
         (renamed("uid-1"), renamed(""), ""),
         (renamed("uid-1"), renamed("uid-2"), name),
+        (cluster(), doc.with_annotations(cluster(), {GIVEN_TO: "twin"}), "give this cluster to one of its agents"),
     ):
         admitted(CLUSTERS, new, old, may=(ACCEPT,))
         said = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
