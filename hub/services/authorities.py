@@ -17,7 +17,7 @@ from hub.domain.replica import alive, could_tell
 from hub.domain.rotation import Act, Member, Step, Survey, moved_until
 from hub.domain.trust import AgentTrust
 from hub.ports import Transaction
-from hub.services import hearing, trust
+from hub.services import clusters, hearing, trust
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.identity import AgentId, ClusterName
@@ -167,7 +167,10 @@ def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
 
 def _end(tx: Transaction, one: Authority) -> Authority:
     if one.is_given_up:
-        tx.authorities.revoke_signed(_signers(one, tx.authorities.all()), tx.now, COMPROMISED)
+        signers = _signers(one, tx.authorities.all())
+        tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
+        for cluster in tx.authorities.bereft(signers, COMPROMISED, tx.now):
+            clusters.note_revoked(tx, cluster, one.wished_by or "hub")
     tx.authorities.keep_key(one.id, None)
     return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
 

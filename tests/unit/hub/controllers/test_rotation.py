@@ -13,6 +13,7 @@ from hub.controllers.rotation import Rotation
 from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain.authority import AuthorityId, Phase, Wish
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.domain.cluster import AVAILABLE, availability
 from hub.domain.event import Told
 from hub.domain.replica import LOST_AFTER, Replica
 from hub.domain.rotation import Survey
@@ -408,7 +409,11 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     await world.go_on()
     for serial, cluster in enumerate(("moves", "stays", "frozen"), 1):
         world.joined(cluster, serial)
+        world.store.transact(clusters.set_condition, ClusterName(cluster), AVAILABLE, "hub")
     records = [world.store.state.certificates[SerialNumber(serial)] for serial in (1, 2, 3)]
+
+    def available(cluster: str) -> str:
+        return present(availability(world.store.transact(clusters.find, ClusterName(cluster)).document)).reason
 
     def trusts_next(tx: Transaction) -> None:
         next_ca = next(each for each in tx.authorities.all() if each.id != world.first)
@@ -426,6 +431,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     world.clock.advance(timedelta(seconds=20))
     await world.go_on()
     assert world.phases[world.first] is Phase.OUTGOING, "agents that have taken the new CA have the other half"
+    assert {available(cluster) for cluster in ("moves", "stays", "frozen")} == {AVAILABLE.reason}
     world.holds("moves", Purpose.AGENT, 9, world.second)
     world.store.transact(trust.note, [trust.Told(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))])
     world.clock.advance(timedelta(seconds=20))
@@ -433,6 +439,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     assert world.phases[world.first] is Phase.RETIRED
     seen = world.store.transact(authorities.survey)
     assert seen.left_behind == {world.first: ("frozen", "stays")}
+    assert [available(cluster) for cluster in ("moves", "stays", "frozen")] == [AVAILABLE.reason, "Revoked", "Revoked"]
 
 
 async def test_however_late_the_next_ca_issues_agents_have_time_to_renew(world: World) -> None:
