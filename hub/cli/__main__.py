@@ -140,6 +140,7 @@ def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | N
 
 def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
     """Runs a command, that of the process unless told another; its exit code is one of failures.py."""
+    output = sys.stdout
     try:
         ended = hubctl(arguments, prog_name=name, standalone_mode=False)
     except CommandError as error:
@@ -152,6 +153,10 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
         return ending.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit:
+        if sys.stdout is output:
+            raise
+        return DONE  # the reader of a pipe has enough: click has replaced the stream, and ends with 1 without a word
     return ended if isinstance(ended, int) else DONE
 
 
@@ -160,9 +165,9 @@ def main(name: str = "hubctl") -> None:
     try:
         sys.exit(run(name=name))
     except BrokenPipeError:
-        # The reader of a pipe has enough; Python would complain once more when it flushes at exit.
+        # An error was for a reader that is gone; Python would complain once more when it flushes at exit.
         sys.stderr.close()
-        sys.exit(0)
+        sys.exit(FAILED)
     except OSError as error:
         click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
         # What is still in the buffer cannot be written either, and Python would say so once more at exit.

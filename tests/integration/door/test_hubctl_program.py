@@ -72,8 +72,11 @@ async def test_the_program_ends_with_the_code_of_its_command(installed: Installe
 
 
 async def test_a_reader_that_has_enough_is_no_error_and_an_answer_that_cannot_be_written_is_one(installed: Installed) -> None:
-    ended = await installed("bash", "-c", "hubctl get clusters -o json | true")
-    assert (ended.code, ended.out, ended.err) == (DONE, "", "")
+    for words in ("get clusters -o json", "get clusters -w", "--help"):
+        ended = await installed("bash", "-c", f"hubctl {words} | true; exit ${{PIPESTATUS[0]}}")
+        assert (ended.code, ended.out, ended.err) == (DONE, "", ""), words
+    ended = await installed("bash", "-c", "hubctl get cluster nope 2>&1 | true; exit ${PIPESTATUS[0]}")
+    assert ended.code in (NOT_FOUND, FAILED), "an error that nobody reads is one"
     ended = await installed("bash", "-c", "hubctl get csr -o json > /dev/full")
     assert (ended.code, ended.err) == (FAILED, "error: the answer cannot be written: No space left on device\n")
 
