@@ -63,6 +63,9 @@ class Several:
     random: Random = field(default_factory=lambda: Random(1))
     clock: Clock = field(default_factory=lambda: LoopClock(asyncio.get_running_loop()))
     beat_interval: timedelta = timedelta(seconds=10)
+    cluster: MemoryCluster = field(
+        default_factory=lambda: MemoryCluster(nodes=[NodeResources("n", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)])
+    )
 
     def __post_init__(self) -> None:
         self.told = Told()
@@ -87,7 +90,7 @@ class Several:
             self.secrets if gate is None else cast("Secrets", Lagging(self.secrets, gate, "read", "write", "delete")),
             bootstrap=Bootstraps([BootstrapFile(self.file(name)) for name in self.hubs]),
             dial=partial(self.dial, gate=gate),
-            spoke=MemoryCluster(nodes=[NodeResources("n", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)]),
+            spoke=self.cluster,
             management=MemoryCluster(),
             addon_secrets=lambda _: MemorySecrets(),
             directory=self.directory,

@@ -92,12 +92,15 @@ async def test_namespace_is_created_for_the_first_object_or_reported_and_not_cre
         with pytest.raises(NotFoundError, match=AGENT):
             await write()
 
-    await KubeSecrets(client, AGENT).write("s", {"a": b"1"}, None)
-    secrets = KubeSecrets(client, AGENT)
+    for write in writes(client, "s"):
+        await write()
+    lock, secrets = lock_of(client), KubeSecrets(client, AGENT)
+    await lock.read()
     await secrets.read("s")
     await client.delete(f"/api/v1/namespaces/{AGENT}")
-    with pytest.raises(NotFoundError, match=AGENT):
-        await secrets.write("late", {"a": b"1"}, None)
+    for late in (secrets.write("late", {"a": b"1"}, None), lock.take(None, Candidate("b", "b"), timedelta(seconds=15))):
+        with pytest.raises(NotFoundError, match=AGENT):
+            await late
 
 
 async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster: HollowCluster, client: KubeClient) -> None:

@@ -111,6 +111,9 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_
                 await client.close()
     assert losses[0] is Loss.SILENT
     assert losses[1] is not Loss.SILENT, "the other replica has answered: it knows no such method"
+    assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
+    turns.silent(address.target)
+    assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"
 
 
 DAY = timedelta(days=1)

@@ -233,6 +233,8 @@ def test_malformed_kubeconfig_is_refused_with_the_file_name(subtests: pytest.Sub
         (_with(3128, *CLUSTER_AT, "proxy-url"), "proxy-url"),
         (_with(True, *CLUSTER_AT, "tls-server-name"), "tls-server-name"),  # noqa: FBT003 - what YAML makes of `yes`
         (_with(5, "clusters"), 'no cluster "muster"'),
+        (_with([{"name": "muster-cluster", "extension": {"clusterName": 5}}], *CLUSTER_AT, "extensions"), "a clusterName"),
+        (_with([{"name": "muster-cluster", "extension": "edge1"}], *CLUSTER_AT, "extensions"), "a clusterName"),
         (_with({"client-certificate": "a\0b", "client-key": "c"}, "users", 0, "user"), "client-certificate"),
     ]
     for content, wrong in rows_2:

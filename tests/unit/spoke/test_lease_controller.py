@@ -300,3 +300,27 @@ def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_
 
     ill_at = [20 + tenth / 2 for tenth in range(12)]
     assert {at: seconds for at in ill_at if (seconds := in_virtual_time(play(at))) > within} == {}
+
+
+async def test_running_agent_reports_a_frozen_api_server_in_seconds_though_its_reads_hang(tmp_path: Path) -> None:
+    world = Several(tmp_path, 1, cluster=IllCluster(70, frozen=True))
+    async with world.running():
+        await world.until(lambda: world["a"].sessions and False in world["a"].session.beats)
+    assert asyncio.get_running_loop().time() - 70 <= 35
+
+
+async def test_of_two_probes_that_overlap_the_one_that_began_later_counts() -> None:
+    answers = [(PROBE_TIMEOUT, False), (timedelta(seconds=1), True)]
+
+    class Overtaken(MemoryCluster):
+        async def health(self) -> Health:
+            takes, ok = answers.pop(0)
+            await asyncio.sleep(takes.total_seconds())
+            return Health(ok=ok, status_code=None, detail="")
+
+    watch = AvailabilityWatch(Overtaken(), LoopClock(asyncio.get_running_loop()))
+    late = asyncio.create_task(watch.look())
+    await asyncio.sleep(1)
+    await watch.look()
+    await late
+    assert (watch.verdict, watch.current.failing_since) == (True, None)

@@ -1,6 +1,7 @@
 """Flags over environment over file; everything that is wrong at once."""
 
 import argparse
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
+from spoke.addressfile import address_file, probes_of, published
 from spoke.app import options_of
 from spoke.domain.hubs import Policy, Unaccepted
 from spoke.domain.patience import Detection
@@ -18,6 +20,7 @@ from spoke.options import Hubs
 from spoke.settings import Settings, load, own_namespace
 from tests.checks import refusal_text
 
+ANYWHERE = "127.0.0.1:0"
 NEEDED = {"bootstrap_kubeconfig": "b"}
 
 
@@ -43,6 +46,27 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     settings = load({"cluster_name": "flag", "agent_id": None}, environment, file)
     assert (settings.cluster_name, settings.agent_id, settings.log_level) == ("flag", "env", "debug")
     assert settings.bootstrap_kubeconfig == (Path("f"),)
+
+
+def test_agent_of_these_settings_is_found_while_it_runs_and_never_that_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    settings, fixed = read(), read(health_listen="127.0.0.1:8000")
+    with published(settings, "127.0.0.1:4242"), published(fixed, "127.0.0.1:8000"):
+        assert probes_of(settings) == "127.0.0.1:4242"
+        assert probes_of(fixed) == "127.0.0.1:8000"
+        for other in ({"component_namespace": "b"}, {"kubeconfig": "b"}, {"leader_elect_resource_name": "b"}):
+            assert probes_of(read(**other)) == ANYWHERE, other
+    assert probes_of(settings) == ANYWHERE, "it has stopped"
+
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    planted = address_file(settings)
+    planted.parent.mkdir()
+    planted.write_text("127.0.0.1:6666")
+    assert probes_of(settings) == ANYWHERE
+    with published(settings, "127.0.0.1:4242"):
+        assert planted.read_text() == "127.0.0.1:6666"
 
 
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
