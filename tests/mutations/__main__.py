@@ -13,6 +13,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
+LONGEST = 900
+"""Seconds for the tests of one mutation; tests that hang on the main thread outlive their own time-out."""
 PASSED, FAILED = 0, 1  # pytest's exit codes; any other means that tests were not collected or not run
 
 
@@ -61,7 +63,7 @@ def run_tests(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on the copy: its programs are imported by the tests and by the processes that they start."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "REQUIRE_TOOLS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST)
 
 
 def patch(copy: Path, mutation: Mutation, *options: str) -> bool:
@@ -79,6 +81,8 @@ def judge(copy: Path, mutation: Mutation, *, whole: bool) -> str:
         return "does not apply"
     try:
         done = run_tests(copy, "-n", "2", "-x") if whole else run_tests(copy, "-n", "0", *mutation.tests)
+    except subprocess.TimeoutExpired:
+        return f"not ended after {LONGEST} s"
     finally:
         patch(copy, mutation, "--reverse")
     if done.returncode not in {PASSED, FAILED}:
