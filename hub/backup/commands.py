@@ -63,6 +63,7 @@ def backup(
     help="Whether agents come back whose certificates are newer than the backup.",
 )
 @click.option("--replace", is_flag=True, help="Put it in the place of the hub that the database has.")
+@click.option("--unverified", is_flag=True, help="Restore a backup without keys though nothing shows that nobody changed it.")
 @click.option("--revision-above", type=click.IntRange(min=0), default=0, metavar="N", help="A revision that was served.")
 def restore(
     file: Path,
@@ -73,12 +74,14 @@ def restore(
     lists: tuple[Path, ...],
     readopt: str,
     replace: bool,
+    unverified: bool,
     revision_above: int,
 ) -> None:
     r"""Make a hub of the backup in FILE; no hub may run on its database meanwhile.
 
     The hub keeps its id, its CAs and its agents. Whoever watched it lists again. Agents whose certificates were signed after
-    the backup come back with their recovery certificates. What is lost is said in the end: read it.
+    the backup come back with their recovery certificates. A backup without keys needs the hub's secrets.key in its place, which
+    shows that nobody has changed it. What is lost is said in the end: read it.
 
     \b
     Examples:
@@ -88,5 +91,5 @@ def restore(
     from hub.backup.restoring import Wish, run  # noqa: PLC0415 - help comes at once
     from hub.domain.restoration import Readopts  # noqa: PLC0415 - the same
 
-    wish = Wish(file, passphrase_file, lists, Readopts(readopt), replace, revision_above)
+    wish = Wish(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)
     sys.exit(run(wish, config, data_dir))

@@ -1,7 +1,8 @@
 """The keys of a hub beside its backup: never without a passphrase, and never in the place of others.
 
 They are sealed with a key that scrypt makes of the passphrase (RFC 7914), and bound to the digest of the backup's manifest: who
-can open them knows that the rows are those that were written with them.
+can open them knows that the rows are those that were written with them. A backup without keys has a proof instead: the digest,
+authenticated with the key for Secrets.
 """
 
 from base64 import b64decode, b64encode
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from hub.issuer import read_token_keys
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
-from hub.keys import SEAL_FILE
+from hub.keys import SEAL_FILE, KeyFolder, find_seal
 from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, UnavailableError
 from machinery.sealing import KEY_LENGTH, Seal
@@ -94,6 +95,35 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
     except UnavailableError:
         raise InvalidError("the backup was changed after it was made: its keys were sealed for another manifest") from None
     return {name: b64decode(text) for name, text in msgspec.json.decode(plain, type=dict[str, str]).items()}
+
+
+def read_seal(folder: DataDirectory, seal_file: Path | None) -> Seal | None:
+    """What the hub seals Secrets with; None: the folder does not have it. Raises InvalidError, UnavailableError."""
+    seal, is_new = find_seal(KeyFolder(folder), seal_file)
+    return None if is_new else seal
+
+
+def proof(seal: Seal, digest: bytes) -> bytes:
+    """That the manifest with this digest was made by a holder of the hub's key for Secrets."""
+    return seal.closed(b"", f"backup/{digest.hex()}")
+
+
+def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
+    """Raises InvalidError unless the backup is as a holder of the hub's key for Secrets made it."""
+    unverified = "--unverified restores it nevertheless, if you know that nobody has changed it"
+    if found is None:
+        raise InvalidError(f"nothing shows who made the backup, and that nobody has changed it: {unverified}")
+    if seal is None:
+        raise InvalidError(
+            f"the backup is checked with the hub's {SEAL_FILE}, which is not in {folder.path}: put it there first, or "
+            f"name it in the hub's settings (HUB_SECRETS_KEY_FILE); {unverified}"
+        )
+    if not seal.knows(found[: len(seal.header)]):
+        raise InvalidError(f"the backup was made with another {SEAL_FILE}: give that hub's, or an earlier one; {unverified}")
+    try:
+        seal.opened(found, f"backup/{digest.hex()}")
+    except UnavailableError:
+        raise InvalidError("the backup was changed after it was made: take another one") from None
 
 
 def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:

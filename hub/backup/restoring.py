@@ -39,6 +39,7 @@ class Wish:
     readopts: Readopts = Readopts.AUTOMATIC
     replaces: bool = False
     above: int = 0
+    unverified: bool = False
 
 
 def run(wish: Wish, config: Path | None, data_dir: Path | None) -> int:
@@ -71,6 +72,8 @@ def _restored(wish: Wish, settings: Settings) -> Sequence[str]:
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
         stack.enter_context(sole_user(database_url(settings)))
         folder = directory if settings.keys_dir is None else DataDirectory(settings.keys_dir, "hub")
+        if archive.sealed is None and not wish.unverified:
+            keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)
         keys.check_place(found, folder)
         keys.put(found, folder)
         order = Order(parse_time(manifest.made), wish.readopts, lists)

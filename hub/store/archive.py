@@ -23,7 +23,7 @@ from machinery.directory import sync
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
 
 FORMAT = 1
-MANIFEST, SEALED = "manifest.json", "keys.sealed"
+MANIFEST, SEALED, PROOF = "manifest.json", "keys.sealed", "manifest.proof"
 PRIVATE = 0o600
 COMPRESSION = 6
 CHUNK = 1 << 20
@@ -99,14 +99,14 @@ class ArchiveWriter:
                 count += 1
         self._entries.append(TableEntry(str(name), tuple(columns), tuple(binary), count, digest.hexdigest()))
 
-    def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None) -> Manifest:
-        """The manifest with its tables. `seal` makes what is sealed, for the manifest's digest. Raises UnavailableError."""
+    def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
+        """The manifest with its tables. `seal` makes the entry `place` for the manifest's digest. Raises UnavailableError."""
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))
         with _told(f"{self._file} cannot be written"):
             self._zip.writestr(MANIFEST, encoded)
             if seal is not None:
-                self._zip.writestr(SEALED, seal(sha256(encoded).digest()), zipfile.ZIP_STORED)
+                self._zip.writestr(place, seal(sha256(encoded).digest()), zipfile.ZIP_STORED)
             self._zip.close()
             self._stream.flush()
             os.fsync(self._stream.fileno())
@@ -154,7 +154,15 @@ class Archive:
     @property
     def sealed(self) -> bytes | None:
         """The sealed keys; None: it was made without."""
-        return self._zip.read(SEALED) if SEALED in self._zip.namelist() else None
+        return self._read(SEALED)
+
+    @property
+    def proof(self) -> bytes | None:
+        """That a holder of the hub's secrets.key made the manifest; None: it was made without."""
+        return self._read(PROOF)
+
+    def _read(self, name: str) -> bytes | None:
+        return self._zip.read(name) if name in self._zip.namelist() else None
 
     def verify(self) -> None:
         """Reads everything once. Raises InvalidError for what is not as the manifest says."""

@@ -1,6 +1,7 @@
 """`hub backup` and `hub restore` as an operator types them: words, exit codes, keys, and what is left alone."""
 
 import asyncio
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hub.keys import create_keys
 from hub.services import authorities
 from hub.services.authorities import Made
 from hub.store import SqlStore
-from hub.store.archive import MANIFEST, ArchiveWriter
+from hub.store.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup import Snapshot, write_tables
 from hub.store.sole import sole_user
 from machinery.sealing import Seal
@@ -75,7 +76,7 @@ def test_what_becomes_of_the_keys_is_asked_and_without_them_the_restored_hub_wai
     assert not file.exists()
     answer = run(hub, "backup", file, "--without-keys")
     assert (answer.exit_code, "keep a copy of" in answer.output) == (0, True)
-    answer = run(tmp_path / "elsewhere", "restore", file)
+    answer = run(tmp_path / "elsewhere", "restore", file, "--unverified")
     assert (answer.exit_code, "put them there before it starts" in answer.output) == (0, True)
     answer = run(tmp_path / "third", "restore", file, sealed)
     assert (answer.exit_code, "has no keys in it" in answer.output) == (1, True)
@@ -99,6 +100,29 @@ def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, 
     rewritten(file, tmp_path / "changed.zip", MANIFEST, b'"revision": 0', b'"revision": 1')
     assert "was changed after it was made" in run(elsewhere, "restore", tmp_path / "changed.zip", sealed).output
     assert not (elsewhere / "hub.db").exists()
+
+
+def test_a_backup_without_keys_is_restored_as_it_was_made_or_unverified(hub: Path, tmp_path: Path) -> None:
+    file, changed, elsewhere = (tmp_path / name for name in ("hub.zip", "changed.zip", "elsewhere"))
+    assert run(hub, "backup", file, "--without-keys").exit_code == 0
+    rewritten(file, changed, MANIFEST, b'"revision": 0', b'"revision": 1')
+    unproven = tmp_path / "unproven.zip"
+    with zipfile.ZipFile(file) as source, zipfile.ZipFile(unproven, "w") as target:
+        for name in source.namelist():
+            if name != PROOF:
+                target.writestr(name, source.read(name))
+    assert "put it there first" in run(elsewhere, "restore", file).output
+    (elsewhere / "secrets.key").write_bytes(Seal.generate().written())
+    assert "made with another secrets.key" in run(elsewhere, "restore", file).output
+    (elsewhere / "secrets.key").write_bytes((hub / "secrets.key").read_bytes())
+    assert "was changed after it was made" in run(elsewhere, "restore", changed).output
+    assert "nothing shows who made the backup" in run(elsewhere, "restore", unproven).output
+    assert not (elsewhere / "hub.db").exists()
+    assert run(elsewhere, "restore", file).exit_code == 0
+    assert run(tmp_path / "another", "restore", unproven, "--unverified").exit_code == 0
+    (hub / "secrets.key").unlink()
+    answer = run(hub, "backup", tmp_path / "again.zip", "--without-keys")
+    assert (answer.exit_code, "its restore needs --unverified" in answer.output) == (0, True)
 
 
 def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path, tmp_path: Path) -> None:
