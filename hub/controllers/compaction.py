@@ -1,7 +1,7 @@
 """Owns what is kept for a time only: the change log and the past in it, Events, audit records, transitions, certificates."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
@@ -54,8 +54,8 @@ class Compaction(Reconciler[str]):
         self._tell = tell
         self._gone: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
-        self._records: tuple[AuditSize, AuditSize] | None = None
-        """The refusals of strangers and all other audit records; None: to be measured."""
+        self._records: tuple[int, Mapping[str, AuditSize]] | None = None
+        """How many refusals of strangers, and the other audit records by caller; None: to be measured."""
         self.standing: Standing | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
@@ -116,21 +116,26 @@ class Compaction(Reconciler[str]):
         return records >= audit.TRIMMED_AT_ONCE or await self._audit_size()
 
     async def _audit_size(self) -> bool:
-        """Measured by a look that holds up nobody, once for all portions that go then."""
+        """Measured by a look that holds up nobody, once for all portions that go then.
+
+        Above the size each portion is of the caller with most bytes: whoever floods the log pushes out its own records first.
+        """
         if self._records is None:
             self._records = await self._store.read(audit.sizes)
         strangers, known = self._records
-        if strangers.records > STRANGERS_KEPT:
-            gone = await self._store.run(audit.shorten, strangers.records - STRANGERS_KEPT, strangers=True)
-            strangers = AuditSize(strangers.records - gone.records, strangers.bytes - gone.bytes)
-        elif known.bytes > self._keeping.records_bytes:
-            gone = await self._store.run(audit.shorten, known.records, strangers=False)
-            known = AuditSize(known.records - gone.records, known.bytes - gone.bytes)
-            self._gone["audit records before their time"] += gone.records
+        if strangers > STRANGERS_KEPT:
+            gone = await self._store.run(audit.shorten_strangers, strangers - STRANGERS_KEPT)
+            strangers -= gone
+        elif _bytes(known) > self._keeping.records_bytes:
+            user, taken = max(known.items(), key=lambda item: item[1].bytes)
+            portion = await self._store.run(audit.shorten, user, taken.floor)
+            known = {**known, user: taken.without(portion)}
+            gone = portion.records
+            self._gone["audit records before their time"] += gone
         else:
             return False
         self._records = strangers, known
-        return gone.records > 0
+        return gone > 0
 
     def _say(self) -> None:
         gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
@@ -138,13 +143,17 @@ class Compaction(Reconciler[str]):
             log.info("old records removed", **gone)
         early, audit_early = self._gone["past before its time"], self._gone["audit records before their time"]
         self._gone.clear()
-        taken, self._records = self._records[1].bytes if self._records else 0, None
+        taken, self._records = _bytes(self._records[1]) if self._records else 0, None
         warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
         if self.standing:
             warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
         for told in warnings:
             log.warning("room for the database", reason=told.reason, message=told.message)
             self._tell(told)
+
+
+def _bytes(sizes: Mapping[str, AuditSize]) -> int:
+    return sum(size.bytes for size in sizes.values())
 
 
 def _forget(tx: Transaction, kept: timedelta) -> int:

@@ -67,3 +67,9 @@ class AuditSize:
 
     records: int = 0
     bytes: int = 0
+    floor: datetime | None = None
+    """No record of the same caller that is left is older; None: unknown."""
+
+    def without(self, gone: "AuditSize") -> "AuditSize":
+        """What is left when these have gone."""
+        return AuditSize(self.records - gone.records, self.bytes - gone.bytes, gone.floor)

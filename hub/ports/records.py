@@ -1,6 +1,6 @@
 """Small facts, the audit trail and who leads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -30,11 +30,22 @@ class AuditLog(Protocol):
     def find(self, query: AuditQuery) -> Sequence[Entry]:
         """In the order of time. One more than the query's limit, where there are more."""
 
-    def size(self, *, strangers: bool) -> AuditSize:
-        """Of the refusals of strangers, or of all other records. Reads the whole log."""
+    def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
+        """By caller, of the refusals of strangers, or of all other records. Reads the whole log."""
 
-    def remove(self, limit: int, *, before: datetime | None = None, strangers: bool | None = None) -> AuditSize:
-        """Removes the oldest records, at most `limit`; what went. `before`: only older ones; `strangers`: as in `size`."""
+    def remove(
+        self,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        strangers: bool | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+    ) -> AuditSize:
+        """Removes the oldest records, at most `limit`; what went.
+
+        `before`: only older ones; `strangers`: as in `sizes`; `user`: of this caller; `since`: none of these is older.
+        """
 
 
 class Recording(Protocol):

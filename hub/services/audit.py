@@ -1,7 +1,7 @@
 """Use cases about audit records: added, found, and removed by age or for room."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from hub.domain.auditlog import AuditQuery, AuditSize, Entry
 from hub.ports import Transaction
@@ -26,11 +26,16 @@ def trim(tx: Transaction, retention: timedelta) -> int:
     return tx.audit.remove(TRIMMED_AT_ONCE, before=tx.now - retention).records
 
 
-def sizes(tx: Transaction) -> tuple[AuditSize, AuditSize]:
-    """The refusals of strangers, and all other records."""
-    return tx.audit.size(strangers=True), tx.audit.size(strangers=False)
+def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
+    """How many refusals of strangers there are, and what the other records take, by caller."""
+    return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
 
 
-def shorten(tx: Transaction, limit: int, *, strangers: bool) -> AuditSize:
-    """Removes a portion of the oldest refusals of strangers, or of the other records."""
-    return tx.audit.remove(min(limit, SHORTENED_AT_ONCE), strangers=strangers)
+def shorten_strangers(tx: Transaction, limit: int) -> int:
+    """Removes a portion of the oldest refusals of strangers; how many went."""
+    return tx.audit.remove(min(limit, SHORTENED_AT_ONCE), strangers=True).records
+
+
+def shorten(tx: Transaction, user: str, since: datetime | None) -> AuditSize:
+    """Removes a portion of the oldest records of one caller. `since`: it has no older ones."""
+    return tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=since)

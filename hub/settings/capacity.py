@@ -47,6 +47,7 @@ class Capacity(Group):
     audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
     audit_size: Size = Field(
         2**30,
-        description="Audit records in the database take this much at most: above it the oldest go before their time; an Event "
-        "warns at four fifths. Refusals of callers without a known credential are bounded apart. A size such as 1Gi.",
+        description="Audit records in the database take this much at most: above it the oldest of the caller with most go "
+        "before their time; an Event warns at four fifths. Refusals of callers without a known credential are bounded apart. "
+        "A size such as 1Gi.",
     )

@@ -1,6 +1,6 @@
 """The audit log. Records are added in the transaction of what they are about or in batches, and found by time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,13 +48,23 @@ class SqlAuditLog(AuditLog):
             chosen = chosen.limit(query.limit + 1)
         return [_entry(row) for row in self._connection.execute(chosen)]
 
-    def size(self, *, strangers: bool) -> AuditSize:
-        chosen = select(func.count(), func.coalesce(func.sum(_SIZE), 0)).where(_OF_STRANGERS if strangers else ~_OF_STRANGERS)
-        records, size = self._connection.execute(chosen).one()
-        return AuditSize(int(records), int(size))
+    def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
+        counted = select(_column.user, func.count(), func.sum(_SIZE), func.min(_column.at)).group_by(_column.user)
+        rows = self._connection.execute(counted.where(_OF_STRANGERS if strangers else ~_OF_STRANGERS))
+        return {user: AuditSize(int(records), int(size), from_micros(at)) for user, records, size, at in rows}
 
-    def remove(self, limit: int, *, before: datetime | None = None, strangers: bool | None = None) -> AuditSize:
+    def remove(
+        self,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        strangers: bool | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+    ) -> AuditSize:
         conditions = [] if before is None else [_column.at < to_micros(before)]
+        conditions += [] if since is None else [_column.at >= to_micros(since)]
+        conditions += [] if user is None else [_column.user == user]
         if strangers is not None:
             conditions.append(_OF_STRANGERS if strangers else ~_OF_STRANGERS)
         oldest = select(*_PLACE, _SIZE.label("size")).where(*conditions).order_by(*_PLACE).limit(limit)
@@ -62,7 +72,7 @@ class SqlAuditLog(AuditLog):
         if rows:
             last = tuple_(*_PLACE) <= tuple_(*rows[-1][:3])
             self._connection.execute(delete(schema.audit).where(*conditions, last))
-        return AuditSize(len(rows), sum(row.size for row in rows))
+        return AuditSize(len(rows), sum(row.size for row in rows), from_micros(rows[-1].at) if rows else None)
 
 
 def _values(entry: Entry) -> dict[str, Any]:

@@ -63,21 +63,26 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(after=Place(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
 
 
-async def test_the_oldest_records_go_by_age_and_for_room_in_parts(store: Store, clock: ManualClock) -> None:
+async def test_the_oldest_records_go_by_age_and_for_room_in_parts(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = clock.now()
     kept = entries("a", *(record(at=now + number * SECOND) for number in (0, 9, 1, 2)))
     strangers = [Numbering("z", STRANGERS).entry(record(at=now + number * SECOND)) for number in (0, 1)]
     await store.run(audit.append, [*kept, *strangers])
-    sizes = await store.read(audit.sizes)
-    assert [size.records for size in sizes] == [2, 4]
+    refused, sizes = await store.read(audit.sizes)
+    assert (refused, [(user, size.records, size.floor) for user, size in sizes.items()]) == (2, [("ann", 4, now)])
     clock.advance(timedelta(days=1) + SECOND)
     assert await store.run(audit.trim, timedelta(days=1)) == 2
     assert await everything(store) == [kept[2], strangers[1], kept[3], kept[1]]
-    gone = await store.run(audit.shorten, 2, strangers=False)
-    assert (gone.records, gone.bytes) == (2, sizes[1].bytes // 2)
-    assert await everything(store) == [strangers[1], kept[1]]
-    assert (await store.run(audit.shorten, 9, strangers=True)).records == 1
-    assert await everything(store) == [kept[1]]
+    others = entries("b", record(at=now, user="bob"), record(at=now + 5 * SECOND, user="bob"))
+    await store.run(audit.append, others)
+    monkeypatch.setattr(audit, "SHORTENED_AT_ONCE", 2)
+    gone = await store.run(audit.shorten, "ann", kept[2].at)
+    assert (gone.records, gone.bytes, gone.floor) == (2, sizes["ann"].bytes // 2, kept[3].at)
+    assert await everything(store) == [others[0], strangers[1], others[1], kept[1]]
+    assert await store.run(audit.shorten_strangers, 9) == 1
+    assert await everything(store) == [*others, kept[1]]
 
 
 @dataclass

@@ -197,6 +197,7 @@ async def test_audit_records_go_before_their_time_above_their_size_and_never_for
         [replace(entry_of(hub.clock.now()), replica="one.refused", sequence=number) for number in range(1, 501)],
     ):
         hub.store.transact(audit.append, entries)
+    others = [replace(each, replica="two", fields=Fields("bob", "get")) for each in known[:5]]
     told: list[Told] = []
 
     async def left(size: int) -> tuple[int, int]:
@@ -210,6 +211,9 @@ async def test_audit_records_go_before_their_time_above_their_size_and_never_for
     assert await left(10 * (BYTES_OF_A_ROW + 800)) == (10, 100)
     assert await left(9_999) == (8, 100)
     assert reasons(told) == [AUDIT_FILLS_UP, AUDIT_SHORTENED]
+    hub.store.transact(audit.append, [replace(each, at=each.at - DAY) for each in others])
+    assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"
+    assert sum(size.records for size in hub.store.transact(audit.sizes)[1].values()) == 9
 
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:
