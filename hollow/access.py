@@ -11,7 +11,8 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
-from machinery.apiserver.role_index import RoleIndex
+from machinery.apiserver.rbac import EVERYTHING
+from machinery.apiserver.role_index import Held, RoleIndex
 from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
@@ -19,6 +20,8 @@ from machinery.pki import parse_certificate
 from machinery.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
+SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
+"""Open by the role system:basic-user of any cluster."""
 DISCOVERY = ("/api", "/apis", "/openapi")
 _SCHEME = "bearer "
 
@@ -64,6 +67,11 @@ class ByRoles(Authorizer):
         self._tell(actor, attributes, decision)
         return decision
 
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        """All that the actor holds there."""
+        held = (await self._index()).held(actor, namespace)
+        return Held((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
+
     async def _decide(self, actor: Actor, attributes: Attributes) -> Decision:
         if OPERATOR_GROUP in actor.groups or _is_open(actor, attributes):
             return Decision(allowed=True)
@@ -79,7 +87,9 @@ class ByRoles(Authorizer):
 
 
 def _is_open(actor: Actor, asked: Attributes) -> bool:
-    """Health and version, to anybody; what the cluster serves, to whoever is known."""
+    """Health and version, to anybody; what the cluster serves and what a user may do, to each user that is known."""
+    if asked.resource in SELF_REVIEWS and asked.verb == "create":
+        return AUTHENTICATED_GROUP in actor.groups
     known = (*OPEN_PATHS, *(DISCOVERY if AUTHENTICATED_GROUP in actor.groups else ()))
     bare = asked.verb == "get" and not asked.resource
     return bare and any(asked.path == each or asked.path.startswith(f"{each}/") for each in known)

@@ -22,7 +22,10 @@ from hollow.objects import Shape
 from hollow.storage import HollowStorage
 from machinery.apiserver.answers import error_answer
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.kinds.reviews import AUTHENTICATION, access_reviews
+from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
 from machinery.apiserver.negotiation import Form
+from machinery.apiserver.resource import Group
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import GroupResource, Key
@@ -196,8 +199,12 @@ class HollowCluster:
         await self.stop()
 
     def _api_server(self) -> ApiServer:
+        reviews = access_reviews(ByRoles(self._storage, lambda _actor, _asked, _decision: None))
+        groups = tuple(
+            Group(name, tuple(each for each in reviews if each.group == name)) for name in (AUTHENTICATION, AUTHORIZATION)
+        )
         return ApiServer(
-            self.tokens.groups(self._storage),
+            (*self.tokens.groups(self._storage), *groups),
             self._storage,
             authenticator=self._authenticator,
             authorizer=ByRoles(self._storage, self._tell),

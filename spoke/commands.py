@@ -1,6 +1,6 @@
 """What the commands about an agent are made of: they look at what it works with, beside it, and take nothing from it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
@@ -10,14 +10,19 @@ from spoke.addressfile import probes_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster
+from spoke.cluster.kube import CLAIMS, PROPERTIES
+from spoke.cluster.permissions import Permission, missing_permissions
 from spoke.credentials import AtomicDirectory, KubeRemains, KubeSecrets
 from spoke.doctor import Doctor, Patient, Step
+from spoke.gates import gates_of
 from spoke.leave import Ground, Leave
 from spoke.network import SystemNetwork
 from spoke.settings import Settings
 from spoke.slot import OWNER_SECRET
 from spoke.status import Source
 
+READ = ("get", "list", "watch")
+COORDINATION = "coordination.k8s.io"
 Steps = Callable[[], AsyncGenerator[Step, None]]
 
 
@@ -25,9 +30,17 @@ Steps = Callable[[], AsyncGenerator[Step, None]]
 async def examine(settings: Settings) -> AsyncIterator[Steps]:
     """`spoke doctor`, with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
+    own, managed = needed_permissions(settings)
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
+
+        async def missing() -> Sequence[Permission]:
+            """Asks the managed cluster, too, where it is another one."""
+            async with AsyncExitStack() as aside:
+                spoke = await client_of(settings.spoke_kubeconfig, aside) if settings.spoke_kubeconfig else management
+                return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
+
         yield Doctor(
             Patient(
                 bootstrap=bootstraps_of(settings, secrets),
@@ -41,8 +54,36 @@ async def examine(settings: Settings) -> AsyncIterator[Steps]:
                 probes=probes_of(settings),
                 lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
                 namespace=settings.component_namespace,
+                missing=missing,
             )
         ).steps
+
+
+def needed_permissions(settings: Settings) -> tuple[Sequence[Permission], Sequence[Permission]]:
+    """What an agent of these settings needs in its own cluster, and in the one that it manages, as the chart grants it."""
+    home, gates = settings.component_namespace, gates_of(settings.feature_gates)
+    own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
+    if settings.leader_elect:
+        lease = settings.leader_elect_resource_name or LEASE
+        own.append(Permission(COORDINATION, "leases", ("create",), home))
+        own.append(Permission(COORDINATION, "leases", (*READ, "update", "delete"), home, lease))
+    managed = [
+        Permission("", "nodes", ("list", "watch")),
+        Permission("", "namespaces", ("get",), "", "kube-system"),
+        Permission("", "namespaces", ("list", "create", "patch")),
+    ]
+    if gates.cluster_claim:
+        managed.append(Permission(CLAIMS.group, CLAIMS.plural, ("list", "watch")))
+    if gates.cluster_property:
+        managed.append(Permission(PROPERTIES.group, PROPERTIES.plural, ("list", "watch")))
+    if settings.attestation_service_account:
+        namespace, _, account = settings.attestation_service_account.partition("/")
+        managed.append(Permission("", "serviceaccounts/token", ("create",), namespace, account))
+    if gates.addon_management:
+        for namespace in settings.addon_namespaces:
+            managed.append(Permission("", "secrets", ("get", "list", "create", "update", "delete"), namespace))
+            managed.append(Permission(COORDINATION, "leases", ("get",), namespace))
+    return own, managed
 
 
 @asynccontextmanager

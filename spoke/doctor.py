@@ -5,7 +5,7 @@ agent is asked for its own view last.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -41,6 +41,7 @@ CLOCKS_APART = timedelta(seconds=5)
 HTTPS = 443
 SEVERAL = 2
 _RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
+_GRANT = "grant them to the user of --kubeconfig (of --spoke-kubeconfig, for the managed cluster) by a Role, as the chart does"
 _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
 _NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
 _DNS = "check the address in the kubeconfig and this machine's DNS"
@@ -91,6 +92,8 @@ class Patient:
     """The agent's Lease; None: it runs without an election."""
     namespace: str = ""
     """Of the agent's secrets and Lease."""
+    missing: Callable[[], Awaitable[Sequence[object]]] | None = None
+    """Asks both clusters which permissions the agent's users lack. Raises MusterError, InvalidError."""
 
 
 class Doctor:
@@ -104,6 +107,8 @@ class Doctor:
         if step.ok:
             if (missing := await self._namespace()) is not None:
                 yield missing
+            if self._patient.missing is not None:
+                yield await self._permissions(self._patient.missing)
             async for look in self._hubs():
                 yield look
         yield await self._agent()
@@ -118,6 +123,16 @@ class Doctor:
             return Step("namespace", ok=False, said=f'"{name}": {error.message}', advice=_RIGHTS)
         advice = f"kubectl create namespace {name}, or let the agent create it; check --component-namespace"
         return Step("namespace", ok=False, said=f'there is no namespace "{name}"', advice=advice)
+
+    async def _permissions(self, ask: Callable[[], Awaitable[Sequence[object]]]) -> Step:
+        name = "permissions"
+        try:
+            missing = await ask()
+        except (MusterError, InvalidError) as error:
+            return Step(name, ok=False, said=f"they cannot be looked at: {error.message}", advice=_GRANT)
+        if missing:
+            return Step(name, ok=False, said=f"missing: {'; '.join(map(str, missing))}", advice=_GRANT)
+        return Step(name, ok=True, said="the agent has all that it needs")
 
     async def _cluster(self) -> Step:
         name = "this cluster"
@@ -290,6 +305,8 @@ class Doctor:
 
 
 def _accepting(text: str) -> str:
+    if "was denied" in text:
+        return "see on the hub why (hubctl get csr); if it may join: hubctl accept NAME, and the agent asks again by itself"
     if "accept" in text:
         return "accept the cluster on the hub: hubctl accept NAME"
     return "approve its request on the hub: hubctl get csr" if "approved" in text else "its log says more"

@@ -1,11 +1,13 @@
 """The adapters of the spoke against a hollow cluster, healthy and with faults."""
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -23,8 +25,10 @@ from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.candidacy import OwnLock
 from spoke.cluster import KubeCluster
+from spoke.commands import examine
 from spoke.credentials import KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.credentials.secrets import SECRETS
+from spoke.doctor import Step
 from spoke.domain.addon import AddOn
 from spoke.elected import OPEN
 from spoke.gates import FeatureGates
@@ -58,18 +62,52 @@ NO_NAMESPACES = [
 ]
 
 
-async def test_namespace_is_created_for_the_first_object_or_reported_and_not_created_again(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def restricted_to(hollow_cluster: HollowCluster, client: KubeClient, rules: list[dict[str, list[str]]]) -> dict[str, Any]:
+    """The kubeconfig of a ServiceAccount with these rules alone."""
     roles = "/apis/rbac.authorization.k8s.io/v1"
     account = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "agent"}
-    await client.create(f"{roles}/clusterroles", {"metadata": {"name": "agent"}, "rules": NO_NAMESPACES})
+    await client.create(f"{roles}/clusterroles", {"metadata": {"name": "agent"}, "rules": rules})
     await client.create(f"{roles}/clusterrolebindings", {"metadata": {"name": "agent"}, "subjects": [account], "roleRef": role})
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     answer = await client.create("/api/v1/namespaces/default/serviceaccounts/default/token", asked)
     kubeconfig = hollow_cluster.kubeconfig()
     kubeconfig["users"][0]["user"] = {"token": answer["status"]["token"]}
+    return kubeconfig
+
+
+async def test_doctor_names_every_permission_that_the_agent_lacks(
+    hollow_cluster: HollowCluster, client: KubeClient, tmp_path: Path
+) -> None:
+    everything = [*NO_NAMESPACES, {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch", "create", "patch"]}]
+    file = tmp_path / "kubeconfig"
+    settings = Settings(bootstrap_kubeconfig=(tmp_path / "none",), kubeconfig=file, attestation_service_account="default/agent")
+
+    async def look() -> Step:
+        async with examine(settings) as steps:
+            return {step.name: step async for step in steps()}["permissions"]
+
+    file.write_text(json.dumps(await restricted_to(hollow_cluster, client, everything)))
+    assert (step := await look()).said == 'missing: get namespaces "kube-system"', step
+    for rules, lacked in (
+        (
+            [*everything, {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}],
+            (),
+        ),
+        (NO_NAMESPACES, ("list, watch nodes", "list, create, patch namespaces", "list, watch clusterclaims.cluster")),
+        (NO_NAMESPACES, ("create events in", 'create serviceaccounts/token "agent" in namespace "default"')),
+        ([], (f'get, list, watch, create, update, delete secrets in namespace "{AGENT}"', 'leases.coordination.k8s.io "spoke')),
+        ([], ('secrets in namespace "open-cluster-management-agent-addon"', "get leases.coordination.k8s.io in")),
+    ):
+        await client.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/agent", {"rules": rules})
+        step = await look()
+        assert (step.ok, [each for each in lacked if each not in step.said]) == (not lacked, []), step
+
+
+async def test_namespace_is_created_for_the_first_object_or_reported_and_not_created_again(
+    hollow_cluster: HollowCluster, client: KubeClient
+) -> None:
+    kubeconfig = await restricted_to(hollow_cluster, client, NO_NAMESPACES)
 
     def lock_of(client: KubeClient) -> OwnLock:
         return OwnLock(LeaseLock(client, AGENT, "spoke-agent", clock=SystemClock()), home=Namespace(client, AGENT))

@@ -13,11 +13,12 @@ from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.doctor import Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER
+from spoke.options import Pause
 from spoke.ports import SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock
-from tests.fakes.stage import OWNER, Stage
+from tests.fakes.stage import OWNER, Stage, until
 
 
 @dataclass
@@ -119,6 +120,30 @@ async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_ne
     steps = await found(elsewhere)
     assert not steps["agent"].ok
     assert "hubctl get csr" in steps["agent"].advice
+
+
+async def test_cluster_that_waits_for_approval_was_denied_or_is_not_accepted_is_never_well(
+    stage: Stage, network: WordyNetwork
+) -> None:
+    stage.hub.approve = stage.hub.accept = False
+    stage.options = replace(
+        stage.options, pauses=replace(stage.options.pauses, denied=Pause(timedelta(seconds=2), timedelta(seconds=2)))
+    )
+
+    async def look(at: str) -> Step:
+        await until(lambda: at in agent.progress.ready().text)
+        network.probe = (503, agent.progress.ready().text)
+        return (await found(patient(stage, network)))["agent"]
+
+    async with stage.running() as agent:
+        step = await look("approved")
+        assert (step.ok, "hubctl get csr" in step.advice) == (False, True), step
+        stage.hub.deny_request(next(iter(stage.hub.requests)), "not ours")
+        step = await look("was denied")
+        assert (step.ok, "not ours" in step.said, "hubctl accept NAME" in step.advice) == (False, True, True), step
+        stage.hub.approve = True
+        step = await look("accept this cluster")
+        assert (step.ok, step.advice) == (False, "accept the cluster on the hub: hubctl accept NAME"), step
 
 
 async def test_before_the_first_registration_the_bootstrap_kubeconfig_is_followed(stage: Stage, network: WordyNetwork) -> None:
