@@ -27,7 +27,7 @@ class Bounds:
 
 
 REQUEST = Bounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
-"""Of a request: read within 20 ms, see bench/suite.md."""
+"""Of a request: read within 20 ms, see `bench/README.md`."""
 FILE = Bounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
 """Of a file that the reader's owner chose."""
 

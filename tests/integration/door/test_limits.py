@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from hub.access.limits import LIFELINES, REFUSALS_AT_ONCE
+from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
 from hub.domain.auditlog import AuditQuery
 from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
 from hub.domain.heartbeat import Beat
@@ -85,10 +85,12 @@ async def test_a_flood_of_refusals_gets_429_and_few_audit_records_and_spares_kno
         answers = [await stranger.ask("POST", CLUSTERS, cluster("mine"), **headers) for _ in range(attempts // 2)]
         return Counter(status for status, _ in answers)
 
+    began = asyncio.get_running_loop().time()
     found = await flood(Authorization="Bearer guessed") + await flood()
-    assert set(found) == {401, 403, 429}
+    forgiven = REFUSALS * (asyncio.get_running_loop().time() - began)
+    assert set(found) <= {401, 403, 429}
     assert found[401] == attempts // 2
-    assert found[429] >= attempts // 2 - REFUSALS_AT_ONCE // 4
+    assert found[429] >= attempts - REFUSALS_AT_ONCE - forgiven - 1
     assert (await agent.get(f"{CLUSTERS}/a"))[0] == 200
     assert (await stranger.get("/readyz"))[0] == 200
     assert (await stranger.get("/version"))[0] == 200
