@@ -122,7 +122,7 @@ class Leave:
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
 
     def _registered(self) -> Iterator[Step]:
-        """Hubs that have given no credential, without which they cannot be told."""
+        """Hubs that have given no credential: nothing can be withdrawn there."""
         names = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
         for slot, request in self._pending.items():
             known = names.get(slot)

@@ -118,7 +118,7 @@ class Compaction(Reconciler[str]):
     async def _audit_size(self) -> bool:
         """Measured by a look that holds up nobody, once for all portions that go then.
 
-        Above the size each portion is of the caller with most bytes: whoever floods the log pushes out its own records first.
+        Above the size each portion is of the caller with most bytes: a caller that floods the log loses its own records first.
         """
         if self._records is None:
             self._records = await self._store.read(audit.sizes)

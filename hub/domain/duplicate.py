@@ -55,7 +55,7 @@ def two_agents(holder: AgentId, other: AgentId) -> Condition:
 
 
 def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
-    """What the other agent is told, and logs."""
+    """The refusal of the other agent, which logs it."""
     return AlreadyExistsError(
         f'agent "{holder}" has a session for cluster "{cluster}", so that agent "{other}" gets none: stop one of the two; '
         f"to have this one take over at once: hubctl accept {cluster} --agent {other}"

@@ -40,7 +40,7 @@ class Departure:
     """The hub that it reports to; "": none yet."""
     epoch: int = 0
     agent: AgentId | None = None
-    """Which agent says so; None: not told."""
+    """The agent that reports it; None: it is not reported."""
 
 
 def silence(*, heard: bool, parting: Parting | None = None) -> Condition:

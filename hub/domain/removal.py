@@ -43,7 +43,7 @@ def is_forced(cluster: Document) -> bool:
 
 
 def needs_steps(cluster: Document) -> bool:
-    """Whether a deleted cluster waits for the hub, or for others whom the hub tells when they take too long."""
+    """Whether a deleted cluster waits for the hub, or for others whose delay the hub reports."""
     return doc.is_deleting(cluster)
 
 

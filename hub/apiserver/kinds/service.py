@@ -4,46 +4,34 @@
 CustomResourceDefinitions where a kind has no PATCH, to learn how to validate.
 """
 
+from typing import Any
+
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Resource
 
 
 def service() -> Resource:
     """The resource: readable, always empty."""
-    return Resource(
-        group="",
-        version="v1",
-        name="services",
-        kind="Service",
-        short_names=("svc",),
-        categories=("all",),
-        namespaced=True,
-        custom=False,
-        verbs=("get", "list", "watch"),
-        schema={
-            "description": "Service is a named abstraction of software service. This server runs none and lists none.",
-            "type": "object",
-            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-        },
-        storage=MemoryStorage(),
-    )
+    said = "Service is a named abstraction of software service. This server runs none and lists none."
+    return _empty("services", "Service", said, short_names=("svc",), categories=("all",), namespaced=True)
 
 
 def custom_resource_definition() -> Resource:
     """The resource: readable, always empty."""
+    said = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
+    names = ("crd", "crds")
+    return _empty(
+        "customresourcedefinitions", "CustomResourceDefinition", said, group="apiextensions.k8s.io", short_names=names
+    )
+
+
+def _empty(name: str, kind: str, description: str, *, group: str = "", **others: Any) -> Resource:
+    schema = {
+        "description": description,
+        "type": "object",
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    verbs, storage = ("get", "list", "watch"), MemoryStorage()
     return Resource(
-        group="apiextensions.k8s.io",
-        version="v1",
-        name="customresourcedefinitions",
-        kind="CustomResourceDefinition",
-        short_names=("crd", "crds"),
-        namespaced=False,
-        custom=False,
-        verbs=("get", "list", "watch"),
-        schema={
-            "description": "CustomResourceDefinition is a kind that users add. This server takes none and lists none.",
-            "type": "object",
-            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-        },
-        storage=MemoryStorage(),
+        group=group, version="v1", name=name, kind=kind, custom=False, verbs=verbs, schema=schema, storage=storage, **others
     )
