@@ -86,11 +86,10 @@ def test_sealed_document_opens_only_with_its_key_at_its_place(subtests: pytest.S
     with pytest.raises(UnavailableError, match="moved there"):
         seal.opened(seal.closed(PLAIN, PLACE), "secrets west/login")
     for position in (HEADER, HEADER + 12, -1):
-        with subtests.test(position=position):
-            changed = bytearray(seal.closed(PLAIN, PLACE))
-            changed[position] ^= 1
-            with pytest.raises(UnavailableError, match="changed in the database"):
-                seal.opened(bytes(changed), PLACE)
+        changed = bytearray(seal.closed(PLAIN, PLACE))
+        changed[position] ^= 1
+        with pytest.raises(UnavailableError, match="changed in the database"):
+            seal.opened(bytes(changed), PLACE)
 
     seal = Seal([NEW, OLD])
     again = Seal.parse(seal.written())

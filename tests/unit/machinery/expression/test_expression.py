@@ -57,7 +57,7 @@ def of(text: str) -> Expression:
     return parse(text, FIELDS)
 
 
-def test_condition_is_evaluated_with_unknown_for_missing_fields(subtests: pytest.Subtests) -> None:
+def test_condition_is_evaluated_with_unknown_for_missing_fields() -> None:
     cases = ["version < 1.30 && memory > 64Gi", 'version == "1.29.3"', "version >= v1.29.3", "version > 1.29.3-rc.1"]
     cases += ["1.30 > version", "memory == 131072Mi", "nodes >= 3", "nodes != 2.5", "nodes > -1", "age < 90m", "age >= 0.5h"]
     cases += ["accepted", "accepted == true && true", 'labels.tier == "gold"', "labels[\"example.com/region\"] == 'eu'"]
@@ -72,10 +72,9 @@ def test_condition_is_evaluated_with_unknown_for_missing_fields(subtests: pytest
     unknown += ['labels.owner.matches("*")', 'labels.owner == "ann" || nodes == 4', 'labels.owner == "ann" && nodes == 3']
     unknown += ['capacity["memory"] > 1']
     for text in unknown:
-        with subtests.test(text=text):
-            assert of(text).evaluate(EDGE) is None
-            assert not of(text).holds(EDGE)
-            assert not of(f"!({text})").holds(EDGE)
+        assert of(text).evaluate(EDGE) is None, text
+        assert not of(text).holds(EDGE), text
+        assert not of(f"!({text})").holds(EDGE), text
 
     cases_2 = (
         ('labels.owner == "ann" && nodes == 4', False),
@@ -85,19 +84,16 @@ def test_condition_is_evaluated_with_unknown_for_missing_fields(subtests: pytest
     assert [(text, known) for text, known in cases_2 if of(text).evaluate(EDGE) is not known] == []
 
 
-def test_document_of_wrong_types_has_missing_fields_and_fails_nothing(subtests: pytest.Subtests) -> None:
+def test_document_of_wrong_types_has_missing_fields_and_fails_nothing() -> None:
     rows: list[Any] = [None, "", "abc", "1.2.3.4", 5, [], {}, True, float("nan"), "9" * 5000, "1e999999999", 10**400]
     rows += [{"a": {}}, [[]]]
     for raw in rows:
-        with subtests.test(raw=raw):
-            every = (
-                "version < 1 || memory > 1 || nodes > 1 || age > 1s || accepted || labels.a == 'x' || 'x' in requester.groups"
-            )
-            whole = of(f"({every}) && 'x' in labels && has(requester.groups) && name.matches('*a*b')")
-            assert whole.evaluate(dict.fromkeys(FIELDS.types, raw)) in (True, False, None)
+        every = "version < 1 || memory > 1 || nodes > 1 || age > 1s || accepted || labels.a == 'x' || 'x' in requester.groups"
+        whole = of(f"({every}) && 'x' in labels && has(requester.groups) && name.matches('*a*b')")
+        assert whole.evaluate(dict.fromkeys(FIELDS.types, raw)) in (True, False, None), raw
 
 
-def test_mistake_is_reported_with_its_column_and_a_suggestion(subtests: pytest.Subtests) -> None:
+def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
     for text, column, said in (
         ("", 1, "there is no condition"),
         ("   ", 1, "there is no condition"),
@@ -149,12 +145,11 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion(subtests: pytest.S
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
         ("é == 1", 1, "means nothing"),
     ):
-        with subtests.test(text=text, column=column):
-            with pytest.raises(ExpressionError) as refused:
-                of(text)
-            assert refused.value.column == column, refused.value.message
-            assert refused.value.message.startswith(f"column {column}: ")
-            assert said in refused.value.message
+        with pytest.raises(ExpressionError) as refused:
+            of(text)
+        assert refused.value.column == column, (text, refused.value.message)
+        assert refused.value.message.startswith(f"column {column}: "), (text, column)
+        assert said in refused.value.message, (text, column)
 
 
 def test_pattern_matches_the_whole_text_in_linear_time() -> None:

@@ -17,17 +17,16 @@ from machinery.lifecycle.server import StartError
 from machinery.lifecycle.starting import Perseverance, in_time
 
 
-async def test_first_signal_requests_a_stop_and_the_second_ends_the_process(subtests: pytest.Subtests) -> None:
+async def test_first_signal_requests_a_stop_and_the_second_ends_the_process() -> None:
     ended: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        with subtests.test(number=number):
-            ended.clear()
-            with StopSignals(at_once=lambda: ended.append("at once")) as stop:
-                os.kill(os.getpid(), number)
-                await stop.requested.wait()
-                assert ended == []
-                os.kill(os.getpid(), number)
-                assert ended == ["at once"]
+        ended.clear()
+        with StopSignals(at_once=lambda: ended.append("at once")) as stop:
+            os.kill(os.getpid(), number)
+            await stop.requested.wait()
+            assert ended == [], number
+            os.kill(os.getpid(), number)
+            assert ended == ["at once"], number
 
     ended.clear()
     assert request_shutdown() is False
@@ -65,18 +64,17 @@ def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> N
     assert [(line["log_level"], line["event"]) for line in logs] == [("critical", "the end hangs")]
 
 
-def test_listen_error_names_the_setting_and_the_reason(subtests: pytest.Subtests) -> None:
+def test_listen_error_names_the_setting_and_the_reason() -> None:
     for number, said in (
         (errno.EADDRINUSE, "is in use, perhaps by another hub"),
         (errno.EADDRNOTAVAIL, "is no address of this machine"),
         (errno.EACCES, "take a port above 1023"),
         (errno.ENETDOWN, "Network is down"),
     ):
-        with subtests.test(number=number, said=said):
-            error = listening_failed("grpc_listen", "10.0.0.7", 443, OSError(number, os.strerror(number)))
-            assert said in str(error)
-            assert "10.0.0.7 port 443 (grpc_listen)" in str(error)
-            assert "--grpc-listen" in str(error)
+        error = listening_failed("grpc_listen", "10.0.0.7", 443, OSError(number, os.strerror(number)))
+        assert said in str(error), (number, said)
+        assert "10.0.0.7 port 443 (grpc_listen)" in str(error), (number, said)
+        assert "--grpc-listen" in str(error), (number, said)
     assert "cannot be listened on: choose another" in str(listening_failed("grpc_listen", "h", 1, None))
 
 

@@ -56,7 +56,7 @@ def test_conflict_names_fields_and_holders_and_force_takes_them() -> None:
     assert world.shares == {"one!": {"f:number": {}}}
 
 
-def test_fields_no_longer_applied_go_unless_somebody_else_holds_them(subtests: pytest.Subtests) -> None:
+def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
     world = played(
         ("one!", {"number": 1, "inner": {"left": "a"}, "names": {"x": "1", "y": "2"}, "set": ["a", "b"]}),
         ("one!", {"names": {"y": "2"}, "set": ["b"]}),
@@ -78,12 +78,11 @@ def test_fields_no_longer_applied_go_unless_somebody_else_holds_them(subtests: p
 
     rows: list[dict[str, Any]] = [{}, {"labels": {}}, {"labels": None}]
     for metadata in rows:
-        with subtests.test(metadata=metadata):
-            document, holdings = MINE.applied(manifest(labels={"team": "north"}), None, force=False)
-            stored = with_holdings({**document, "metadata": {**document["metadata"], **OF_THE_SERVER}}, holdings)
-            after, _ = MINE.applied(manifest(**metadata), stored, force=False)
-            kept = {name: value for name, value in after["metadata"].items() if name != "managedFields"}
-            assert kept == {"name": "edge", **OF_THE_SERVER}
+        document, holdings = MINE.applied(manifest(labels={"team": "north"}), None, force=False)
+        stored = with_holdings({**document, "metadata": {**document["metadata"], **OF_THE_SERVER}}, holdings)
+        after, _ = MINE.applied(manifest(**metadata), stored, force=False)
+        kept = {name: value for name, value in after["metadata"].items() if name != "managedFields"}
+        assert kept == {"name": "edge", **OF_THE_SERVER}
 
     world = played(
         ("one!", {"list": [{"name": "a"}, {"name": "b"}]}),
@@ -265,7 +264,7 @@ def fields(found: list[Conflict]) -> list[str]:
     return [path[-1] for _, _, path in found]
 
 
-def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(subtests: pytest.Subtests) -> None:
+def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits() -> None:
     noted = json.dumps({"apiVersion": V1, "number": 1, "text": "a"})
     document = live(noted, number=1, text="changed", inner={"left": "x"})
     found = found_between(document, {"number": 2, "text": "b", "inner": {"left": "y"}})
@@ -273,10 +272,9 @@ def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(
     assert fields(real_conflicts(STRUCTURE, document, found)) == ["f:text", "f:left"]
     rows: list[str | None] = [None, "", "no JSON", "[]", "5", json.dumps({"apiVersion": "example.com/v0", "number": 1})]
     for note in rows:
-        with subtests.test(note=note):
-            document = live(note, number=1)
-            found = found_between(document, {"number": 2})
-            assert real_conflicts(STRUCTURE, document, found) == found
+        document = live(note, number=1)
+        found = found_between(document, {"number": 2})
+        assert real_conflicts(STRUCTURE, document, found) == found, note
 
     config = {"apiVersion": V1, "metadata": {"name": "a", "annotations": {ANNOTATION: "old", "mine": "1"}}, "number": 2}
     with_config = with_note(live("old", number=2), config, MOST)

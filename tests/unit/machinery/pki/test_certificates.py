@@ -79,12 +79,11 @@ def findings(certificate: x509.Certificate) -> list[str]:
     return lint_certificate(certificate, PLAN, AUTHORITY.facts, serving=False)
 
 
-def test_signed_certificate_that_differs_from_the_plan_is_found(subtests: pytest.Subtests) -> None:
+def test_signed_certificate_that_differs_from_the_plan_is_found() -> None:
     assert findings(GOOD) == findings(signed()) == []
 
     for kind, (certificate, finding) in ROGUES.items():
-        with subtests.test(kind=kind):
-            assert [found for found in findings(certificate) if finding in found], findings(certificate)
+        assert [found for found in findings(certificate) if finding in found], (kind, findings(certificate))
 
     rows: list[tuple[dict[str, object], str]] = [
         ({"serial": pki.random_serial()}, "the serial is not the planned one"),
@@ -95,9 +94,8 @@ def test_signed_certificate_that_differs_from_the_plan_is_found(subtests: pytest
         ({"ip_addresses": ("127.0.0.1",)}, "the IP addresses are not the planned ones"),
     ]
     for change, finding in rows:
-        with subtests.test(change=change, finding=finding):
-            plan = replace(PLAN, **change)  # type: ignore[arg-type]
-            assert finding in lint_certificate(GOOD, plan, AUTHORITY.facts, serving=False)
+        plan = replace(PLAN, **change)  # type: ignore[arg-type]
+        assert finding in lint_certificate(GOOD, plan, AUTHORITY.facts, serving=False), (change, finding)
 
 
 TITLE = x509.RelativeDistinguishedName([x509.NameAttribute(NameOID.TITLE, "of another")])
@@ -142,9 +140,8 @@ ROGUES = {
 
 def test_weak_serials_and_keys_are_refused_before_the_signature(subtests: pytest.Subtests) -> None:
     for bits in (1, 8, 64):
-        with subtests.test(bits=bits):
-            found = lint_plan(replace(PLAN, serial=SerialNumber(1 << (bits - 1))), AUTHORITY.facts, serving=False)
-            assert found == ["the serial is so short that it can be guessed"]
+        found = lint_plan(replace(PLAN, serial=SerialNumber(1 << (bits - 1))), AUTHORITY.facts, serving=False)
+        assert found == ["the serial is so short that it can be guessed"], bits
     for kind, key in UNUSABLE.items():
         with subtests.test(kind=kind), pytest.raises(InvalidError, match=r"keys: use ECDSA|an RSA key must have"):
             lint_plan(replace(PLAN, public_key=key.public_bytes(DER, SPKI)), AUTHORITY.facts, serving=False)
@@ -265,7 +262,7 @@ def signed_by(
     return request.public_bytes(serialization.Encoding.PEM)
 
 
-def test_request_is_one_well_formed_csr_signed_by_its_own_key(subtests: pytest.Subtests) -> None:
+def test_request_is_one_well_formed_csr_signed_by_its_own_key() -> None:
     facts = pki.check_request(REQUEST)
     assert (facts.subject, facts.key_kind, facts.key_size, facts.signature_valid) == (REQUESTED, "ECDSA P-256", 256, True)
     assert facts.dns_names == ("a.example",)
@@ -283,10 +280,9 @@ def test_request_is_one_well_formed_csr_signed_by_its_own_key(subtests: pytest.S
         "bad base64": REQUEST.replace(b"\n-----END", b"=A=\n-----END"),
     }
     for case, request in malformed.items():
-        with subtests.test(case=case):
-            with pytest.raises(InvalidError) as refused:
-                pki.check_request(request)
-            assert refused.value.causes[0].field == "spec.request"
+        with pytest.raises(InvalidError) as refused:
+            pki.check_request(request)
+        assert refused.value.causes[0].field == "spec.request", case
 
     with pytest.raises(TooLargeError, match="16384"):
         pki.parse_request(b"\n" * (pki.MAX_REQUEST_BYTES + 1))
@@ -352,11 +348,10 @@ def test_random_bytes_are_refused(junk: bytes) -> None:
 NAMES = (str(UUID(int=7)), "c" * 63, "edge1")
 
 
-def test_subjects_round_trip_as_go_encodes_them(subtests: pytest.Subtests) -> None:
+def test_subjects_round_trip_as_go_encodes_them() -> None:
     for name in NAMES:
-        with subtests.test(name=name):
-            subject = agent_subject(cluster_name(name), agent_id("bcdfg"))
-            assert pki.check_request(pki.build_request(subject, pki.generate_key())).subject == subject
+        subject = agent_subject(cluster_name(name), agent_id("bcdfg"))
+        assert pki.check_request(pki.build_request(subject, pki.generate_key())).subject == subject, name
 
     subject = Subject("cn", frozenset(("a", "b")), frozenset(("unit",)))
     request = x509.load_pem_x509_csr(pki.build_request(subject, pki.generate_key()))

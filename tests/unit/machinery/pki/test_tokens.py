@@ -32,15 +32,14 @@ def ecdsa() -> SigningKey:
     return SigningKey("ec", "ES256")
 
 
-def test_each_algorithm_verifies_only_its_own_signatures(subtests: pytest.Subtests, rsa: SigningKey) -> None:
+def test_each_algorithm_verifies_only_its_own_signatures(rsa: SigningKey) -> None:
     for algorithm in sorted(ALGORITHMS):
-        with subtests.test(algorithm=algorithm):
-            key = SigningKey("k", algorithm)
-            token = key.sign(CLAIMS)
-            assert keys(key).verified(token) == CLAIMS
-            head, _body, signature = token.split(".")
-            assert keys(key).verified(f"{head}.{encoded({'sub': 'eve'})}.{signature}") is None
-            assert keys(SigningKey("k", algorithm)).verified(token) is None
+        key = SigningKey("k", algorithm)
+        token = key.sign(CLAIMS)
+        assert keys(key).verified(token) == CLAIMS, algorithm
+        head, _body, signature = token.split(".")
+        assert keys(key).verified(f"{head}.{encoded({'sub': 'eve'})}.{signature}") is None, algorithm
+        assert keys(SigningKey("k", algorithm)).verified(token) is None
 
     other = SigningKey("k", "ES384")
     signed = f"{encoded({'alg': 'ES256', 'kid': 'k'})}.{encoded(CLAIMS)}"
@@ -68,17 +67,15 @@ def test_key_is_chosen_by_id_algorithm_and_family(rsa: SigningKey, ecdsa: Signin
     assert keys(ecdsa).verified(own.sign(CLAIMS, jku="https://evil.example.org")) is None
 
 
-def test_malformed_tokens_and_headers_are_rejected(ecdsa: SigningKey, subtests: pytest.Subtests) -> None:
+def test_malformed_tokens_and_headers_are_rejected(ecdsa: SigningKey) -> None:
     rows: list[dict[str, Any]] = [{"crit": ["exp"]}, {"b64": False}, {"alg": 5}, {"kid": 5}, {"alg": "es256"}]
     for header in rows:
-        with subtests.test(header=header):
-            signed = f"{encoded({'alg': 'ES256', 'kid': 'ec', **header})}.{encoded(CLAIMS)}"
-            assert keys(ecdsa).verified(f"{signed}.{encoded(ecdsa.signature(signed.encode(), 'ES256'))}") is None
+        signed = f"{encoded({'alg': 'ES256', 'kid': 'ec', **header})}.{encoded(CLAIMS)}"
+        assert keys(ecdsa).verified(f"{signed}.{encoded(ecdsa.signature(signed.encode(), 'ES256'))}") is None, header
 
     for token in ("", "a.b", "a.b.c", "e30.e30.", "....", "\ud800.e30.e30", "é.e30.AAAA"):
-        with subtests.test(token=token):
-            assert keys(ecdsa).verified(token) is None
-            assert pki.read_header(token) is None
+        assert keys(ecdsa).verified(token) is None, token
+        assert pki.read_header(token) is None, token
 
     token = ecdsa.sign(CLAIMS)
     head, _, signature = token.rpartition(".")
@@ -97,10 +94,9 @@ def test_unusable_keys_are_passed_over_and_malformed_sets_refused(
     rows: list[dict[str, Any]] = [{"use": "enc"}, {"key_ops": ["encrypt"]}, {"alg": "RSA-OAEP"}, {"kty": "oct"}]
     rows += [{"n": encoded(b"\x01" * 128)}, {"n": "?"}, {"e": encoded(b"\xff" * 9)}, {"kid": 7}]
     for changed in rows:
-        with subtests.test(changed=changed):
-            assert len(KeySet.parse({"keys": [{**rsa.jwk, **changed}, ecdsa.jwk]})) == 1
-            with pytest.raises(InvalidError, match="no key for signatures"):
-                keys(rsa, **changed)
+        assert len(KeySet.parse({"keys": [{**rsa.jwk, **changed}, ecdsa.jwk]})) == 1, changed
+        with pytest.raises(InvalidError, match="no key for signatures"):
+            keys(rsa, **changed)
 
     rows_2: list[dict[str, Any]] = [{}, {"keys": "x"}, {"keys": [{}] * 101}, {"keys": None}]
     for document in rows_2:

@@ -215,13 +215,12 @@ async def test_concurrent_and_cancelled_callers_share_one_fetch() -> None:
     assert keys.fetches == 1
 
 
-async def test_issuer_configuration_must_be_its_own_and_https(subtests: pytest.Subtests) -> None:
+async def test_issuer_configuration_must_be_its_own_and_https() -> None:
     for issuer, jwks_uri in (("https://evil.example.org", f"{ISSUER}/keys"), (ISSUER, "http://issuer/keys"), (ISSUER, "")):
-        with subtests.test(issuer=issuer, jwks_uri=jwks_uri):
-            key, elsewhere = SigningKey(), Elsewhere()
-            elsewhere.issuer, elsewhere.jwks_uri = issuer, jwks_uri
-            with pytest.raises(UnavailableError):
-                await elsewhere.issuer_keys(ManualClock(), key).verified(key.sign({}))
+        key, elsewhere = SigningKey(), Elsewhere()
+        elsewhere.issuer, elsewhere.jwks_uri = issuer, jwks_uri
+        with pytest.raises(UnavailableError):
+            await elsewhere.issuer_keys(ManualClock(), key).verified(key.sign({}))
     elsewhere = Elsewhere()
     with pytest.raises(UnauthorizedError):
         await elsewhere.issuer_keys(ManualClock(), SigningKey()).verified("guess")
