@@ -23,8 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 def test_offset_clock_keeps_what_it_learned_when_our_clock_is_set() -> None:
-    rows: list[timedelta] = [30 * 24 * HOUR, -8 * HOUR]
-    for step in rows:
+    for step in (30 * 24 * HOUR, -8 * HOUR):
         ours = ManualClock()
         ours.advance(HOUR)
         theirs, seen = ours.now() + HOUR, OffsetClock(ours)
@@ -41,14 +40,9 @@ def test_durations_are_parsed_and_formatted() -> None:
     texts = ["60s", "5m", "1h30m", "250ms", "30d", "1.5s"]
     assert [parse_duration(text).total_seconds() for text in texts] == seconds
 
-    check_refusals(
-        ValueError,
-        parse_duration,
-        [
-            (text, r"write a number with its unit|longer than any duration")
-            for text in ("", "60", "s", "1 minute", "-5s", "1h30", "1e3s", "5M", "99999999999999d")
-        ],
-    )
+    wrong = ("", "60", "s", "1 minute", "-5s", "1h30", "1e3s", "5M", "99999999999999d")
+    why = "write a number with its unit|longer than any duration"
+    check_refusals(ValueError, parse_duration, [(text, why) for text in wrong])
 
     cases = ("1h30m", "2d", "500ms", "1s", "0s", "1d1h1m1s1ms")
     assert [text for text in cases if format_duration(parse_duration(text)) != text] == []
@@ -256,15 +250,6 @@ def test_announcements_that_have_come_together_are_one_wake() -> None:
     assert loop.run(scenario()) == 1
 
 
-async def made_busy(queue: Announcements) -> None:
-    running = asyncio.get_running_loop()
-    assert isinstance(running, PausingLoop)
-    while not running._pausing.busy:
-        for _ in range(BUSY):  # in each turn, however long one takes
-            queue.announce()
-        await asyncio.sleep(0.0005)
-
-
 class Paced:
     """A selector with a clock of its own: a paced file that always has something to say, and another that has, too."""
 
@@ -330,7 +315,11 @@ def test_a_busy_loop_that_others_do_not_wake_looks_when_the_pause_is_over() -> N
     async def scenario() -> int:
         running = asyncio.get_running_loop()
         queue = Announcements(running)
-        await made_busy(queue)
+        assert isinstance(running, PausingLoop)
+        while not running._pausing.busy:
+            for _ in range(BUSY):  # in each turn, however long one takes
+                queue.announce()
+            await asyncio.sleep(0.0005)
         before = queue.wakes
         queue.woken.clear()
         queue.announce()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from multidict import CIMultiDict
 from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.authentication.frontproxy import Origin
 from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Filter, Incoming
+from machinery.apiserver.filters import Incoming
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.loopback import USER_AGENT, Loopback
 from machinery.apiserver.notyet import not_yet
@@ -24,21 +25,12 @@ from machinery.errors import BadRequestError, ForbiddenError, NotFoundError, Sub
 from machinery.identity import is_reserved
 
 LOOPBACK = Loopback.fresh(ManualClock().now())
-EXEMPT: list[tuple[str, dict[str, str]]] = [
-    ("/readyz", {}),
-    ("/readyz/ping", {}),
-    ("/livez", {}),
-    ("/healthz", {}),
-    ("/metrics", {}),
-    ("/apis", {"Authorization": f"Bearer {LOOPBACK.token}"}),
+PROBES: list[tuple[str, dict[str, str]]] = [
+    (path, {}) for path in ("/readyz", "/readyz/ping", "/livez", "/healthz", "/metrics")
 ]
-COUNTED: list[tuple[str, dict[str, str]]] = [
-    ("/apis", {}),
-    ("/version", {}),
-    ("/api/v1/namespaces/readyz/secrets", {}),
-    ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}),
-    ("/apis", {"Authorization": "Bearer another"}),
-]
+EXEMPT = [*PROBES, ("/apis", {"Authorization": f"Bearer {LOOPBACK.token}"})]
+PLAIN: list[tuple[str, dict[str, str]]] = [(path, {}) for path in ("/apis", "/version", "/api/v1/namespaces/readyz/secrets")]
+COUNTED = [*PLAIN, ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}), ("/apis", {"Authorization": "Bearer another"})]
 
 
 def incoming(path: str, headers: dict[str, str] | None = None) -> Incoming:
@@ -48,10 +40,6 @@ def incoming(path: str, headers: dict[str, str] | None = None) -> Incoming:
 
 async def fine(_incoming: Incoming) -> web.StreamResponse:
     return web.Response(text="fine")
-
-
-async def through(chosen: Filter, request: Incoming, inner: Any = fine) -> web.StreamResponse:
-    return await chosen(request, inner)
 
 
 def held_until(release: asyncio.Event) -> Any:
@@ -68,11 +56,11 @@ async def test_probes_and_loopback_are_let_in_while_draining() -> None:
         draining.refuse()
         release = asyncio.Event()
 
-        assert (await through(draining.gate, incoming(path, headers))).status == 200, (path, headers)
-        probing = asyncio.create_task(through(draining.counted, incoming(path, headers), held_until(release)))
+        assert (await draining.gate(incoming(path, headers), fine)).status == 200, (path, headers)
+        probing = asyncio.create_task(draining.counted(incoming(path, headers), held_until(release)))
         await asyncio.sleep(0)
         await draining.drained()
-        assert (await through(draining.counted, incoming(path, headers))).status == 200, "also once the wait has begun"
+        assert (await draining.counted(incoming(path, headers), fine)).status == 200, "also once the wait has begun"
         release.set()
         await probing
 
@@ -80,14 +68,14 @@ async def test_probes_and_loopback_are_let_in_while_draining() -> None:
 async def test_requests_are_refused_at_the_gate_and_awaited_behind_it() -> None:
     for path, headers in COUNTED:
         draining = Draining(LOOPBACK)
-        assert (await through(draining.gate, incoming(path, headers))).status == 200, (path, headers)
+        assert (await draining.gate(incoming(path, headers), fine)).status == 200, (path, headers)
         release = asyncio.Event()
 
-        working = asyncio.create_task(through(draining.counted, incoming(path, headers), held_until(release)))
+        working = asyncio.create_task(draining.counted(incoming(path, headers), held_until(release)))
         await asyncio.sleep(0)
         assert draining.in_flight == 1, (path, headers)
         draining.refuse()
-        refused = await through(draining.gate, incoming(path, headers))
+        refused = await draining.gate(incoming(path, headers), fine)
         assert isinstance(refused, web.Response), (path, headers)
         assert (refused.status, refused.text) == (429, "The server is shutting down, please try again later.\n")
         assert refused.headers["Retry-After"] == "5", (path, headers)
@@ -96,7 +84,7 @@ async def test_requests_are_refused_at_the_gate_and_awaited_behind_it() -> None:
         await asyncio.sleep(0)
         assert not waiting.done(), (path, headers)
         with pytest.raises(UnavailableError) as late:
-            await through(draining.counted, incoming(path, headers))
+            await draining.counted(incoming(path, headers), fine)
         assert late.value.retry_after is not None, (path, headers)
         release.set()
         await working
@@ -108,7 +96,7 @@ async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
 
     watch = incoming("/apis/example.com/v1/things?watch=1")
     assert watch.long_running
-    watching = asyncio.create_task(through(draining.counted, watch, held_until(asyncio.Event())))
+    watching = asyncio.create_task(draining.counted(watch, held_until(asyncio.Event())))
     await asyncio.sleep(0)
     await draining.drained()
     watching.cancel()
@@ -119,17 +107,9 @@ async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError):
-        await through(draining.counted, incoming("/apis"), broken)
+        await draining.counted(incoming("/apis"), broken)
     assert draining.in_flight == 0
     await draining.drained()
-
-
-class Paths:
-    def __init__(self) -> None:
-        self.complete = False
-
-    def installed(self) -> bool:
-        return self.complete
 
 
 async def nothing(_incoming: Incoming) -> web.StreamResponse:
@@ -141,35 +121,29 @@ async def no_resource(_incoming: Incoming) -> web.StreamResponse:
 
 
 async def test_missing_path_is_unavailable_until_all_paths_are_installed() -> None:
-    for missing in (nothing, no_resource):
-        paths = Paths()
-        mark = not_yet(paths.installed)
-        with pytest.raises(UnavailableError) as early:
-            await through(mark, incoming("/apis/late.example.com/v1/things"), missing)
-        assert early.value.retry_after is not None, missing.__name__
-        assert early.value.retry_after.total_seconds() == 5, missing.__name__
-        paths.complete = True
-        if missing is nothing:
-            assert (await through(mark, incoming("/apis/late.example.com/v1/things"), missing)).status == 404, missing.__name__
-        else:
-            with pytest.raises(NotFoundError):
-                await through(mark, incoming("/apis/late.example.com/v1/things"), missing)
-
-    paths = Paths()
+    late, complete = incoming("/apis/late.example.com/v1/things"), False
+    mark = not_yet(lambda: complete)
 
     async def slowly(request: Incoming) -> web.StreamResponse:
-        paths.complete = True
+        nonlocal complete
+        complete = True
         return await nothing(request)
-
-    with pytest.raises(UnavailableError):
-        await through(not_yet(paths.installed), incoming("/nowhere"), slowly)
 
     async def no_object(_incoming: Incoming) -> web.StreamResponse:
         raise NotFoundError('things "a" not found', subject=Subject(name="a", kind="things"))
 
+    for missing in (nothing, no_resource):
+        with pytest.raises(UnavailableError) as early:
+            await mark(late, missing)
+        assert early.value.retry_after == timedelta(seconds=5), missing.__name__
     with pytest.raises(NotFoundError):
-        await through(not_yet(lambda: False), incoming("/apis/example.com/v1/things/a"), no_object)
-    assert (await through(not_yet(lambda: False), incoming("/version"))).status == 200
+        await mark(incoming("/apis/example.com/v1/things/a"), no_object)
+    assert (await mark(incoming("/version"), fine)).status == 200
+    with pytest.raises(UnavailableError):
+        await mark(incoming("/nowhere"), slowly)
+    assert (await mark(late, nothing)).status == 404
+    with pytest.raises(NotFoundError):
+        await mark(late, no_resource)
 
 
 ALICE = Actor("alice", ("ops", "system:authenticated"))
@@ -239,11 +213,11 @@ async def test_every_impersonated_part_is_authorized_by_itself() -> None:
             await answered(headers, Allows(refused))
         assert 'User "alice" cannot impersonate resource' in told.value.message, refused
 
-    with pytest.raises(ForbiddenError) as told:
-        await answered([("Impersonate-User", "bob")], Allows("bob"))
-    assert told.value.message == (
-        'users "bob" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope'
-    )
+        if refused == "bob":
+            assert told.value.message.startswith(
+                'users "bob" is forbidden: User "alice" cannot impersonate resource "users" in'
+            )
+            assert told.value.message.endswith('in API group "" at the cluster scope')
 
 
 async def test_impersonated_identity_brings_its_implied_groups() -> None:
@@ -274,16 +248,10 @@ async def test_impersonation_needs_a_user_and_keeps_the_origin_of_the_requester(
     assert incoming.actor.holder is Origin.DELEGATED
     assert (await answered([("Impersonate-User", "bob")])).actor.holder is None
 
-    rows: list[list[tuple[str, str]]] = [
-        [("Impersonate-Group", "dev")],
-        [("Impersonate-Uid", "u")],
-        [("Impersonate-Extra-scopes", "view")],
-        [("Impersonate-User", "")],
-        [("Impersonate-Unknown", "x")],
-    ]
-    for headers in rows:
-        with subtests.test(headers=headers), pytest.raises(BadRequestError, match="Impersonate-User"):
-            await answered(headers)
+    alone = {"Group": "dev", "Uid": "u", "Extra-scopes": "view", "User": "", "Unknown": "x"}
+    for header in alone.items():
+        with subtests.test(header=header), pytest.raises(BadRequestError, match="Impersonate-User"):
+            await answered([(f"Impersonate-{header[0]}", header[1])])
 
 
 AGENT = Actor("system:open-cluster-management:edge1:bcdfg", ("system:open-cluster-management:edge1",))
@@ -297,12 +265,9 @@ async def test_agents_and_bootstrap_identities_take_no_part_in_impersonation(sub
             await answered([("Impersonate-User", "bob")], authorizer, asker)
         assert authorizer.asked == [], asker
 
-    rows: list[list[tuple[str, str]]] = [
-        [("Impersonate-User", AGENT.user)],
-        [("Impersonate-User", BOOTSTRAP.user)],
-        [("Impersonate-User", "bob"), ("Impersonate-Group", AGENT.groups[0])],
-        [("Impersonate-User", "bob"), ("Impersonate-Group", BOOTSTRAP.groups[0])],
-    ]
-    for headers in rows:
-        with subtests.test(headers=headers), pytest.raises(ForbiddenError, match="takes no part"):
-            await answered(headers)
+        for headers in (
+            [("Impersonate-User", asker.user)],
+            [("Impersonate-User", "bob"), ("Impersonate-Group", asker.groups[0])],
+        ):
+            with subtests.test(headers=headers), pytest.raises(ForbiddenError, match="takes no part"):
+                await answered(headers)

@@ -77,14 +77,8 @@ async def full_pool() -> None:
     with pytest.raises(TooManyRequestsError) as refused:
         await room.take("c", SHORT)
     assert refused.value.retry_after == timedelta(seconds=1)
-    assert room.snapshot() | {"retry_after": 1} == {
-        "seats": 4,
-        "taken": 4,
-        "waiting": 0,
-        "identities": 2,
-        "refused": 1,
-        "retry_after": 1,
-    }
+    counted = {"seats": 4, "taken": 4, "waiting": 0, "identities": 2, "refused": 1}
+    assert room.snapshot() | {"retry_after": 1} == {**counted, "retry_after": 1}
     room.give("a")
     await room.take("c", SHORT)
 
@@ -143,11 +137,6 @@ async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
         assert seated == ["noisy"]
 
 
-def test_no_seat_is_lost_whenever_a_waiting_request_is_given_up() -> None:
-    for seed in range(20):
-        in_virtual_time(crowd(Random(seed)))
-
-
 async def crowd(random: Random) -> None:
     room = pool(3, queue=8, each=4)
     over = 0
@@ -174,6 +163,11 @@ async def crowd(random: Random) -> None:
     assert (end["taken"], end["waiting"], end["identities"]) == (0, 0, 0)
     for identity in "abc":
         await room.take(identity, timedelta())
+
+
+def test_no_seat_is_lost_whenever_a_waiting_request_is_given_up() -> None:
+    for seed in range(20):
+        in_virtual_time(crowd(Random(seed)))
 
 
 def refused(pushback: Pushback, count: int) -> float:
@@ -223,16 +217,9 @@ def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
 
 
 def test_requests_of_a_host_are_bounded_per_identity_and_in_all() -> None:
-    cases = (
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("", ""),
-        ("unix", ""),
-    )
-    assert [(address, counts_as) for address, counts_as in cases if origin(address) != counts_as] == []
+    mapped = {"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "fe80::1%eth0": "fe80::/64", "": "", "unix": ""}
+    mapped |= dict.fromkeys(("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::1"), "2001:db8:1:2::/64")
+    assert {address: origin(address) for address in mapped} == mapped
 
     openings = Openings(2, 3)
     with openings.one("a"), openings.one("a"):
@@ -315,19 +302,12 @@ def test_object_size_is_bounded_and_oversized_objects_may_only_shrink() -> None:
     with pytest.raises(TooLargeError, match="at most 1572864 are stored"):
         check_size({"a": "x" * OBJECT_LIMIT})
 
-    old = of_size(OBJECT_LIMIT + 1)
-    check_size(of_size(OBJECT_LIMIT + 1 + FEW), old)
-    with pytest.raises(TooLargeError):
-        check_size(of_size(OBJECT_LIMIT + 2 + FEW), old)
-    nearly = of_size(OBJECT_CEILING - 1)
-    check_size(of_size(OBJECT_CEILING), nearly)
-    with pytest.raises(TooLargeError):
-        check_size(of_size(OBJECT_CEILING + 1), nearly)
-    larger = of_size(OBJECT_CEILING + 5 * FEW)
-    check_size(of_size(OBJECT_CEILING + 4 * FEW), larger)
-    check_size(larger, larger)
-    with pytest.raises(TooLargeError):
-        check_size(of_size(OBJECT_CEILING + 5 * FEW + 1), larger)
+    above, larger = OBJECT_LIMIT + 1, OBJECT_CEILING + 5 * FEW
+    for before, most in ((above, above + FEW), (OBJECT_CEILING - 1, OBJECT_CEILING), (larger, larger)):
+        check_size(of_size(most), of_size(before))
+        with pytest.raises(TooLargeError):
+            check_size(of_size(most + 1), of_size(before))
+    check_size(of_size(larger - FEW), of_size(larger))
 
 
 def of_size(size: int) -> dict[str, Any]:

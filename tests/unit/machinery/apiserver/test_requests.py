@@ -1,6 +1,7 @@
 """What a request asks, discovery, table cells and health checks."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -130,12 +131,8 @@ def resource(group: str, name: str, *, version: str = "v1", others: tuple[str, .
 
 
 def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
-    groups = [
-        Group("b.example.com", (resource("b.example.com", "bees"),)),
-        Group("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),)),
-        Group("a.example.com", (resource("a.example.com", "ants"),)),
-    ]
-    discovery = Discovery(groups)
+    groups = [Group(name, (resource(name, "things"),)) for name in ("b.example.com", "a.example.com")]
+    discovery = Discovery([*groups, Group("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),))])
     aggregated = json.loads(discovery.aggregated("v2", core=False)[0])
     expected = ["z.k8s.io", "a.example.com", "b.example.com"]
     assert [group["name"] for group in discovery.group_list()["groups"]] == expected
@@ -148,13 +145,10 @@ def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
     ordered = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
     assert sorted(sorted(ordered), key=version_order) == ordered
 
-    rows: list[list[Group]] = [
-        [Group("a", (resource("a", "ants"),)), Group("a", (resource("a", "bees"),))],
-        [Group("a", ())],
-        [Group("a", (resource("a", "Ants"),))],
-        [Group("a", (resource("b", "ants"),))],
-        [Group("a", (resource("a", "ants", version=""),))],
-    ]
+    ants = resource("a", "ants")
+    malformed = (resource("a", "Ants"), resource("b", "ants"), replace(ants, version=""))
+    rows = [[Group("a", (ants,)), Group("a", (resource("a", "bees"),))], [Group("a", ())]]
+    rows += [[Group("a", (each,))] for each in malformed]
     check_refusals(ValueError, Discovery, [(groups, "group") for groups in rows])
 
 
@@ -174,12 +168,8 @@ def test_answer_form_is_negotiated() -> None:
         form = negotiate(accept)
         assert (form.media, form.shape) == (media, shape), (accept, media)
 
-    check_refusals(
-        NotAcceptableError,
-        negotiate,
-        [(accept, "") for accept in ("text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0")],
-    )
-
+    unknown = [("text/html", ""), ("application/vnd.kubernetes.protobuf", ""), ("application/json;q=0", "")]
+    check_refusals(NotAcceptableError, negotiate, unknown)
     assert negotiate(f"{TABLE},application/json", shapes=False).shape is Shape.OBJECT
 
     discovery: list[tuple[str, str | None]] = [
@@ -202,12 +192,11 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def test_ages_are_shown_as_kubectl_shows_them() -> None:
-    seconds = [-5, -1, 0, 119, 2 * MINUTE, 5 * MINUTE + 12, 10 * MINUTE, 59 * MINUTE + 59, 3 * HOUR, 3 * HOUR + 20 * MINUTE]
-    shown = ["<invalid>", "0s", "0s", "119s", "2m", "5m12s", "10m", "59m", "3h", "3h20m"]
-    assert [human_duration(each) for each in seconds] == shown
-    seconds = [8 * HOUR + 20 * MINUTE, 47 * HOUR, 2 * DAY, 2 * DAY + 5 * HOUR, 8 * DAY + 5 * HOUR, 400 * DAY]
-    assert [human_duration(each) for each in seconds] == ["8h", "47h", "2d", "2d5h", "8d", "400d"]
-    assert [human_duration(each * DAY) for each in (2 * 365, 2 * 365 + 1, 9 * 365 + 1)] == ["2y", "2y1d", "9y"]
+    shown = {-5: "<invalid>", -1: "0s", 0: "0s", 119: "119s", 2 * MINUTE: "2m", 5 * MINUTE + 12: "5m12s", 10 * MINUTE: "10m"}
+    shown |= {59 * MINUTE + 59: "59m", 3 * HOUR: "3h", 3 * HOUR + 20 * MINUTE: "3h20m", 8 * HOUR + 20 * MINUTE: "8h"}
+    shown |= {47 * HOUR: "47h", 2 * DAY: "2d", 2 * DAY + 5 * HOUR: "2d5h", 8 * DAY + 5 * HOUR: "8d", 400 * DAY: "400d"}
+    shown |= {2 * 365 * DAY: "2y", (2 * 365 + 1) * DAY: "2y1d", (9 * 365 + 1) * DAY: "9y"}
+    assert {seconds: human_duration(seconds) for seconds in shown} == shown
 
     now = ManualClock().now()
     assert age_of(None, now) == "<unknown>"

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -160,36 +161,28 @@ async def begun(*requests: Open) -> None:
 
 
 async def test_watches_end_with_their_credential() -> None:
-    presence = Presence(ManualClock())
+    clock = ManualClock()
+    presence = Presence(clock)
     mine = [Open(presence, Identity(BEARER, "a")) for _ in range(2)]
     other, anonymous = Open(presence, Identity(BEARER, "b")), Open(presence, None)
-    await begun(*mine, other, anonymous)
-    presence.end("a")
-    assert [each.aborted for each in (*mine, other, anonymous)] == [True, True, False, False]
-    for each in (*mine, other, anonymous):
-        await each.end()
-
-    presence = Presence(ManualClock())
     once, short = Open(presence, Identity(BEARER, "b")), Open(presence, Identity(BEARER, "a"), verb="list")
-    await begun(once, short)
+    await begun(*mine, other, anonymous, once, short)
     await once.end()
     presence.end("a")
-    assert not short.aborted, "short requests are left to finish"
-    await short.end()
+    found = [each.aborted for each in (*mine, other, anonymous, short)]
+    assert found == [True, True, False, False, False], "short requests are left to finish"
+    for each in (*mine, anonymous, short):
+        await each.end()
     late = Open(presence, Identity(BEARER, "a"))
     with pytest.raises(UnauthorizedError):
         await late.task
-    both = [Open(presence, Identity(BEARER, mark)) for mark in ("b", "c")]
-    await begun(*both)
     presence.end_all()
-    assert [each.aborted for each in (*both, once)] == [True, True, False], "a request that is over has nothing to end"
-    for each in both:
-        await each.end()
+    assert (other.aborted, once.aborted) == (True, False), "a request that is over has nothing to end"
+    await other.end()
     again = Open(presence, Identity(BEARER, "c"))
     await begun(again)
     await again.end()
 
-    clock = ManualClock()
     presence = Presence(clock)
     soon = Open(presence, Identity(BEARER, "a", clock.now() + timedelta(milliseconds=20)))
     later = Open(presence, Identity(BEARER, "b", clock.now() + timedelta(hours=1)))
@@ -251,6 +244,7 @@ async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_re
         assert await tokens.identify("secret", ())
     await tokens.identify("secret", ("other",))
     assert len(elsewhere.asked) == 2
+    assert "secret" not in repr(vars(tokens._kept))
     elsewhere.status = {"authenticated": False}
     clock.advance(timedelta(seconds=9.9))
     assert await tokens.identify("secret", ())
@@ -258,18 +252,10 @@ async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_re
     with pytest.raises(UnauthorizedError):
         await tokens.identify("secret", ())
 
-    _, tokens, _ = reviewing(**KNOWN)
-    await tokens.identify("canary", ())
-    assert "canary" not in repr(vars(tokens._kept))
-
-    rows: list[Any] = [
-        {"authenticated": False},
-        {"error": "expired"},
-        {"authenticated": True, "user": {}},
-        {"authenticated": True, "user": {"username": "system:bootstrap:0123456789abcdef"}},
-        {"authenticated": True, "user": {"username": "a", "groups": ["system:open-cluster-management:edge1"]}},
-    ]
-    for status in rows:
+    users: list[dict[str, Any]] = [{}, {"username": "system:bootstrap:0123456789abcdef"}]
+    users += [{"username": "a", "groups": ["system:open-cluster-management:edge1"]}]
+    named: list[dict[str, Any]] = [{"authenticated": True, "user": user} for user in users]
+    for status in [*named, {"authenticated": False}, {"error": "expired"}]:
         elsewhere, tokens, _ = reviewing(**status)
         for _ in range(2):
             with pytest.raises(UnauthorizedError):
@@ -307,11 +293,9 @@ async def test_access_review_carries_every_attribute_and_allows_nothing_during_a
         assert (await authorizer.authorize(ANN, LIST)).allowed is not allowed, allowed
 
     elsewhere, authorizer, clock = authorizing(allowed=True)
-    bob = Actor("bob", ("dev",), "u-1", {"scopes": ("view",)}, holder=Origin.DELEGATED)
-    more = Actor("ann", ("dev", "ops"), "u-1", {"scopes": ("view",)}, holder=Origin.DELEGATED)
-    for actor in (ANN, bob, more):
-        for verb in ("list", "watch"):
-            await authorizer.authorize(actor, Attributes(verb, "/api/v1/nodes", "", "v1", "nodes"))
+    for actor in (ANN, replace(ANN, user="bob"), replace(ANN, groups=("dev", "ops"))):
+        for asked in (LIST, replace(LIST, verb="watch")):
+            await authorizer.authorize(actor, asked)
     assert len(elsewhere.asked) == 6
 
     elsewhere, authorizer, clock = authorizing(allowed=True, denied=True)
@@ -410,15 +394,14 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
     assert await believing().identify(request(PROXY)) is None
     assert await believing().identify(request(PROXY, ("X-Remote-User", ""))) is None
 
-    proxy = believing()
+    proxy, next_ca, mallory = believing(), OtherCA("front-proxy-ca"), PROXY_CA.issue("mallory")
     assert await proxy.identify(request(None, ANN_HEADER)) is None
     assert await proxy.identify(request(CLIENT_CA.issue("front-proxy-client"), ANN_HEADER)) is None
     assert await FrontProxy(SystemClock()).identify(request(PROXY, ANN_HEADER)) is None
     with pytest.raises(UnauthorizedError, match="cn=mallory is not in the allowed list"):
-        await believing().identify(request(PROXY_CA.issue("mallory"), ANN_HEADER))
+        await proxy.identify(request(mallory, ANN_HEADER))
     anyone = believing(**{"requestheader-allowed-names": "[]"})
-    assert await anyone.identify(request(PROXY_CA.issue("mallory"), ANN_HEADER))
-    proxy, next_ca = believing(), OtherCA("front-proxy-ca")
+    assert await anyone.identify(request(mallory, ANN_HEADER))
     gone = proxy.believe(Trust.of_config_map(config_map(**{"requestheader-client-ca-file": next_ca.certificate.decode()})))
     assert len(gone) == 1
     assert await proxy.identify(request(PROXY, ANN_HEADER)) is None
@@ -433,11 +416,10 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
         with subtests.test(headers=headers), pytest.raises(UnauthorizedError, match="agents come by themselves"):
             await believing().identify(request(PROXY, *headers))
 
-    malformed = [{"requestheader-client-ca-file": ""}, {"requestheader-allowed-names": '{"a": 1}'}]
-    malformed += [{"requestheader-username-headers": "[]"}, {"requestheader-username-headers": "X-Remote-User"}]
-    malformed += [{"requestheader-group-headers": "[1]"}]
+    malformed = [("client-ca-file", "", ""), ("allowed-names", '{"a": 1}', ""), ("group-headers", "[1]", "")]
+    malformed += [("username-headers", value, "") for value in ("[]", "X-Remote-User")]
     check_refusals(
-        InvalidError, lambda entries: Trust.of_config_map(config_map(**entries)), [(entries, "") for entries in malformed]
+        InvalidError, lambda key, value: Trust.of_config_map(config_map(**{f"requestheader-{key}": value})), malformed
     )
 
 
