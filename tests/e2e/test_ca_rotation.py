@@ -5,10 +5,12 @@ Many whole agents live in this process, and talk over gRPC to a hub, or to two r
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,7 +19,7 @@ from machinery.pki import parse_certificate, split_bundle
 from spoke.kubeconfigs import stored_connection
 from spoke.trust import fingerprints
 from tests.e2e.crowd import Crowd, crowd_of
-from tests.e2e.hubs import hubs_in
+from tests.e2e.hubs import Hub, hubs_in
 from tests.e2e.processes import Bench, is_available, recorded, until
 from tests.e2e.replicas import Replica, Replicas, replicas_of, rows
 from tests.e2e.test_replicas import FAST
@@ -64,6 +66,17 @@ async def until_all(crowd: Crowd, numbers: range, holds: Callable[[Mapping[str, 
     await until(lambda: all(holds(held(crowd, number)) for number in numbers), what=what)
 
 
+def shown_by(hub: Hub) -> dict[str, tuple[bytes | None, int]]:
+    """Of the serving certificate at each door: the CA and the serial."""
+    https = urlsplit(read_kubeconfig(hub.admin).cluster.server)
+    ports = {"https": https.port or 0, "grpc": hub.path.port}
+    shown = {
+        door: parse_certificate(ssl.get_server_certificate(("127.0.0.1", port), timeout=30).encode())
+        for door, port in ports.items()
+    }
+    return {door: (one.authority_key_id, one.serial) for door, one in shown.items()}
+
+
 @soaked(SESSIONS)
 async def test_every_certificate_is_replaced_under_open_sessions_without_a_lost_beat(tmp_path: Path) -> None:
     async with hubs_in(tmp_path) as hubs:
@@ -72,7 +85,7 @@ async def test_every_certificate_is_replaced_under_open_sessions_without_a_lost_
         crowd = await crowd_of(hub.admin, SESSIONS)
         async with crowd.running():
             await crowd.all_heard()
-            first = [held(crowd, number) for number in everybody]
+            first, before = [held(crowd, number) for number in everybody], await asyncio.to_thread(shown_by, hub)
             told = await hub.hubctl("rotate", "cluster", "--all", "--within", f"{max(1, SESSIONS // 5)}s")
             assert f"{SESSIONS} clusters are asked to renew" in told
 
@@ -92,6 +105,9 @@ async def test_every_certificate_is_replaced_under_open_sessions_without_a_lost_
             assert len({issuer_of(one) for one in third}) == 1
             assert not {issuer_of(one) for one in third} & {issuer_of(one) for one in first}
             assert new["metadata"]["name"]
+            after = await asyncio.to_thread(shown_by, hub)
+            assert {issuer for issuer, _ in after.values()} == {issuer_of(one) for one in third}, "both doors show the new CA's"
+            assert not set(after.values()) & set(before.values())
             await crowd.all_heard(asyncio.get_running_loop().time())
         assert crowd.lost == 0, crowd.why.most_common(5)
         assert all(tally.opened >= 3 for tally in crowd.tallies.values()), "the first session, and one for each certificate"
