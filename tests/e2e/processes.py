@@ -34,11 +34,12 @@ SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-async def until(condition: Callable[[], Any], *, what: str) -> Any:
+async def until(condition: Callable[[], Any], *, what: str, within: float | None = None) -> Any:
     """The first true answer of a condition, which may be a coroutine function. A MusterError or OSError counts as "not yet".
 
     It is asked at least once, and more seldom the longer it takes: to ask costs both sides a handshake.
     """
+    within = PATIENCE if within is None else within
     last: object = None
     time = asyncio.get_running_loop().time
     began = time()
@@ -53,8 +54,8 @@ async def until(condition: Callable[[], Any], *, what: str) -> Any:
         except (MusterError, OSError) as error:
             last = error
         passed = time() - began
-        if passed >= PATIENCE:
-            pytest.fail(f"{what}: not within {PATIENCE:g} s; last seen: {last!r}", pytrace=False)
+        if passed >= within:
+            pytest.fail(f"{what}: not within {within:g} s; last seen: {last!r}", pytrace=False)
         await asyncio.sleep(min(SELDOM, OFTEN + passed / 20))
 
 

@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("quiet"), pytest.mark.tim
 CAS = "/apis/hub.open-cluster-management.io/v1alpha1/certificateauthorities"
 PHASES = ("Distributing", "Outgoing", "Retiring")
 SESSIONS = trials(test=3, soak=500)
+WITHIN = trials(test=100, soak=900)
+"""Seconds that a phase may take."""
 AGENTS, OFF = 200, 20
 
 
@@ -46,7 +48,7 @@ async def until_phases(bench: Bench, *wanted: str) -> list[dict[str, Any]]:
         found = await authorities(bench)
         return found if sorted(each["status"]["phase"] for each in found) == sorted(wanted) else None
 
-    found: list[dict[str, Any]] = await until(reached, what=f"CAs are {wanted}")
+    found: list[dict[str, Any]] = await until(reached, what=f"CAs are {wanted}", within=WITHIN)
     return found
 
 
@@ -63,7 +65,7 @@ def trusted_by(contents: Mapping[str, bytes]) -> tuple[str, ...]:
 
 
 async def until_all(crowd: Crowd, numbers: range, holds: Callable[[Mapping[str, bytes]], bool], what: str) -> None:
-    await until(lambda: all(holds(held(crowd, number)) for number in numbers), what=what)
+    await until(lambda: all(holds(held(crowd, number)) for number in numbers), what=what, within=WITHIN)
 
 
 def shown_by(hub: Hub) -> dict[str, tuple[bytes | None, int]]:
