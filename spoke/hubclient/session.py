@@ -42,6 +42,7 @@ class GrpcSession(HubSession):
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
         self._writing = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
         self._beats = 0
         self._reports = 0
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
@@ -96,6 +97,8 @@ class GrpcSession(HubSession):
         """Ends the stream; everything that waits is told."""
         self._finish(HubLostError("the session was closed"))
         self._stream.cancel()
+        if self._writes:
+            await asyncio.wait(self._writes)
         if self._reader is not None:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
@@ -199,6 +202,18 @@ class GrpcSession(HubSession):
             self._unanswered.pop(sequence, None)
 
     async def _write(self, message: wire.AgentMessage) -> None:
+        """Writes even if the caller is cancelled meanwhile: grpc cancels the whole call with a write that is cancelled."""
+        writing = asyncio.create_task(self._written(message), name="session write")
+        self._writes.add(writing)
+        writing.add_done_callback(self._wrote)
+        await asyncio.shield(writing)
+
+    def _wrote(self, writing: asyncio.Task[None]) -> None:
+        self._writes.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # the caller may be gone; `_end` says why the stream is over
+
+    async def _written(self, message: wire.AgentMessage) -> None:
         async with self._writing:
             self._check()
             try:

@@ -287,6 +287,10 @@ async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_sess
             await session.beat(available=True)
             await rig.drain(None)
             assert (await session.drained()).target is None
+            for _ in range(10):
+                written = asyncio.create_task(session.tell_hubs(listed))
+                await asyncio.sleep(0)
+                written.cancel()  # in the middle of a write, as when a newer bundle of CAs comes: the session goes on
             await session.beat(available=True)
 
 
