@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.limits import BACK_SOON, PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Openings, Pool, Pools, Rates
+from machinery.apiserver.limits import BACK_SOON, PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Openings, Pool, Pools, Rates, origin
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
@@ -116,6 +116,10 @@ class AccessLimits:
             yield
         finally:
             pool.give(identity)
+
+    def refuse(self, address: str) -> None:
+        """Counts a refusal of a caller that is not known. Raises TooManyRequestsError above the rate of its address."""
+        self.refusals.check(origin(address))
 
     @contextmanager
     def session(self, cluster: ClusterName) -> Iterator[None]:

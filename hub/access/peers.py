@@ -31,6 +31,7 @@ MAX_KEPT = 50_000
 KEPT_FOR = timedelta(minutes=10)
 """Since somebody last came with it: certificates are renewed, and the ones before never come again."""
 TIDY = timedelta(minutes=1)
+UNKNOWN = "this certificate is not known to the hub: register again with a bootstrap kubeconfig"
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +62,8 @@ class Peers:
         self._trouble = ""
         self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
+        self._unknown: dict[bytes, float] = {}
+        """Until when certificates without a record are refused without a look into the database."""
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
@@ -149,12 +152,15 @@ class Peers:
             self._tidied_at = now
             oldest = now - KEPT_FOR.total_seconds()
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
+            self._unknown = {key: until for key, until in self._unknown.items() if until > now}
 
     def _is_fresh(self, known: _Known) -> bool:
         most = FRESH + RARELY if self._looking.is_told and not self._trouble else FRESH
         return self._clock.monotonic() - max(known.read_at, self._polled_at) < most.total_seconds()
 
     async def _read(self, certificate: bytes) -> CertificateRecord:
+        if self._unknown.get(certificate, 0.0) > self._clock.monotonic():
+            raise UnauthorizedError(UNKNOWN)
         try:
             facts = pki.parse_certificate(certificate)
         except InvalidError as error:
@@ -163,7 +169,10 @@ class Peers:
         if lost is not None:
             raise lost
         if record is None or record.key_hash != facts.key_hash:
-            raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
+            if len(self._unknown) >= MAX_KEPT:
+                self._unknown.clear()
+            self._unknown[certificate] = self._clock.monotonic() + FRESH.total_seconds()
+            raise UnauthorizedError(UNKNOWN)
         return record
 
     def _check(self, record: CertificateRecord) -> None:

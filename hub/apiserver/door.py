@@ -33,6 +33,7 @@ from hub.services import namespaces
 from hub.services.roles import reconcile
 from machinery.apiserver.admission import AdmittedStorage
 from machinery.apiserver.authentication.asking import HttpsDocuments
+from machinery.apiserver.authentication.tokenchecks import TokenChecks
 from machinery.apiserver.escalation import rbac_storage
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
@@ -100,6 +101,7 @@ def build_door(
     loopback: Loopback | None = None,
     token_keys: TokenKeys | None = None,
     external_authenticators: Sequence[ExternalAuthenticator] = (),
+    token_checks: TokenChecks | None = None,
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
     attests: bool = False,
@@ -125,7 +127,14 @@ def build_door(
     authorizer = delegating(HubAuthorizer(store, rbac, standings, own), external_authenticators, clock)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
-    entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, external_authenticators)
+    entrance = Entrance(
+        grounds,
+        issuer_of(address.hub_id, token_keys),
+        identify,
+        revocations,
+        external_authenticators,
+        token_checks=token_checks,
+    )
     admission = HubAdmission(rbac.decide, own, attests=attests)
     exchange = Exchange(
         store,

@@ -32,6 +32,7 @@ from machinery.apiserver.authentication import (
 from machinery.apiserver.authentication.delegated import Review
 from machinery.apiserver.authentication.kinds import service_account, token_review
 from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authentication.tokenchecks import TokenChecks
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Event, EventType, Selection, Storage
 from machinery.backoff import Backoff
@@ -103,6 +104,8 @@ class Entrance:
         identify: Identify,
         revocations: Listen | None,
         external_authenticators: Sequence[ExternalAuthenticator] = (),
+        *,
+        token_checks: TokenChecks | None = None,
     ) -> None:
         self._grounds = grounds
         self._bootstrap = BootstrapTokens(grounds.store)
@@ -114,7 +117,7 @@ class Entrance:
         self.presence = Presence(grounds.clock)
         more = [way.authenticator for way in external_authenticators]
         certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in external_authenticators))
-        self.authenticator = Chain(*more, certificates, BearerTokens(tokens))
+        self.authenticator = Chain(*more, certificates, BearerTokens(tokens, token_checks))
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
         end_with_revocations(self.presence, revocations, self._bootstrap.listen)
         self._ways_in = external_authenticators

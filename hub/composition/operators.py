@@ -1,6 +1,7 @@
 """The operators' door: HTTPS, and the hub as a client of its own API."""
 
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 from hub.apiserver import verbosity
 from hub.apiserver.auditing import Auditing
@@ -17,6 +18,8 @@ from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.inspection import checks_of
+from machinery.apiserver.authentication.tokenchecks import TokenChecks
+from machinery.apiserver.connections import Bounds
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.limiting import Limiting, RefusalLimit
@@ -85,6 +88,7 @@ async def build_operators_door(
         loopback=loopback.identity,
         token_keys=resources.token_keys,
         external_authenticators=external,
+        token_checks=TokenChecks(limits.refusals, clock),
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
         others=(
             authorities_of(
@@ -99,5 +103,7 @@ async def build_operators_door(
     await door.prepare()
     installed()
     listening = settings.https_listen
-    server.add_door(HttpsDoor(door, draining, listening.host, listening.port, certificates.doors.serving.context))
+    context_of_tls = certificates.doors.serving.context
+    bounds = Bounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
+    server.add_door(HttpsDoor(door, draining, listening.host, listening.port, context_of_tls, bounds=bounds))
     return OperatorsDoor(door, draining, external)

@@ -27,7 +27,7 @@ from machinery import logs
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.refusals import CODES
 from machinery.apiserver.storage import Actor
-from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
+from machinery.errors import ForbiddenError, MusterError, UnauthorizedError, Verdict
 from machinery.loop import hurry
 from machinery.product import NAME
 from machinery.tracing import Traced, serving
@@ -39,6 +39,7 @@ OK, CREATED = 200, 201
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
 INTERNAL = 500
+COME_BACK = (Verdict.AUTHORITY_RETIRED, Verdict.CERTIFICATE_LOST)
 ENDLESS = 24 * 3600
 """Calls without a deadline say that they have longer than this, in seconds."""
 
@@ -85,9 +86,18 @@ class Call:
         )
 
     async def identify(self) -> CertificateRecord:
-        """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all."""
+        """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all.
+
+        TooManyRequestsError above the rate of refusals of the address. Whole fleets whose CA was replaced, or that a restore
+        has forgotten, are not counted: they come back with their recovery certificates.
+        """
         self.shown = self.parts.shown(self.context)
-        self.record = await self.parts.peers.identify(self.shown)
+        try:
+            self.record = await self.parts.peers.identify(self.shown)
+        except UnauthorizedError as error:
+            if error.verdict not in COME_BACK:
+                self.parts.limits.refuse(self.address)
+            raise
         check_agents_door(self.record)
         if self.record.cluster:
             logs.also(cluster=self.record.cluster)

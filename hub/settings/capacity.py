@@ -32,6 +32,11 @@ class Capacity(Group):
         description="Watches that are open at this replica, but for those of system:masters. More get 429. 0: any number.",
     )
     max_watches_per_identity: Count = Field(500, description="Watches of one identity, likewise.")
+    max_connections_per_address: Count = Field(
+        10_000,
+        description="Connections to the HTTPS door that one address has open (of IPv6, one /64). More are closed. A fleet "
+        "behind one NAT, or behind a balancer without --https-proxies, has one address. 0: any number.",
+    )
     identity_rate: Count = Field(
         200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
     )

@@ -1,6 +1,7 @@
 """Who comes in besides those whom the hub itself knows, and by which names it is called."""
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -50,6 +51,11 @@ class Entrances(Group):
         default=False,
         description="Whether audit records of logins name the user and groups of the token, also of one that failed.",
     )
+    https_proxies: Words = Field(
+        (),
+        description="Networks (CIDR) of balancers before the HTTPS door that send the PROXY protocol, version 1 or 2: the "
+        "addresses that they name count in limits and audit records. A header from anybody else ends the connection.",
+    )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
 
     @field_validator("api_group_suffix")
@@ -58,6 +64,16 @@ class Entrances(Group):
         if len(suffix) > MAX_SUFFIX or not _DOMAIN.fullmatch(suffix):
             raise ValueError(f'"{suffix}" can end no API group: write a domain of two labels or more, such as hub.example.com')
         return suffix
+
+    @field_validator("https_proxies")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            try:
+                ip_network(network)
+            except ValueError:
+                raise ValueError(f'"{network[:80]}" is no network: write 10.0.0.0/8, fd00::/8 or one address') from None
+        return networks
 
     @field_validator("aggregation_service")
     @classmethod

@@ -7,12 +7,16 @@ deadline of their request.
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol, cast
 
 import structlog
 from aiohttp.web import RequestHandler
+
+from machinery.apiserver.limits import origin
+from machinery.apiserver.proxyprotocol import Networks
 
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
@@ -40,6 +44,10 @@ class Bounds:
     """Request line and headers together."""
     connections: int = 0
     """Of the listener, all together. 0: `most_connections`."""
+    each: int = 0
+    """Of one address, an IPv6 /64 counting as one. 0: any number."""
+    proxies: Networks = ()
+    """Whose PROXY header is believed; from all others it is no TLS, and ends the handshake."""
 
 
 def most_connections() -> int:
@@ -47,35 +55,46 @@ def most_connections() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
+class Arriving(Protocol):
+    """A connection that has not ended its TLS handshake."""
+
+    def abort(self) -> None: ...
+
+
 class Connections:
     """The open connections of a listener."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
+        self.arriving: set[Arriving] = set()
         self._open: set[Guard] = set()
+        self._addresses: Counter[str] = Counter()
         self._changed = asyncio.Event()
         self._left = False
         self._most = bounds.connections or most_connections()
         self._turned_away = 0
         self._told = -TOLD_EVERY
 
-    def has_room(self) -> bool:
-        """Whether one more connection may stay. A line of the log says when not, and how often that was, every TOLD_EVERY."""
-        if len(self._open) < self._most:
-            return True
+    def admit(self, address: str) -> "Place | None":
+        """A place for a connection of an address; None: it must be closed.
+
+        A line of the log says so, and how often that was, every TOLD_EVERY.
+        """
+        host, each = origin(address), self.bounds.each
+        is_full = bool(each and host and self._addresses[host] >= each)
+        if not is_full and self._addresses.total() < self._most:
+            self._addresses[host] += 1
+            return Place(self._addresses, host)
         self._turned_away += 1
         now = asyncio.get_running_loop().time()
         if now >= self._told + TOLD_EVERY:
-            log.warning("connections are closed: there are as many as may be", most=self._most, closed=self._turned_away)
+            why = {"address": host, "most": each} if is_full else {"most": self._most}
+            log.warning("connections are closed: there are as many as may be", closed=self._turned_away, **why)
             self._turned_away, self._told = 0, now
-        return False
+        return None
 
     def __len__(self) -> int:
         return len(self._open)
-
-    def guarded(self, factory: Callable[[], RequestHandler]) -> Callable[[], asyncio.Protocol]:
-        """A factory of guarded protocols over a factory of protocols."""
-        return lambda: Guard(factory(), self)
 
     def leave(self) -> None:
         """Closes those that are idle now, the others after their response, and whatever ends its TLS handshake later."""
@@ -95,8 +114,8 @@ class Connections:
 
     def abort(self) -> None:
         """Cuts off whoever is connected."""
-        for guard in tuple(self._open):
-            guard.abort()
+        for each in (*self.arriving, *self._open):
+            each.abort()
 
     def opened(self, guard: "Guard") -> None:
         self._open.add(guard)
@@ -108,17 +127,37 @@ class Connections:
         self._changed.set()
 
 
-class Guard(asyncio.Protocol):
-    """Hands everything on to aiohttp's protocol, and looks at the clock and at the size of headers."""
+class Place:
+    """One connection in the count of its address; it can be left more than once."""
 
-    def __init__(self, inner: RequestHandler, connections: Connections) -> None:
+    def __init__(self, addresses: Counter[str], host: str) -> None:
+        self._addresses = addresses
+        self._host = host
+        self._taken = True
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._addresses[self._host] -= 1
+            if not self._addresses[self._host]:
+                del self._addresses[self._host]
+
+
+class Guard(asyncio.Protocol):
+    """Hands everything on to aiohttp's protocol, and looks at the clock and at the size of headers.
+
+    `shown`: the transport, as aiohttp is to see it.
+    """
+
+    def __init__(self, inner: RequestHandler, connections: Connections, place: Place, shown: object) -> None:
         self._inner = inner
         self._connections = connections
+        self._place = place
+        self._shown = cast("asyncio.Transport", shown)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._refused = False
-        self._turned_away = False
 
     @property
     def awaits_headers(self) -> bool:
@@ -129,18 +168,13 @@ class Guard(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
         self._transport = transport
-        if not self._connections.has_room():
-            self._refused = self._turned_away = True
-            transport.abort()
-            return
         self._arm()
-        self._inner.connection_made(transport)
+        self._inner.connection_made(self._shown)
         self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        if self._turned_away:
-            return
+        self._place.leave()
         self._connections.closed(self)
         self._inner.connection_lost(exc)
 
@@ -160,8 +194,7 @@ class Guard(asyncio.Protocol):
             self._arm()
 
     def eof_received(self) -> None:
-        if not self._turned_away:
-            self._inner.eof_received()
+        self._inner.eof_received()
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()

@@ -266,5 +266,12 @@ class Rates:
             self._refused += 1
             raise TooManyRequestsError(TOO_MANY, retry_after=timedelta(seconds=(1 - tokens) / self._rate))
 
+    def has_room(self, identity: str) -> bool:
+        """Whether `check` would not raise now; takes no token."""
+        if not self._rate or identity not in self._buckets:
+            return True
+        tokens, at = self._buckets[identity]
+        return tokens + (self._clock.monotonic() - at) * self._rate >= 1
+
     def snapshot(self) -> dict[str, Any]:
         return {"rate": self._rate or "unlimited", "identities": len(self._buckets), "refused": self._refused}

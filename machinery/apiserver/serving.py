@@ -8,6 +8,7 @@ from datetime import timedelta
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from machinery.apiserver.arrivals import Arrival
 from machinery.apiserver.connections import TOLD_EVERY, Bounds, Connections
 from machinery.clock import SystemClock
 
@@ -127,13 +128,7 @@ async def serve(
     connections = Connections(bounds)
     try:
         server = await asyncio.get_running_loop().create_server(
-            connections.guarded(protocols),
-            host,
-            port,
-            ssl=ssl_context,
-            backlog=TCP_BACKLOG,
-            reuse_port=False,
-            ssl_handshake_timeout=bounds.handshake.total_seconds() if ssl_context else None,
+            lambda: Arrival(connections, protocols, ssl_context), host, port, backlog=TCP_BACKLOG, reuse_port=False
         )
     except BaseException:
         await runner.cleanup()

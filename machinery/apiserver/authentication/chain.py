@@ -6,6 +6,7 @@ cannot be found out now, because something is away, is an error of its own and n
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import structlog
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Authenticator
 from machinery.apiserver.authentication.identity import IDENTITY, Identity, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authentication.tokenchecks import TokenChecks
 from machinery.apiserver.storage import Actor
 from machinery.errors import EndedCredentialError, UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP
@@ -20,6 +22,8 @@ from machinery.identity import AUTHENTICATED_GROUP
 BEARER = "bearer"
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - what is said of one
 REFUSED = "Unauthorized"
+LONGEST_TOKEN = 64 * 1024
+"""Characters; longer ones are refused unread."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,25 +63,32 @@ class BearerTokens(RequestAuthenticator):
     But who shows a token that was good hears what became of it.
     """
 
-    def __init__(self, tokens: TokenAuthenticator) -> None:
+    def __init__(self, tokens: TokenAuthenticator, checks: TokenChecks | None = None) -> None:
+        """`checks`: bounds what refused tokens cost; None: nothing does."""
         self._tokens = tokens
+        self._checks = checks
 
     async def identify(self, request: web.Request) -> Identity | None:
         header = request.headers.get("Authorization", "").strip()
         if not header:
             return None
         scheme, _, token = header.partition(" ")
-        if not header.isascii():  # no token is
+        if scheme.lower() != BEARER or not header.isascii() or len(header) > LONGEST_TOKEN:  # no token is
             raise UnauthorizedError(REFUSED)
+        token = token.strip()
         try:
-            found = await self._tokens.identify(token.strip(), ()) if scheme.lower() == BEARER else None
+            async with self._checks.one(request.remote or "", token) if self._checks else nullcontext():
+                return await self._identity(token)
         except UnauthorizedError as error:
             log.info("bearer token refused", why=error.message, peer=request.remote)
             if isinstance(error, EndedCredentialError):
                 raise
             raise UnauthorizedError(REFUSED) from None
+
+    async def _identity(self, token: str) -> Identity:
+        found = await self._tokens.identify(token, ())
         if found is None:
-            raise UnauthorizedError(REFUSED)
+            raise UnauthorizedError(INVALID_TOKEN)
         return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -168,7 +169,9 @@ async def test_used_up_credential_admits_no_further_cluster_and_retries_for_free
     assert (await refusal(stub.EnsureCluster(joining("edge2", "uid-2")))).reason == (FORBIDDEN, "Forbidden")
 
 
-async def test_expired_and_unrecorded_credentials_are_refused(tmp_path: Path) -> None:
+async def test_expired_and_unrecorded_credentials_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.access.limits.REFUSALS", 0.001)
+    monkeypatch.setattr("hub.access.limits.REFUSALS_AT_ONCE", 3)
     unauthorized = (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized")
     clock = SetClock()
     async with rpc_stage(tmp_path, clock=clock) as stage:
@@ -176,11 +179,18 @@ async def test_expired_and_unrecorded_credentials_are_refused(tmp_path: Path) ->
         key, facts = pki.generate_key(), pki.parse_certificate(credential.chain)
         profile = Profile(Purpose.BOOTSTRAP, facts.subject, pki.public_key_of(key), clock.now(), facts.not_after)
         unknown = stage.issuer.issue(replace(profile), pki.random_serial(), clock.now())
-        assert (await refusal(stage.stub(Credential(unknown.chain, key)).GetHub(GET_HUB))).reason == unauthorized
-        stub = stage.stub(credential)
+        stranger, stub = stage.stub(Credential(unknown.chain, key)), stage.stub(credential)
+        assert (await refusal(stranger.GetHub(GET_HUB))).reason == unauthorized
+        assert (await refusal(stranger.FollowRequest(following("any")).read())).reason == unauthorized
         await stub.GetHub(GET_HUB)
         clock.at += timedelta(minutes=1, seconds=1)
         assert (await refusal(stub.GetHub(GET_HUB))).reason == unauthorized
+        for asked in (stranger.GetHub(GET_HUB), stranger.FollowRequest(following("any")).read()):
+            refused = await refusal(asked)
+            assert refused.reason == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyRequests")
+            assert int(refused.trailing["grpc-retry-pushback-ms"]) > 0
+        known = await stage.bootstrap("edge2", lifetime=timedelta(minutes=5))
+        assert (await stage.stub(known).GetHub(GET_HUB)).hub_id, "at the same address"
 
 
 async def test_second_cluster_of_the_same_name_is_refused_and_noted(stage: RpcStage) -> None:

@@ -150,8 +150,13 @@ async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_
     for serial in (pki.random_serial(), stage.serial):
         now = stage.clock.now()
         plan = pki.Plan(Subject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
+        unknown = authority(now).sign(plan)
         with pytest.raises(UnauthorizedError, match="not known"):
-            await stage.peers.identify(authority(now).sign(plan))
+            await stage.peers.identify(unknown)
+        stage.store.failure = UnavailableError("nobody may ask it")
+        with pytest.raises(UnauthorizedError, match="not known"):
+            await stage.peers.identify(unknown)
+        stage.store.failure = None
     for _ in range(3):
         await stage.peers.identify(stage.certificate)
         stage.clock.advance(KEPT_FOR - timedelta(seconds=1))

@@ -2,7 +2,9 @@
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -27,10 +29,12 @@ from machinery.apiserver.authentication import (
 from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
 from machinery.apiserver.authentication.delegated import DelegatedAuthorizer, DelegatedTokens
 from machinery.apiserver.authentication.frontproxy import FrontProxy, Origin, Trust
+from machinery.apiserver.authentication.tokenchecks import REFUSED_FOR, TokenChecks
 from machinery.apiserver.filters import Incoming
+from machinery.apiserver.limits import Rates
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock, SystemClock
-from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
+from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.kubeconfig import Credential
 from tests.checks import check_refusals
 from tests.fakes.authority import OtherCA
@@ -440,3 +444,42 @@ class Shown(asyncio.Transport):
 
 def request(credential: Credential | None, *headers: tuple[str, str]) -> web.Request:
     return make_mocked_request("GET", "/", headers=CIMultiDict(headers), transport=Shown(credential))
+
+
+async def test_flood_of_refused_tokens_costs_few_checks_and_no_good_token_is_refused() -> None:
+    clock = ManualClock()
+    refusals, checked = Rates(5, 3, clock), Counter[str]()
+    checks = TokenChecks(refusals, clock)
+    here, other = "192.0.2.1", "192.0.2.2"
+    at_once = Counter[str]()
+
+    async def shown(token: str, address: str = here) -> int:
+        """The status of a request with the token, at a server that limits refusals."""
+        try:
+            async with checks.one(address, token):
+                checked[token] += 1
+                at_once[address] += 1
+                await asyncio.sleep(0)
+                assert at_once[address] == 1
+                at_once[address] -= 1
+                if not token.startswith("good"):
+                    raise UnauthorizedError("bad")
+        except UnauthorizedError:
+            with suppress(TooManyRequestsError):
+                refusals.check(address)
+            return 401
+        except TooManyRequestsError:
+            return 429
+        return 200
+
+    assert await shown("good-known") == 200
+    assert [await shown("guessed") for _ in range(50)] == [401] * 3 + [429] * 47
+    assert checked["guessed"] == 3
+    flood = [shown(f"guessed-{number}") for number in range(20)]
+    twice = [shown("guessed-0") for _ in range(20)]
+    found = await asyncio.gather(*flood, *twice, shown("good-new"), shown("good-other", other))
+    assert found == [401] * 20 + [429] * 20 + [200, 200]
+    assert await shown("good-known") == 200
+    assert max(checked[f"guessed-{number}"] for number in range(20)) == 1
+    clock.advance(REFUSED_FOR)
+    assert await shown("guessed") == 401, "it may have become good: it is checked again"
