@@ -3,7 +3,8 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -85,13 +86,17 @@ def test_the_first_of_two_sources_for_one_hub_wins_and_that_is_said_once(tmp_pat
     assert "the same hub" in logs[0]["error"]
 
 
-def test_a_garbled_source_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_garbled_source_is_named_and_the_others_go_on_and_with_no_hub_at_all_every_source_is_named(tmp_path: Path) -> None:
     first, second = files(tmp_path, A, B)
     first.write_bytes(b"nonsense: [")
-    listing = Bootstraps([BootstrapFile(first), BootstrapFile(second)]).look()
+    bootstraps = Bootstraps([BootstrapFile(first), BootstrapFile(second)])
+    listing = bootstraps.look()
     assert [hub.hub_id for hub in listing.hubs] == [B]
     assert str(first) in str(listing.trouble)
     assert not listing.whole, "what the first one names is not known: nobody is off the list for certain"
+    second.unlink()
+    with pytest.raises(InvalidError, match=r"hub-0.*is not YAML.*hub-1.*cannot be read.*hubctl create"):
+        bootstraps.first()
 
 
 def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_when_it_is_gone(tmp_path: Path) -> None:
@@ -106,14 +111,6 @@ def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_whe
     first.unlink()
     assert listed(bootstraps) == [B]
     assert bootstraps.look().whole
-
-
-def test_with_no_hub_at_all_every_source_is_named(tmp_path: Path) -> None:
-    first, second = files(tmp_path, A, B)
-    first.unlink()
-    second.write_bytes(b"nonsense: [")
-    with pytest.raises(InvalidError, match=r"hub-0.*cannot be read.*hubctl create.*hub-1.*is not YAML"):
-        Bootstraps([BootstrapFile(first), BootstrapFile(second)]).first()
 
 
 async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> None:
@@ -138,12 +135,8 @@ async def test_an_agent_runs_no_command_of_a_bootstrap_kubeconfig(
 ) -> None:
     """Neither of a file nor of a secret, which others may write: a plug-in is for people's kubeconfigs."""
     ran = tmp_path / "ran"
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "touch",
-        "args": [str(ran)],
-        "interactiveMode": "Never",
-    }
+    version = "client.authentication.k8s.io/v1"
+    plugin = {"apiVersion": version, "command": "touch", "args": [str(ran)], "interactiveMode": "Never"}
     document = yaml.safe_load(kubeconfig(A))
     document["users"][0]["user"] = {"exec": plugin, **token}
     if driver is Driver.CSR:
@@ -253,8 +246,6 @@ async def test_work_that_fails_in_the_moment_in_which_its_agent_is_ended_leaves_
 
 
 SERVER = "https://hub.example.org:6443"
-
-
 BOTH = {"endpoint": True, "certificate": True}
 NEITHER = {"endpoint": False, "certificate": False}
 
@@ -281,40 +272,24 @@ def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
         assert "kubeconfig FILE" in said
 
 
-@dataclass(frozen=True)
-class Way:
-    expected: str
-    option: str = ""
-    named: str = ""
-    server: str = SERVER
-    environment: dict[str, str] = field(default_factory=dict)
-
-
-PROXY = {"HTTPS_PROXY": "http://env:3128"}
-WAYS = [
-    Way(""),
-    Way("http://env:3128", environment=PROXY),
-    Way("http://env:3128", environment={"https_proxy": "env:3128"}),
-    Way("http://named:1", named="http://named:1", environment=PROXY),
-    Way("http://option:1", option="http://option:1", named="http://named:1", environment=PROXY),
-    Way("", environment={**PROXY, "NO_PROXY": "example.org"}),
-    Way("", environment={**PROXY, "NO_PROXY": "other.org, .example.org"}),
-    Way("http://env:3128", environment={**PROXY, "NO_PROXY": "ample.org"}),
-    Way("http://env:3128", environment={**PROXY, "NO_PROXY": ".hub.example.org"}),
-    Way("", environment={**PROXY, "no_proxy": "*"}),
-    Way("", environment={**PROXY, "NO_PROXY": "hub.example.org:6443"}),
-    Way("http://env:3128", environment={**PROXY, "NO_PROXY": "hub.example.org:8443"}),
-    Way("", server="10.1.2.3:8443", environment={**PROXY, "NO_PROXY": "10.1.0.0/16"}),
-    Way("http://env:3128", server="10.2.2.3:8443", environment={**PROXY, "NO_PROXY": "10.1.0.0/16"}),
-    Way("", server="127.0.0.1:8443", environment=PROXY),
-    Way("", server="[::1]:8443", environment=PROXY),
-    Way("http://named:1", server="127.0.0.1:8443", named="http://named:1", environment={"NO_PROXY": "*"}),
-]
-
-
 def test_proxy_is_the_options_the_kubeconfigs_or_the_environments() -> None:
-    found = [(way, Reach(proxy_url=way.option, environment=way.environment)) for way in WAYS]
-    assert [way for way, reach in found if reach.proxy_for(way.server, named=way.named) != way.expected] == []
+    env, named, option = "http://env:3128", "http://named:1", "http://option:1"
+    assert Reach().proxy_for(SERVER, named="") == ""
+    assert Reach(environment={"https_proxy": "env:3128"}).proxy_for(SERVER, named="") == env
+    assert Reach(environment={"HTTPS_PROXY": env}).proxy_for(SERVER, named=named) == named
+    assert Reach(proxy_url=option, environment={"HTTPS_PROXY": env}).proxy_for(SERVER, named=named) == option
+    assert Reach(environment={"NO_PROXY": "*"}).proxy_for("127.0.0.1:8443", named=named) == named
+    rows = [
+        (SERVER, "", env),
+        *((SERVER, excepted, "") for excepted in ("example.org", "other.org, .example.org", "*", "hub.example.org:6443")),
+        *((SERVER, excepted, env) for excepted in ("ample.org", ".hub.example.org", "hub.example.org:8443")),
+        ("10.1.2.3:8443", "10.1.0.0/16", ""),
+        ("10.2.2.3:8443", "10.1.0.0/16", env),
+        *((server, "", "") for server in ("127.0.0.1:8443", "[::1]:8443")),
+    ]
+    for name, (server, excepted, expected) in product(("NO_PROXY", "no_proxy"), rows):
+        reach = Reach(environment={"HTTPS_PROXY": env, name: excepted})
+        assert reach.proxy_for(server, named="") == expected, (server, excepted)
 
 
 def test_unusable_proxy_is_refused_and_its_password_is_never_shown() -> None:

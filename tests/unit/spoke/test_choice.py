@@ -153,18 +153,14 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
         assert is_better(hubs, owner, NOW, policy) == any(each.hub.hub_id != owner for each in good)
 
 
-def test_an_epoch_is_above_what_was_kept_and_told_and_never_behind_the_hubs_time() -> None:
-    milliseconds = int(NOW.timestamp() * 1000)
-    assert next_epoch(0, 0, NOW, NOW) == milliseconds
-    assert next_epoch(milliseconds, 0, NOW, NOW) == milliseconds + 1
-    assert next_epoch(0, milliseconds + 7, NOW, NOW) == milliseconds + 8
-    assert next_epoch(milliseconds + 9, milliseconds + 7, NOW, NOW) == milliseconds + 10
-
-
 def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -> None:
-    """Neither does a kept epoch that they refuse already; one between an hour and a day ahead is kept, as they take it."""
+    """It is above what was kept and told, and never behind the hub's time. One up to a day ahead is kept, as hubs take it."""
     now, hour = int(NOW.timestamp() * 1000), 3_600_000
     rows = [
+        ((0, 0, NOW), now),
+        ((now, 0, NOW), now + 1),
+        ((0, now + 7, NOW), now + 8),
+        ((now + 9, now + 7, NOW), now + 10),
         *(((0, told, NOW), now) for told in (now + hour + 1, now + 24 * hour, 2**63 - 1, 2**64)),
         ((0, 0, NOW + timedelta(days=36500)), now + hour),
         ((now + 24 * hour + 1, 0, NOW), now),

@@ -10,13 +10,7 @@ from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport
 from spoke.hubapi.addons import add_on_of, report_patch
-from spoke.hubapi.documents import (
-    desired_of,
-    event,
-    renewed,
-    request_state,
-    status_patch,
-)
+from spoke.hubapi.documents import desired_of, event, renewed, request_state, status_patch
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2025-12-31T00:00:00Z"
@@ -46,48 +40,32 @@ def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stay
     changes = status_patch(cluster(status), REPORT, NOW)["status"]
     assert changes["capacity"] == {"nodes": "2", "gpu": None}
     assert changes["allocatable"] == {"gpu": None}
-    told = ClusterReport(conditions=(Condition(AVAILABLE, FALSE, "r", "m"),), complete=False)
+    told, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
     assert set(status_patch(cluster({"capacity": {"cpu": "4"}}), told, NOW)["status"]) == {"conditions"}
+    for was, dated in ((TRUE, EARLIER), (UNKNOWN, "2026-01-01T12:00:00Z")):
+        before = cluster({"conditions": [{**old, "status": was}]})
+        (after,) = status_patch(before, told, NOW)["status"]["conditions"]
+        assert after["lastTransitionTime"] == dated, "a transition is dated only when the status changes"
 
 
-def test_a_transition_is_dated_only_when_the_status_changes() -> None:
-    old = {"type": AVAILABLE, "status": TRUE, "reason": "x", "message": "y", "lastTransitionTime": EARLIER}
-    same, other = ({**old, "status": status} for status in (TRUE, UNKNOWN))
-    told = ClusterReport(conditions=(GOOD,), complete=False)
-    moments = [status_patch(cluster({"conditions": [entry]}), told, NOW)["status"]["conditions"][0] for entry in (same, other)]
-    assert [moment["lastTransitionTime"] for moment in moments] == [EARLIER, "2026-01-01T12:00:00Z"]
-
-
-def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed() -> None:
+def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed_and_its_lease_lasts_as_the_hub_says() -> None:
     assert desired_of(cluster(), ()).accepted
     assert desired_of(cluster({"conditions": [ACCEPTED]}), ()).accepted
     assert not desired_of(cluster({"conditions": [{**ACCEPTED, "status": FALSE}]}), ()).accepted
     assert not desired_of(cluster(hubAcceptsClient=False), ()).accepted
     assert not desired_of(None, None).accepted
     assert not desired_of(cluster(), None).addons_known
-
-
-def test_lease_lasts_as_long_as_the_hub_says_and_a_beat_changes_its_time_alone() -> None:
     for seconds, expected in ((None, 60), (0, 60), (7, 7)):
         assert desired_of(cluster(leaseDurationSeconds=seconds), ()).lease_duration == timedelta(seconds=expected)
     lease = {"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "h", "renewTime": "old"}}
-    assert renewed(lease, NOW) == {
-        "metadata": {"resourceVersion": "3"},
-        "spec": {"holderIdentity": "h", "renewTime": "2026-01-01T12:00:00.000000Z"},
-    }
+    beaten = {**lease, "spec": {"holderIdentity": "h", "renewTime": "2026-01-01T12:00:00.000000Z"}}
+    assert renewed(lease, NOW) == beaten, "a beat changes the time alone"
 
 
 def test_request_is_issued_when_it_is_approved_and_has_a_certificate() -> None:
-    rows: list[tuple[list[str], bytes, str]] = [
-        ([], b"", "pending"),
-        ([], b"C", "pending"),
-        (["Approved"], b"", "approved"),
-        (["Approved"], b"C", "issued"),
-        (["Approved", "Failed"], b"", "failed"),
-        (["Denied"], b"", "denied"),
-    ]
-    for kinds, certificate, state in rows:
-        conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds]
+    rows = [("", b"", "pending"), ("", b"C", "pending"), ("Approved", b"", "approved"), ("Approved", b"C", "issued")]
+    for kinds, certificate, state in [*rows, ("Approved Failed", b"", "failed"), ("Denied", b"", "denied")]:
+        conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds.split()]
         found = request_state({"status": {"conditions": conditions}}, certificate, b"", NOW)
         assert found.state == state, (kinds, certificate)
 
@@ -97,14 +75,13 @@ def add_on(*registrations: dict[str, Any], **status: Any) -> dict[str, Any]:
     return {"metadata": metadata, "status": {"registrations": list(registrations), **status}}
 
 
-DEFAULT = AddOnRegistration(
-    KUBE_SIGNER,
-    "system:open-cluster-management:cluster:c1:addon:logs:agent:logs",
-    ("system:open-cluster-management:cluster:c1:addon:logs",),
-)
+GROUP = "system:open-cluster-management:cluster:c1:addon:logs"
+DEFAULT = AddOnRegistration(KUBE_SIGNER, f"{GROUP}:agent:logs", (GROUP,))
 
 
 def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:
+    custom = {"signerName": "e.org/s", "subject": {"user": "u", "organizationUnits": ["o"]}}
+    beta = {"signerName": KUBE_SIGNER, "subject": {"user": "u", "groups": ["g"]}}
     rows: list[tuple[dict[str, Any], AddOnRegistration | None]] = [
         ({"type": "kubeClient", "kubeClient": {}}, DEFAULT),
         ({"type": "kubeClient", "kubeClient": {"driver": "csr"}}, replace(DEFAULT, driver="csr")),
@@ -112,17 +89,8 @@ def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:
         ({"type": "kubeClient"}, DEFAULT),
         ({"type": "customSigner", "customSigner": {}}, None),
         ({"type": "strange"}, None),
-        (
-            {
-                "type": "customSigner",
-                "customSigner": {"signerName": "e.org/s", "subject": {"user": "u", "organizationUnits": ["o"]}},
-            },
-            AddOnRegistration("e.org/s", "u", (), ("o",)),
-        ),
-        (
-            {"signerName": KUBE_SIGNER, "subject": {"user": "u", "groups": ["g"]}},
-            AddOnRegistration(KUBE_SIGNER, "u", ("g",), driver="csr"),
-        ),
+        ({"type": "customSigner", "customSigner": custom}, AddOnRegistration("e.org/s", "u", (), ("o",))),
+        (beta, AddOnRegistration(KUBE_SIGNER, "u", ("g",), driver="csr")),
     ]
     read = [(entry, add_on_of(add_on(entry)).registrations) for entry, _ in rows]
     assert read == [(entry, (expected,) if expected else ()) for entry, expected in rows]
@@ -154,13 +122,7 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
 
 
 def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:
-    about = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
+    about: dict[str, Any] = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
     told = event(about, "ManagedClusterAddOn", News("Failed", "x" * 2000, "Warning"), "agent", NOW)
     assert (told["metadata"]["namespace"], told["reason"], told["type"], len(told["note"])) == ("c1", "Failed", "Warning", 1024)
-    assert told["regarding"] == {
-        "apiVersion": "v",
-        "kind": "ManagedClusterAddOn",
-        "name": "logs",
-        "namespace": "c1",
-        "uid": "u",
-    }
+    assert told["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}

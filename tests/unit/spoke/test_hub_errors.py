@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import grpc
+import pytest
 from grpc import aio
 
 from machinery.clock import ManualClock
@@ -15,7 +16,6 @@ from machinery.errors import (
     DeadlineError,
     ForbiddenError,
     InvalidError,
-    MusterError,
     NotFoundError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -34,43 +34,28 @@ def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing.items()), details="said")
 
 
-def test_reason_decides_whatever_the_code_is() -> None:
+def test_reason_decides_and_without_one_the_code_and_an_unclear_one_is_tried_again() -> None:
     errors = {reason: to_error(status(Code.UNKNOWN, reason=reason)) for reason in BY_REASON}
     assert {reason: type(error) for reason, error in errors.items()} == dict(BY_REASON)
     assert {error.message for error in errors.values()} == {"said"}
-
-
-CODES: list[tuple[grpc.StatusCode, type[MusterError], Loss]] = [
-    (Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
-    (Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
-    (Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
-    (Code.ABORTED, ConflictError, Loss.SUPERSEDED),
-    (Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
-    (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
-    (Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
-    (Code.UNAVAILABLE, UnavailableError, Loss.UNREACHABLE),
-    (Code.CANCELLED, UnavailableError, Loss.UNREACHABLE),
-    (Code.INTERNAL, UnavailableError, Loss.UNREACHABLE),
-    (Code.UNKNOWN, UnavailableError, Loss.UNREACHABLE),
-    (Code.UNIMPLEMENTED, UnavailableError, Loss.UNREACHABLE),
-]
-
-
-def test_without_a_reason_the_code_decides_and_an_unclear_one_is_tried_again() -> None:
-    found = [(code, type(to_error(status(code, reason="NoSuchReason"))), to_loss(status(code)).loss) for code, _, _ in CODES]
-    assert found == CODES
-
-
-def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> None:
-    outlived = {"cause": Verdict.AUTHORITY_RETIRED.value}
-    assert to_loss(status(Code.UNAUTHENTICATED, **outlived)).loss is Loss.OUTLIVED
-    assert to_error(status(Code.UNAUTHENTICATED, **outlived)).verdict is Verdict.AUTHORITY_RETIRED
-    for other in ({"cause": Verdict.CERTIFICATE_EXPIRED.value}, {"cause": "OfALaterRelease"}, {}):
-        assert to_loss(status(Code.UNAUTHENTICATED, **other)).loss is Loss.UNAUTHENTICATED
+    codes = [
+        (Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
+        (Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
+        (Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
+        (Code.ABORTED, ConflictError, Loss.SUPERSEDED),
+        (Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
+        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
+        (Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
+    ]
+    unclear = (Code.UNAVAILABLE, Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN, Code.UNIMPLEMENTED)
+    codes += [(code, UnavailableError, Loss.UNREACHABLE) for code in unclear]
+    found = [(code, type(to_error(status(code, reason="NoSuchReason"))), to_loss(status(code)).loss) for code, _, _ in codes]
+    assert found == codes
 
 
 def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> None:
     rows = [
+        (Code.UNAUTHENTICATED, "AuthorityRetired", Loss.OUTLIVED),
         (Code.PERMISSION_DENIED, "ClusterDenied", Loss.REFUSED),
         (Code.UNAUTHENTICATED, "CertificateRevoked", Loss.REVOKED),
         (Code.PERMISSION_DENIED, "ClusterRevoked", Loss.REVOKED),
@@ -82,9 +67,8 @@ def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> Non
         (Code.UNAVAILABLE, "", Loss.UNREACHABLE),
     ]
     assert [(code, cause, to_loss(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
-    for code, cause, _ in rows:
-        told = to_error(status(code, cause=cause)).verdict
-        assert told is (Verdict(cause) if cause in set(Verdict) else None)
+    verdicts = {cause: to_error(status(code, cause=cause)).verdict for code, cause, _ in rows}
+    assert verdicts == {cause: Verdict(cause) if cause in set(Verdict) else None for cause in verdicts}
 
 
 def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
@@ -137,23 +121,19 @@ class EndedWhileWriting:
         pass
 
 
-async def beat_once() -> HubLostError:
+async def beat_once() -> tuple[Loss, str]:
     """How the first beat fails; nothing of the session stays."""
     session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
     await session.start(Greeting("uid"))
-    try:
+    with pytest.raises(HubLostError) as lost:
         await session.beat(available=True)
-    except HubLostError as error:
-        return HubLostError(error.message, error.loss)
-    finally:
-        await session.stop()
-    raise AssertionError
+    await session.stop()
+    return lost.value.loss, lost.value.message
 
 
 async def test_a_beat_that_the_end_overtakes_says_why_and_leaves_no_stray_error() -> None:
     stray: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
-    lost = await asyncio.create_task(beat_once())
+    assert await asyncio.create_task(beat_once()) == (Loss.SUPERSEDED, "superseded")
     gc.collect()
-    assert (lost.loss, lost.message) == (Loss.SUPERSEDED, "superseded")
     assert stray == []

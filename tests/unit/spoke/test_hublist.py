@@ -78,17 +78,19 @@ def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> Trial:
     return Trial(OPTIONS, lambda: spent, clock, Random(seed))
 
 
-def test_between_a_third_of_the_patience_and_the_whole_is_waited() -> None:
+def test_between_a_third_of_the_patience_and_the_whole_is_waited_for_the_first_of_several_dead_hubs_alone() -> None:
     for seed in range(20):
         patience = trial(ManualClock(), seed=seed)
-        assert patience.left is None
-        assert not patience.is_over
+        assert (patience.left, patience.is_over) == (None, False)
         patience.opened()
         patience.lost()
         assert WHOLE / 3 <= (patience.left or 0) <= WHOLE
+    patience = trial(ManualClock(), spent=True)
+    patience.lost()
+    assert patience.is_over
 
 
-def test_it_is_not_drawn_anew_while_the_hub_stays_lost() -> None:
+def test_patience_is_drawn_anew_when_a_session_did_its_work_and_not_while_the_hub_stays_lost() -> None:
     clock = ManualClock()
     patience = trial(clock)
     patience.opened()
@@ -97,20 +99,6 @@ def test_it_is_not_drawn_anew_while_the_hub_stays_lost() -> None:
         clock.advance(OPTIONS.patience / 2)
         assert not patience.lost()
     assert patience.is_over
-
-
-def test_of_several_dead_hubs_only_the_first_is_waited_for() -> None:
-    patience = trial(ManualClock(), spent=True)
-    patience.lost()
-    assert patience.is_over
-
-
-def test_a_session_that_did_its_work_makes_good_what_failed_before() -> None:
-    clock = ManualClock()
-    patience = trial(clock)
-    patience.opened()
-    patience.lost()
-    clock.advance(timedelta(minutes=1))
     patience.opened()
     clock.advance(OPTIONS.steady)
     assert patience.lost()

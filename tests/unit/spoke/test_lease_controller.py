@@ -77,26 +77,20 @@ async def test_first_beat_is_sent_at_once_when_the_cluster_is_accepted_and_every
 
 
 @pytest.mark.parametrize(("drawn", "part"), [(0.0, 1.0), (1.0, 0.75)])
-async def test_the_interval_is_shortened_by_up_to_a_quarter(drawn: float, part: float) -> None:
+async def test_the_interval_is_shortened_by_up_to_a_quarter_and_a_new_verdict_is_beaten_at_once(
+    drawn: float, part: float
+) -> None:
     on, told = session(), list[float]()
-    on.hub.beat_interval = timedelta(seconds=8)
+    on.hub.beat_interval = timedelta(seconds=80)
     lease = controller(on, told=told, random=drawn)
     lease.accept(accepted=True)
     async with running(lease):
-        await asyncio.sleep(40)
-    assert [after - before for before, after in pairwise(told)] == pytest.approx([8 * part] * (len(told) - 1))
-    assert len(told) >= 4
-
-
-async def test_a_new_verdict_is_beaten_at_once() -> None:
-    on = session()
-    on.hub.beat_interval = timedelta(hours=1)
-    lease = controller(on)
-    lease.accept(accepted=True)
-    async with running(lease):
-        await until(lambda: len(on.beats) == 1)
+        await asyncio.sleep(390)
+        assert [after - before for before, after in pairwise(told)] == pytest.approx([80 * part] * (len(told) - 1))
+        beats = len(on.beats)
+        assert beats >= 4
         lease.hurry()
-        await until(lambda: len(on.beats) == 2)
+        await until(lambda: len(on.beats) == beats + 1)
 
 
 class Thrifty(MemorySession):
@@ -115,33 +109,19 @@ class Thrifty(MemorySession):
         self._heard = asyncio.Event()
 
 
-def thrifty() -> Thrifty:
-    plain = session()
-    plain.hub.beat_interval = timedelta(milliseconds=10)
-    return Thrifty(plain.hub, plain.cluster, plain.identity)
-
-
 async def test_beats_keep_their_interval_while_acknowledgements_come_together() -> None:
-    on, told = thrifty(), list[float]()
-    lease = controller(on, told=told, silence=timedelta(seconds=5))
-    lease.accept(accepted=True)
-    async with running(lease) as task:
-        await until(lambda: len(on.beats) == 4)
-        assert told == []
-        on.acknowledge()
-        await until(lambda: len(told) == 4)
-        await until(lambda: len(on.beats) == 8)
-        assert not task.done()
-
-
-async def test_the_oldest_beat_that_waits_is_the_one_that_tells_of_silence() -> None:
-    on, loop = thrifty(), asyncio.get_running_loop()
-    lease = controller(on, silence=timedelta(milliseconds=200))
+    """The oldest beat that waits is the one by which silence is known."""
+    plain, told, loop = session(), list[float](), asyncio.get_running_loop()
+    plain.hub.beat_interval = timedelta(milliseconds=10)
+    on = Thrifty(plain.hub, plain.cluster, plain.identity)
+    lease = controller(on, told=told, silence=timedelta(milliseconds=200))
     lease.accept(accepted=True)
     run = asyncio.create_task(lease.run())
     await until(lambda: len(on.beats) == 4)
+    assert told == []
     on.acknowledge()
     began = loop.time()
+    await until(lambda: len(told) == 4)
     with pytest.raises(HubLostError) as lost:
         await run
     assert lost.value.loss is Loss.SILENT

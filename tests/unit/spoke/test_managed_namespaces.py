@@ -13,11 +13,11 @@ from machinery.identity import AgentId, ClusterName, HubId
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaces
-from spoke.domain.namespace import ManagedNamespace, hub_label, superfluous
+from spoke.domain.namespace import ManagedNamespace, hub_label
 from spoke.domain.news import NORMAL, WARNING, News, left_out, news_of
 from spoke.domain.report import ClusterClaim
 from spoke.domain.status import ClaimRules
-from spoke.ports import HubLostError
+from spoke.ports import ClientIdentity, HubLostError
 from spoke.telling import AT_ONCE, WAITING, Telling
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID
@@ -53,12 +53,6 @@ def test_label_is_one_per_hub_and_cut_to_what_a_label_may_have() -> None:
     key, _, name = hub_label(HubId(""), "https://hub.example.com:6443").partition("/")
     assert (key, name) == ("clusterset.open-cluster-management.io", sha256(b"https://hub.example.com:6443").hexdigest()[:63])
     assert hub_label(HUB_ID, "https://a") == hub_label(HUB_ID, "https://b") != hub_label(HubId(""), "https://a")
-
-
-def test_namespace_is_superfluous_when_it_is_no_longer_wanted_or_the_cluster_goes() -> None:
-    assert superfluous({"a", "c", "b"}, [A], deleting=False) == ("b", "c")
-    assert superfluous({"a"}, [A], deleting=True) == ("a",)
-    assert superfluous((), [A], deleting=False) == ()
 
 
 async def test_wanted_namespaces_are_made_or_labelled_and_released_without_being_deleted() -> None:
@@ -117,25 +111,20 @@ async def test_the_agent_reports_namespaces_with_its_status_and_makes_a_lost_one
         await until(lambda: "b" in stage.cluster.namespaces and "true" not in stage.cluster.namespaces["a"].values())
 
 
-async def test_a_namespace_that_fails_is_an_event_at_the_hub(stage: Stage) -> None:
-    stage.hub.namespaces = (A,)
-    stage.cluster.refused_namespaces.add("a")
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.news)
-        stage.hub.session.end(HubLostError("that was it"))
-    (news,) = {each for session in stage.hub.sessions for each in session.news}
-    assert (news.reason, news.type) == ("NamespaceApplyFailed", "Warning")
-
-
-async def test_a_cluster_that_is_not_accepted_gets_no_namespaces(stage: Stage) -> None:
+async def test_a_cluster_gets_its_namespaces_once_it_is_accepted_and_one_that_fails_is_an_event_at_the_hub(
+    stage: Stage,
+) -> None:
     stage.hub.accept = False
-    stage.hub.namespaces = (A,)
+    stage.hub.namespaces = (A, B)
+    stage.cluster.refused_namespaces.add("b")
     async with stage.running():
         await until(lambda: "managed-namespaces" in stage.timetable.jobs)
         stage.timetable.wake("managed-namespaces")
         assert stage.cluster.namespaces == {}
         stage.hub.set_accepted(next(iter(stage.hub.clusters)), accepted=True)
-        await until(lambda: "a" in stage.cluster.namespaces)
+        await until(lambda: "a" in stage.cluster.namespaces and stage.hub.session.news)
+    (news,) = stage.hub.session.news
+    assert (news.reason, news.type) == ("NamespaceApplyFailed", "Warning")
 
 
 class Listener:
@@ -154,19 +143,24 @@ class Listener:
 def test_a_condition_that_is_not_true_is_a_warning() -> None:
     assert news_of(Condition("X", FALSE, "Failed", "why")) == News("Failed", "why", WARNING)
     assert news_of(Condition("X", TRUE, "Done", ""), "logs") == News("Done", "", NORMAL, "logs")
-
     assert "--max-custom-cluster-claims" in left_out(3, 20).message
 
 
-async def test_the_same_news_is_told_once_and_other_news_of_the_same_reason_again() -> None:
+async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
     session = Listener()
     telling = Telling(session)  # type: ignore[arg-type]
+    running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
         telling.tell(News("R", message))
-    running = asyncio.create_task(telling.run())
-    await until(lambda: len(session.told) == 3)
-    running.cancel()
-    assert [each.message for each in session.told] == ["a", "b", "a"]
+    await until(lambda: [each.message for each in session.told] == ["a", "b", "a"])
+    session.refuse = ForbiddenError("no right to it")
+    telling.tell(News("R", "c"))
+    await asyncio.sleep(3600)
+    assert not running.done()
+    session.refuse = HubLostError("gone")
+    telling.tell(News("R", "d"))
+    with pytest.raises(HubLostError):
+        await running
 
 
 async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
@@ -180,21 +174,6 @@ async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> Non
     await asyncio.sleep(3600)
     running.cancel()
     assert [each.reason for each in session.told] == [f"R{number}" for number in range(2 * WAITING, 3 * WAITING)]
-
-
-async def test_news_that_the_hub_refuses_are_lost_and_a_lost_session_ends_the_telling() -> None:
-    session = Listener()
-    telling = Telling(session)  # type: ignore[arg-type]
-    session.refuse = ForbiddenError("no right to it")
-    telling.tell(News("R", "a"))
-    running = asyncio.create_task(telling.run())
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert not running.done()
-    session.refuse = HubLostError("gone")
-    telling.tell(News("R", "b"))
-    with pytest.raises(HubLostError):
-        await running
 
 
 NOTES = {"agent.open-cluster-management.io/site": "b"}
@@ -215,22 +194,12 @@ async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_re
     assert known.labels == {"site": "b"}
 
 
-class Refusing:
-    """A hub that does not let an agent keep its ManagedCluster."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def ensure_cluster(self, *_: object, **__: object) -> None:
-        self.asked += 1
-        raise ForbiddenError("no right to it")
-
-
-async def test_a_hub_that_does_not_let_an_agent_keep_its_cluster_is_asked_once() -> None:
-    hub = Refusing()
-    names = ClusterName("c1"), AgentId("bcdfg")
-    upkeep = ClusterUpkeep(hub, MemoryCluster(), names, NOTES, ())  # type: ignore[arg-type]
+async def test_a_hub_that_does_not_let_an_agent_keep_its_cluster_is_asked_once(stage: Stage) -> None:
+    stage.hub.barred = ForbiddenError("no right to it")
+    credential = stage.hub.credential()
+    hub = stage.hub.dial(None, ClientIdentity(credential.chain, credential.key))
+    upkeep = ClusterUpkeep(hub, MemoryCluster(), (ClusterName("c1"), AgentId("bcdfg")), NOTES, ())
     for _ in range(3):
         with suppress(ForbiddenError):
             await upkeep.reconcile(UPKEEP)
-    assert hub.asked == 1
+    assert stage.hub.calls == ["ensure_cluster"]

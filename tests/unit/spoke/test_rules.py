@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from machinery.conditions import FALSE, TRUE
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, Subject
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
@@ -13,6 +11,7 @@ from spoke.domain.quantity import add
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.domain.rotation import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.status import Availability, ClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
+from tests.checks import check_refusals, check_results
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = Names(ClusterName("berlin"), AgentId("abcde"))
@@ -102,24 +101,12 @@ def test_each_flaw_of_a_stored_credential_is_found_and_named() -> None:
 
 
 def test_quantities_add_up_exactly() -> None:
-    rows = [
-        ("4", "4", "8"),
-        ("500m", "500m", "1"),
-        ("1", "250m", "1250m"),
-        ("8Gi", "8Gi", "16Gi"),
-        ("16384Mi", "1Ki", "16777217Ki"),
-        ("1Ki", "1", "1025"),
-        ("2k", "1", "2001"),
-        ("0", "8Gi", "8Gi"),
-        ("1e3", "1", "1001"),
-        ("1.5Gi", "512Mi", "2Gi"),
-        ("100n", "1", "1000000100n"),
-        ("1023Ei", "1", "1179438699212804456449"),
-    ]
-    assert [(row, add(*row[:2])) for row in rows if add(*row[:2]) != row[2]] == []
-    for text in ("", "x", "1Gb", "1 Gi", "--1", "1e9999", "Ki"):
-        with pytest.raises(ValueError, match="not a Kubernetes quantity"):
-            add(text, "1")
+    rows = [("4", "4", "8"), ("500m", "500m", "1"), ("1", "250m", "1250m"), ("8Gi", "8Gi", "16Gi"), ("0", "8Gi", "8Gi")]
+    rows += [("16384Mi", "1Ki", "16777217Ki"), ("1Ki", "1", "1025"), ("2k", "1", "2001"), ("1e3", "1", "1001")]
+    rows += [("1.5Gi", "512Mi", "2Gi"), ("100n", "1", "1000000100n"), ("1023Ei", "1", "1179438699212804456449")]
+    check_results(add, rows)
+    wrong = ("", "x", "1Gb", "1 Gi", "--1", "1e9999", "Ki")
+    check_refusals(ValueError, add, [(text, "1", "not a Kubernetes quantity") for text in wrong])
 
 
 def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> None:

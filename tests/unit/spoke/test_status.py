@@ -53,14 +53,10 @@ async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secre
     async with stage.running() as agent:
         await until(lambda: is_available(stage) and agent.progress.last_beat)
         document, outcome = await status(source(stage, agent.progress))
-    assert outcome is Outcome.WELL
-    assert document["ready"] is True
-    assert document["process"] == {"state": "works"}
+    assert (outcome, document["ready"], document["process"]) == (Outcome.WELL, True, {"state": "works"})
     assert document["owner"]["hubId"] == stage.hub.hub_id
     (hub,) = document["hubs"]
-    assert hub["owner"] is True
-    assert hub["state"] == "ready"
-    assert hub["credentialEndsAt"] == "2026-01-31T00:00:00Z"
+    assert (hub["owner"], hub["state"], hub["credentialEndsAt"]) == (True, "ready", "2026-01-31T00:00:00Z")
     said = render(document, stage.clock.now())
     assert document["cluster"] in said
     assert "0 s ago" in said
@@ -106,12 +102,9 @@ async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_
     said = render(document, stage.clock.now())
     lines = [line.split() for line in said.splitlines()]
     assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
-    assert "west" in said
-    assert "not accepted" in said
-    assert "connection refused" in said
-    assert "epoch 1770000000000, the hub west is lost; the hub east is ready" in said
-    assert "stands by (spoke-7d9f-x2x4k holds the Lease)" in said
-    assert "HubFailedOver" in said
+    why, holder = "epoch 1770000000000, the hub west is lost; the hub east is ready", "spoke-7d9f-x2x4k holds the Lease"
+    shown = ("west", "not accepted", "connection refused", why, f"stands by ({holder})", "HubFailedOver")
+    assert [each for each in shown if each not in said] == []
     assert document["hubs"][1]["nextTry"] == "2026-01-01T00:00:10Z"
 
 
@@ -162,11 +155,6 @@ def test_ready_for_as_long_as_the_lease_lasts_after_an_acknowledged_beat(progres
 
 
 def test_not_ready_names_the_step_and_its_trouble(progress: Progress) -> None:
-    progress.enter("opening a session with the hub")
-    progress.fail("connection refused")
-    assert "opening a session with the hub: connection refused" in progress.ready().text
-    progress.enter("reading the stored credential")
-    assert "connection refused" not in progress.ready().text
     for step in ("reading", "dialling"):
         progress.enter(step)
     progress.fail("connection refused")
