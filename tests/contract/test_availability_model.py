@@ -13,7 +13,7 @@ from hub.domain.transition import Damping
 from hub.services import brake
 from machinery.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.silent_fleet import SECOND, WINDOW, Agent, Fleet, Setting
+from tests.fakes.silent_fleet import SECOND, Agent, Fleet, Setting
 from tests.trials import repeated, trials
 
 STEPS = trials(test=200, soak=10_000)
@@ -202,36 +202,6 @@ def fault(fleet: Fleet, random: Random) -> list[Agent]:
         length = random.choice((1, about - 1, about, about + 1, about + 2, random.randint(1, 8 * about)))
         agent.quiet_until = max(agent.quiet_until, fleet.step + length)
     return struck
-
-
-@repeated(test=1, soak=3)
-async def test_a_silence_reads_unknown_in_time_and_never_while_beats_are_acknowledged(clock: ManualClock, trial: int) -> None:
-    fleet = Fleet(
-        InlineStore(clock), clock, trial, Setting(limits=Limits(share=0.0), patience=Patience(damping=Damping(threshold=0)))
-    )
-    random = Random(trial + 1_000)
-    await fleet.begin()
-    while fleet.step < STEPS:
-        fleet.tick()
-        await fleet.flush()
-        await fleet.follow()
-        fault(fleet, random)
-        fleet.send()
-        await fleet.mark()
-        await fleet.judge()
-        for agent in fleet.agents:
-            said = f"seed {trial}, step {fleet.step}, {agent.name}, acknowledged {agent.acknowledged}, now {fleet.now}"
-            heard = agent.acknowledged or clock_began(fleet)
-            if fleet.status(agent.name) != "Unknown":
-                assert fleet.now <= heard + agent.grace + WINDOW + SECOND, f"Available too late: {said}"
-            else:
-                assert fleet.now >= heard + agent.grace, f"Unknown while beats are acknowledged: {said}"
-        if fleet.step % 50 == 0:
-            await fleet.forget()
-
-
-def clock_began(fleet: Fleet) -> datetime:
-    return fleet.now - fleet.step * SECOND
 
 
 @dataclass

@@ -135,9 +135,8 @@ async def test_concurrent_changes_lose_no_update(storage: Storage) -> None:
         counted = int(old["metadata"]["labels"].get("n", "0")) + 1
         return {**old, "metadata": {**old["metadata"], "labels": {"n": str(counted)}}}
 
-    await asyncio.gather(*(storage.update(CLUSTERS, Key("", "east"), count, ADMIN) for _ in range(20)))
-
-    assert metadata(await storage.get(CLUSTERS, Key("", "east")))["labels"] == {"n": "20"}
+    await asyncio.gather(*(storage.update(CLUSTERS, EAST, count, ADMIN) for _ in range(20)))
+    assert metadata(await storage.get(CLUSTERS, EAST))["labels"] == {"n": "20"}
 
 
 async def test_a_list_is_ordered_selected_and_paged_and_a_later_page_shows_the_moment_of_the_first(storage: Storage) -> None:
@@ -193,7 +192,5 @@ async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> No
     waiting = asyncio.ensure_future(storage.wait_for(now + 1))
     await asyncio.sleep(0)
     assert not waiting.done()
-
     await create(storage, "b")
-
     await waiting

@@ -197,10 +197,8 @@ async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
 
     await store.run(replace)
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"c": "3"}, ""), None, "tester"))
-    for gone in (
-        Query(labels=(label("a", Operator.EXISTS),)),
-        Query(fields=(label("spec.signerName", Operator.NOT_EQUALS, ""),)),
-    ):
+    labels, fields = (label("a", Operator.EXISTS),), (label("spec.signerName", Operator.NOT_EQUALS, ""),)
+    for gone in (Query(labels=labels), Query(fields=fields)):
         assert names(await store.read(lambda tx, query: tx.objects.find(REQUESTS, query), gone)) == []
 
 
@@ -219,13 +217,10 @@ async def test_change_log_tells_document_actor_time_and_values_before(store: Sto
     added, modified, deleted = await store.read(since, 0)
     assert (added.type, added.actor, added.labels_before, added.fields_before) == (ChangeType.ADDED, "ann", {}, {})
     assert (modified.type, modified.actor, modified.at) == (ChangeType.MODIFIED, "bob", clock.now())
-    assert modified.labels_before == {}
-    assert modified.fields_before["spec.signerName"] == "example.com/a"
-    assert deleted.labels_before == {"env": "prod"}
-    assert deleted.fields_before["spec.signerName"] == "example.com/b"
+    assert (modified.labels_before, modified.fields_before["spec.signerName"]) == ({}, "example.com/a")
+    assert (deleted.labels_before, deleted.fields_before["spec.signerName"]) == ({"env": "prod"}, "example.com/b")
     last = json.loads(deleted.encoded)
-    assert last["spec"] == {"signerName": "example.com/b"}
-    assert last["metadata"]["resourceVersion"] == "3"
+    assert (last["spec"], last["metadata"]["resourceVersion"]) == ({"signerName": "example.com/b"}, "3")
 
 
 async def test_change_log_is_read_by_kind_and_in_portions(store: Store) -> None:

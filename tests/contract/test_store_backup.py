@@ -73,20 +73,8 @@ def live(tx: Transaction) -> None:
     put(tx, EDGE, region="eu")
     secret: dict[str, Any] = {"metadata": {"name": "login", "namespace": "east"}, "data": {"p": HIDDEN}}
     objects.put(tx, SECRETS, secret, None, "ann")
-    tx.certificates.add(
-        CertificateRecord(
-            SerialNumber(0xABC),
-            Purpose.AGENT,
-            "user",
-            ("group",),
-            NOW,
-            NOW + timedelta(days=1),
-            "hash",
-            NOW,
-            EDGE,
-            AgentId("a1"),
-        )
-    )
+    times, who = (NOW, NOW + timedelta(days=1)), (EDGE, AgentId("a1"))
+    tx.certificates.add(CertificateRecord(SerialNumber(0xABC), Purpose.AGENT, "user", ("group",), *times, "hash", NOW, *who))
     tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=True)])
     tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "", "True", "Reason", "ann"))
     tx.replicas.put(Replica("r1", "home", "i1", "0.1", "g:1", "h:1", tx.now, tx.now - timedelta(minutes=1)))
@@ -114,17 +102,11 @@ def looked(tx: Transaction) -> dict[str, object]:
     }
 
 
-def manifest_of(writer: ArchiveWriter, url: str) -> Manifest:
-    snapshot = write_tables(url, writer)
-    hub = snapshot.facts.get("hub-id", "")
-    return writer.finish(
-        Manifest(FORMAT, "0.1.0", snapshot.made, snapshot.schema, snapshot.revision, hub, "open-cluster-management.io", ())
-    )
-
-
 def backed_up(url: str, file: Path) -> Manifest:
     with ArchiveWriter(file) as writer:
-        return manifest_of(writer, url)
+        taken = write_tables(url, writer)
+        known = taken.made, taken.schema, taken.revision, taken.facts.get("hub-id", "")
+        return writer.finish(Manifest(FORMAT, "0.1.0", *known, "open-cluster-management.io", ()))
 
 
 def restore(file: Path, url: str, *, replaces: bool = False, above: int = 0) -> Restored:
@@ -228,6 +210,10 @@ def found(folder: Path, pattern: str) -> list[Path]:
     return list(folder.glob(pattern))
 
 
+def fail(_tx: Transaction) -> None:
+    raise InvalidError("no")
+
+
 @contextmanager
 def untouched(file: Path) -> Iterator[None]:
     before = file.read_bytes()
@@ -240,9 +226,6 @@ async def test_restore_replaces_a_database_only_when_told_and_as_its_last_step(
 ) -> None:
     url, file, backup = databases["sqlite"].url, tmp_path / "hub.db", tmp_path / "hub.zip"
     replace = Path.replace
-
-    def fail(_tx: Transaction) -> None:
-        raise InvalidError("no")
 
     def crash(self: Path, target: Path) -> Path:
         if self.name.endswith(".restored"):
@@ -332,9 +315,6 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
     with pytest.raises(UnavailableError, match=running):
         restore(backup, url, replaces=True)
 
-    def fail(_tx: Transaction) -> None:
-        raise InvalidError("no")
-
     async with databases["postgres"].opened(None) as store:
         await store.run(lambda tx: tx.replicas.remove("r2"))
     with Archive(backup) as archive, pytest.raises(InvalidError, match="no"):
@@ -350,18 +330,19 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
 
 
 async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
+    whole, wrong = tmp_path / "hub.zip", tmp_path / "wrong.zip"
     async with lived(databases["sqlite"]):
-        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
-    whole = (tmp_path / "hub.zip").read_bytes()
-    (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
+        backed_up(databases["sqlite"].url, whole)
+    wrong.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     with pytest.raises(InvalidError, match="no backup of a hub, or is cut off"):
-        restore(tmp_path / "cut.zip", f"sqlite:///{tmp_path / 'other.db'}")
-    rewritten(tmp_path / "hub.zip", tmp_path / "changed.zip", "tables/objects.jsonl", b"edge", b"evil")
-    with pytest.raises(InvalidError, match="its table objects is not what was written"):
-        restore(tmp_path / "changed.zip", f"sqlite:///{tmp_path / 'other.db'}")
-    rewritten(tmp_path / "hub.zip", tmp_path / "newer.zip", MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"')
-    with pytest.raises(InvalidError, match="restore it with that release"):
-        restore(tmp_path / "newer.zip", f"sqlite:///{tmp_path / 'other.db'}")
+        restore(wrong, f"sqlite:///{tmp_path / 'other.db'}")
+    for entry, old, by, said in (
+        ("tables/objects.jsonl", b"edge", b"evil", "its table objects is not what was written"),
+        (MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"', "restore it with that release"),
+    ):
+        rewritten(whole, wrong, entry, old, by)
+        with pytest.raises(InvalidError, match=said):
+            restore(wrong, f"sqlite:///{tmp_path / 'other.db'}")
     assert not (tmp_path / "other.db").exists()
 
 
@@ -384,7 +365,9 @@ def loaded(release: Path, folder: Path) -> str:
     return f"sqlite:///{folder / 'hub.db'}"
 
 
-def check(seen: dict[str, Any]) -> None:
+async def check(url: str) -> None:
+    async with SqlDatabase(url).opened(None) as store:
+        seen: Any = await store.read(looked)
     assert seen["hub"]
     assert seen["secret"] == {"p": "c3dvcmRmaXNo"}
     assert [record.cluster for record in seen["certificates"]] == [EDGE]
@@ -396,9 +379,8 @@ async def test_a_database_and_a_backup_of_every_release_are_served_on_sqlite(tmp
         folder = tmp_path / release.name
         folder.mkdir()
         restored(release, f"sqlite:///{folder / 'restored.db'}")
-        for url in (loaded(release, folder), f"sqlite:///{folder / 'restored.db'}"):
-            async with SqlDatabase(url).opened(None) as store:
-                check(await store.read(looked))
+        await check(f"sqlite:///{folder / 'restored.db'}")
+        await check(loaded(release, folder))
 
 
 @pytest.mark.postgres
@@ -406,15 +388,13 @@ async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql
     import psycopg  # noqa: PLC0415 - only where the package is installed
 
     for release in RELEASES:
-        with postgres_databases.empty() as url:
-            with psycopg.connect(url) as connection:
-                connection.execute((release / "postgres.sql").read_text())
-            async with SqlDatabase(url).opened(None) as store:
-                check(await store.read(looked))
+        with postgres_databases.empty() as url, psycopg.connect(url) as connection:
+            connection.execute((release / "postgres.sql").read_text())
+            connection.commit()
+            await check(url)
         with postgres_databases.empty() as url:
             restored(release, url)
-            async with SqlDatabase(url).opened(None) as store:
-                check(await store.read(looked))
+            await check(url)
 
 
 def restored(release: Path, url: str) -> None:

@@ -31,22 +31,9 @@ NONE = timedelta()
 
 @pytest.fixture
 def record(clock: ManualClock) -> CertificateRecord:
-    now = clock.now()
-    return CertificateRecord(
-        serial=SerialNumber(2**158 + 7),
-        purpose=Purpose.AGENT,
-        user="u",
-        groups=("a", "b"),
-        not_before=now,
-        not_after=now + timedelta(days=1, microseconds=1),
-        key_hash="k",
-        issued_at=now,
-        cluster=EDGE,
-        agent=AgentId("agent"),
-        addon=AddOnName("addon"),
-        credential=CredentialId("c"),
-        request_uid="r",
-    )
+    now, names = clock.now(), (EDGE, AgentId("agent"), AddOnName("addon"), CredentialId("c"), "r")
+    serial, ends = SerialNumber(2**158 + 7), now + timedelta(days=1, microseconds=1)
+    return CertificateRecord(serial, Purpose.AGENT, "u", ("a", "b"), now, ends, "k", now, *names)
 
 
 @pytest.fixture
