@@ -3,7 +3,7 @@
 import asyncio
 import json
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -68,12 +68,6 @@ async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(kubectl: K
 
 MAPS = Resource("", "v1", "configmaps")
 QUICK = timedelta(milliseconds=20)
-
-
-@pytest.fixture
-async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as connected:
-        yield connected
 
 
 def value_of(item: Object) -> str:

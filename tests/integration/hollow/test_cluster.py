@@ -1,16 +1,14 @@
-"""A hollow cluster: its users, roles, faults, restarts, and recorded answers."""
+"""A hollow cluster: its users, roles, faults and restarts."""
 
 import asyncio
 import base64
 import json
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from hollow.cluster import HollowCluster
@@ -21,8 +19,6 @@ from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor
 from machinery.errors import ForbiddenError, InvalidError, UnauthorizedError, UnavailableError
 from machinery.kube.client import KubeClient, Resource
-from tests.golden.compare import differences
-from tests.golden.replay import TOKENS, Replay, exchanges
 
 NODES = "/api/v1/nodes"
 LONG = timedelta(seconds=30)
@@ -72,12 +68,6 @@ async def account_stage() -> AsyncIterator[Stage]:
         yield Stage(cluster, admin, told)
 
 
-@pytest.fixture
-async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as connected:
-        yield connected
-
-
 def as_user(hollow_cluster: HollowCluster, user: dict[str, Any]) -> dict[str, Any]:
     document = hollow_cluster.kubeconfig()
     document["users"][0]["user"] = user
@@ -96,12 +86,7 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
             await account.get(SECRETS.path("one", namespace="default"))
         assert (await account.raw("GET", "/livez")).status == 200
     mine = [told[1:] for told in account_stage.told if told[0] == USER and told[2]]
-    assert mine == [
-        ("list", "secrets", False),
-        ("list", "secrets", True),
-        ("list", "secrets", False),
-        ("get", "secrets", False),
-    ]
+    assert [(verb, allowed) for verb, _, allowed in mine] == [("list", False), ("list", True), ("list", False), ("get", False)]
 
     async with await account_stage.account() as account:
         assert (await account.raw("GET", "/apis")).status == 200
@@ -165,21 +150,12 @@ async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster
         client._api.configuration.refresh_api_key_hook._due = 0.0
         assert len(await client.list(NODES)) == 3
 
-    document = hollow_cluster.kubeconfig(token=True)
-    token = document["users"][0]["user"].pop("token")
-    answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": token, "expirationTimestamp": "2000-01-01T00:00:00Z"},
-    }
+    version = {"apiVersion": "client.authentication.k8s.io/v1"}
+    answer = {**version, "kind": "ExecCredential", "status": {"token": token, "expirationTimestamp": "2000-01-01T00:00:00Z"}}
     plugin = tmp_path / "plugin"
     plugin.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho '{json.dumps(answer)}'\n")
     plugin.chmod(0o700)
-    document["users"][0]["user"]["exec"] = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": str(plugin),
-        "interactiveMode": "Never",
-    }
+    document["users"][0]["user"] = {"exec": {**version, "command": str(plugin), "interactiveMode": "Never"}}
     async with await KubeClient.from_document(document) as client:
         assert len(await client.list(NODES)) == 3
     assert len((tmp_path / "asked").read_text().split()) > 1  # its token was over: it is asked again
@@ -192,13 +168,10 @@ async def test_faults_are_switched_over_the_admin_path_alone(hollow_cluster: Hol
     assert await client.update(ADMIN_PATH, {}) == {}
     assert hollow_cluster.faults == HEALTHY
 
-    hollow_cluster.faults = Faults(not_live=True)
+    hollow_cluster.faults = Faults(hang=True)
     with pytest.raises(InvalidError, match='no fault is called "tired"'):
         await client.update(ADMIN_PATH, {"tired": True})
     assert (await client.raw("PUT", ADMIN_PATH, body="words", content_type="text/plain")).status == 422
-    assert hollow_cluster.faults == Faults(not_live=True)
-
-    hollow_cluster.faults = Faults(hang=True)
     hanging = asyncio.create_task(client.list(NODES))
     assert await client.get(ADMIN_PATH) == {"hang": True}
     assert not hanging.done()
@@ -300,47 +273,3 @@ async def test_advertised_address_is_in_kubeconfig_and_certificate_or_refused(
     port = int(hollow_cluster.url.rpartition(":")[2])
     with pytest.raises(UnavailableError, match=f":{port} is in use"):
         await HollowCluster(Shape("other"), port=port).start()
-
-
-PARTS = ("/api/v1/namespaces", "/apis/coordination.k8s.io/")
-DELIBERATE = {
-    "ns table": "another cluster has other namespaces",
-    "lease bad time": "the message also says which field it is",
-    "secret bad base64": "the message also says which field it is",
-    "ns delete": "a namespace is emptied and gone at once",
-    "ns terminating": "a namespace is emptied and gone at once",
-}
-"""Where a hollow cluster answers otherwise, with the reason. A difference that is gone fails the test too."""
-
-
-@dataclass
-class HollowWorld:
-    cluster: HollowCluster
-
-    @property
-    def url(self) -> str:
-        return self.cluster.url
-
-    async def settle(self) -> None:
-        """Nothing works behind a hollow cluster."""
-
-
-CASES = [
-    exchange for exchange in exchanges() if exchange.request["path"].startswith(PARTS) and exchange.response["status"] != 404
-]
-
-
-async def test_answers_are_as_recorded() -> None:
-    async with HollowCluster(Shape("golden"), token=TOKENS["admin"]) as cluster:
-        ca = base64.b64decode(cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
-        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=ca))
-        async with aiohttp.ClientSession(connector=connector) as session:
-            replay = Replay(HollowWorld(cluster), session)
-            for exchange in CASES:
-                answer = await replay._send(exchange)
-                replay._learn(exchange.response.get("body"), answer.content)
-                found = list(differences(exchange, answer.status, answer.headers, answer.content))
-                if reason := DELIBERATE.get(exchange.case):
-                    assert found, f"no longer different, though {reason}"
-                else:
-                    assert found == [], exchange.name

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -56,12 +56,6 @@ def deployment(name: str = "agent", *, path: str = "/pki/ca.crt") -> dict[str, A
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-@pytest.fixture
-async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as connected:
-        yield connected
-
-
 async def pods(client: KubeClient) -> list[dict[str, Any]]:
     return list(await client.list(PODS.path(namespace="default"), {"labelSelector": "app=agent"}))
 
@@ -89,11 +83,9 @@ async def test_command_returns_its_output_and_is_stopped_at_its_limits(
         await execute(client, container, ("sh",), within=SOON)
 
     container = await deployed(client)
-    with pytest.raises(NotFoundError):
-        await execute(client, Container("default", "gone", "sleeper"), ("agent", "print"), within=SOON)
-    with pytest.raises(NotFoundError):
-        await execute(client, replace(container, name="other"), ("agent", "print"), within=SOON)
-    container = await deployed(client)
+    for absent in (replace(container, pod="gone"), replace(container, name="other")):
+        with pytest.raises(NotFoundError):
+            await execute(client, absent, ("agent", "print"), within=SOON)
     with pytest.raises(InvalidError, match=r"^the command wrote more than is taken$"):
         await execute(client, container, ("agent", "print"), within=SOON, limit=600)
     hollow_cluster.faults = Faults(hang=True)
@@ -107,7 +99,7 @@ async def test_command_returns_its_output_and_is_stopped_at_its_limits(
 async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> None:
     container = await deployed(client)
     [first] = await pods(client)
-    assert (first["status"]["phase"], first["spec"]["nodeName"] != "") == ("Running", True)
+    assert (first["status"]["phase"], bool(first["spec"]["nodeName"])) == ("Running", True)
     path = DEPLOYMENTS.path("agent", namespace="default")
     found = await client.get(path)
     await client.update(path, {**found, "spec": deployment(path="/pki/other.crt")["spec"]})
@@ -145,14 +137,8 @@ async def test_an_exchanged_ca_lies_on_the_host_and_opens_the_cluster(
     [manager] = await client.list(PODS.path(namespace="kube-system"), {"labelSelector": "component=kube-controller-manager"})
     assert manager["status"]["containerStatuses"][0]["restartCount"] == 1
 
-    key, facts = pki.generate_key(), authority.facts
-    plan = pki.Plan(
-        pki.parse_certificate(authority.certificate).subject,
-        pki.public_key_of(key),
-        pki.random_serial(),
-        facts.not_before,
-        facts.not_after,
-    )
+    key, facts, serial = pki.generate_key(), pki.parse_certificate(authority.certificate), pki.random_serial()
+    plan = pki.Plan(facts.subject, pki.public_key_of(key), serial, facts.not_before, facts.not_after)
     document = hollow_cluster.kubeconfig()
     shown = {"client-certificate-data": authority.sign(plan), "client-key-data": key}
     document["users"][0]["user"] = {name: base64.b64encode(pem).decode() for name, pem in shown.items()}
@@ -183,13 +169,6 @@ async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeC
     await made(host)
     with pytest.raises(ConflictError):
         await host.remove(read)  # another of that name
-    now = await host.deployment()
-    assert now is not None
-    await host.remove(now)
-    assert await host.deployment() is None
-
-    host = HostCluster(client, SHAPE)
-    await made(host)
     [read] = await host.agents()
     await client.delete(PODS.path(read["metadata"]["name"], namespace="default"))
     with pytest.raises(ConflictError):
@@ -197,6 +176,10 @@ async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeC
     [pod] = await host.agents()
     assert await host.pod(pod["metadata"]["name"]) == pod
     assert await host.pod("gone") is None
+    now = await host.deployment()
+    assert now is not None
+    await host.remove(now)
+    assert await host.deployment() is None
 
 
 async def test_what_a_server_keeps_of_it_is_as_wanted_and_what_it_prints_is_the_clusters_ca(

@@ -70,11 +70,10 @@ async def test_requests_carry_credential_agent_query_and_patch_type(server: Scri
     server.seen.clear()
     await client.patch("/api/v1/things/a", {"spec": {}})
     await client.patch("/api/v1/things/a", [{"op": "remove", "path": "/spec"}], content_type=JSON_PATCH)
-    assert [seen.headers["Content-Type"] for seen in server.seen] == [
-        "application/merge-patch+json",
-        "application/json-patch+json",
+    assert [(seen.headers["Content-Type"], seen.body) for seen in server.seen] == [
+        ("application/merge-patch+json", '{"spec": {}}'),
+        ("application/json-patch+json", '[{"op": "remove", "path": "/spec"}]'),
     ]
-    assert [seen.body for seen in server.seen] == ['{"spec": {}}', '[{"op": "remove", "path": "/spec"}]']
 
     answering(server, 418, "short and stout")
     answer = await client.raw("GET", "/livez", accept="*/*")
@@ -105,14 +104,8 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
             await client.get("/api/v1/things/a")
         assert type(refused.value) is error, (reason, code)
 
-    rows_2: list[tuple[int, type[MusterError]]] = [
-        (403, ForbiddenError),
-        (404, NotFoundError),
-        (429, TooManyRequestsError),
-        (500, UnavailableError),
-        (503, UnavailableError),
-    ]
-    for code, error in rows_2:
+    plain = {403: ForbiddenError, 404: NotFoundError, 429: TooManyRequestsError, 500: UnavailableError, 503: UnavailableError}
+    for code, error in plain.items():
         answering(server, code, "plain words", **{"Retry-After": "3"})
         with pytest.raises(error, match=f"answered {code}: plain words") as refused:
             await client.get("/x")
@@ -123,10 +116,9 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
     answering(server, 429, {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "m", "details": details})
     with pytest.raises(TooManyRequestsError) as refused:
         await client.create("/api/v1/things", {})
-    assert refused.value.retry_after == timedelta(seconds=7)
     assert refused.value.subject
-    assert refused.value.subject.name == "a"
-    assert refused.value.causes[0].field == "spec.x"
+    told = refused.value.retry_after, refused.value.subject.name, refused.value.causes[0].field
+    assert told == (timedelta(seconds=7), "a", "spec.x")
 
     answering(server, 200, "<html>a proxy's login page</html>")
     with pytest.raises(UnavailableError, match="something else than a JSON object"):
@@ -144,11 +136,8 @@ async def test_a_server_that_is_not_there_is_unavailable_and_named() -> None:
 async def test_watch_reads_events_in_any_pieces_and_rejects_nonsense(server: ScriptedApiServer, client: KubeClient) -> None:
     async def stream(_seen: Seen, send: Send) -> None:
         event = b'{"type": "ADDED", "object": {"metadata": {"name": "long"}, "spec": "' + b"x" * 300_000 + b'"}}\n'
-        for piece in (
-            event[:10],
-            event[10:200_000],
-            event[200_000:] + b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n{"ty',
-        ):
+        sent = event + b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n{"ty'
+        for piece in (sent[:10], sent[10:200_000], sent[200_000:]):
             await send(piece)
 
     server.stream = stream
@@ -261,10 +250,9 @@ async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_from_the
 ) -> None:
     async def stream(seen: Seen, send: Send) -> None:
         if seen.query["resourceVersion"] == "1":
-            await send({"type": "ADDED", "object": thing("a", 2, "1")})
-            await send({"type": "MODIFIED", "object": thing("a", 3, "1")})
-            await send({"type": "MODIFIED", "object": thing("a", 4, "2")})
-            await send({"type": "DELETED", "object": thing("a", 5, "2")})
+            changes = [("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
+            for number, (kind, value) in enumerate(changes):
+                await send({"type": kind, "object": thing("a", 2 + number, value)})
             await send({"type": "ADDED", "object": thing("b", 6, "9")})
             await send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "40"}}})
             raise CutError
@@ -342,11 +330,7 @@ def test_failing_server_is_not_asked_in_a_tight_loop() -> None:
 async def test_a_server_that_went_away_and_came_back_is_mirrored_again() -> None:
     async with scripted_apiserver() as first:
         port = int(first.url.rpartition(":")[2])
-
-        async def before(_seen: Seen) -> web.Response:
-            return listing(1, thing("a", 1, "1"))
-
-        first.answer = before
+        answering(first, 200, {"metadata": {"resourceVersion": "1"}, "items": [thing("a", 1, "1")]})
         client = await first.client()
         mirror = Mirror(client, Backoff(QUICK, QUICK))
         running = asyncio.create_task(mirror.reflector.run())
@@ -366,27 +350,26 @@ async def test_a_server_that_went_away_and_came_back_is_mirrored_again() -> None
         await client.close()
 
 
-async def test_a_server_that_accepts_and_never_answers_is_given_up_in_time(server: ScriptedApiServer) -> None:
+async def test_a_server_that_accepts_and_never_answers_is_given_up_in_time(
+    server: ScriptedApiServer, client: KubeClient
+) -> None:
     async def answer(_seen: Seen) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
     server.answer = answer
-    async with await server.client() as client:
-        with pytest.raises(DeadlineError, match=server.url):
-            await client.get(THINGS, within=timedelta(milliseconds=50))
+    with pytest.raises(DeadlineError, match=server.url):
+        await client.get(THINGS, within=timedelta(milliseconds=50))
 
 
-async def test_a_reflector_that_falls_over_a_defect_is_not_waited_for_in_silence(server: ScriptedApiServer) -> None:
-    async def answer(_seen: Seen) -> web.Response:
-        return listing(1, thing("a", 1))
-
-    server.answer = answer
-    async with await server.client() as client:
-        broken: Reflector[Any] = Reflector(client, THINGS, lambda item: item["no such field"])
-        async with mirrored(broken) as wait:
-            with pytest.raises(KeyError):
-                await wait(asyncio.Event())
+async def test_a_reflector_that_falls_over_a_defect_is_not_waited_for_in_silence(
+    server: ScriptedApiServer, client: KubeClient
+) -> None:
+    answering(server, 200, {"metadata": {"resourceVersion": "1"}, "items": [thing("a", 1)]})
+    broken: Reflector[Any] = Reflector(client, THINGS, lambda item: item["no such field"])
+    async with mirrored(broken) as wait:
+        with pytest.raises(KeyError):
+            await wait(asyncio.Event())
 
 
 _PROGRAM = """
