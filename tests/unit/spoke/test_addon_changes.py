@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -15,7 +15,7 @@ from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import Names
-from spoke.ports import ClientIdentity, Greeting, HubClient, RefusedSecretError, Secrets, SecretSnapshot
+from spoke.ports import ClientIdentity, Greeting, RefusedSecretError, Secrets, SecretSnapshot
 from spoke.slot import Slot
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
@@ -46,21 +46,12 @@ class Place:
         return self.secrets.setdefault((namespace, hosted), MemorySecrets())
 
 
+@dataclass
 class Run:
     """The controller on one session with a hub."""
 
-    def __init__(self, hub: MemoryHub, client: HubClient, session: MemorySession, place: Place, care: AddOnCare) -> None:
-        registered = Registered(
-            names=NAMES,
-            cluster_uid="uid",
-            kubeconfig=b"clusters: [{name: %s}]" % hub.hub_id.encode(),
-            secrets=place.of,
-            pending=lambda secret: Slot(place.pending, f"{secret}-{hub.hub_id[:8]}"),
-            hub_id=hub.hub_id,
-            care=care,
-        )
-        self.session = session
-        self.controller = AddOnCertificates(client, session, registered, place.certificates, hub.clock)
+    session: MemorySession
+    controller: AddOnCertificates
 
     async def look(self, *addons: AddOn) -> None:
         self.controller.set_addons(addons)
@@ -71,12 +62,20 @@ class Run:
 @asynccontextmanager
 async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncIterator[Run]:
     credential = hub.credential(NAMES.subject)
-    identity = ClientIdentity(credential.chain, credential.key)
-    client = hub.dial(None, identity)
+    client = hub.dial(None, ClientIdentity(credential.chain, credential.key))
     await client.ensure_cluster(CLUSTER, AGENT, "uid", endpoints=(), annotations={})
+    registered = Registered(
+        names=NAMES,
+        cluster_uid="uid",
+        kubeconfig=b"clusters: [{name: %s}]" % hub.hub_id.encode(),
+        secrets=place.of,
+        pending=lambda secret: Slot(place.pending, f"{secret}-{hub.hub_id[:8]}"),
+        hub_id=hub.hub_id,
+        care=care,
+    )
     async with client.session(Greeting("uid")) as session:
         assert isinstance(session, MemorySession)
-        yield Run(hub, client, session, place, care)
+        yield Run(session, AddOnCertificates(client, session, registered, place.certificates, hub.clock))
 
 
 def leaf(secrets: MemorySecrets, name: str = SECRET) -> str:
@@ -90,12 +89,11 @@ async def test_changed_subject_or_namespace_leaves_the_old_credential_until_the_
     moved = replace(changed, install_namespace="new")
     async with at(stage.hub, place) as run:
         await run.look(addon)
-        stage.hub.approve = False
         stage.hub.away = True
         with pytest.raises(MusterError):
             await run.look(changed)
         assert leaf(place.at("old")) == "system:logs"
-        stage.hub.away, stage.hub.approve = False, True
+        stage.hub.away = False
         await run.look(changed)
         assert leaf(place.at("old")) == "system:other"
         assert place.at("old").deleted == []
@@ -153,16 +151,14 @@ async def test_after_a_move_the_credentials_are_the_new_hubs_and_the_old_ones_la
         await run.look(addon)
     before = {name: dict(place.at("logging").contents(name)) for name in (SECRET, OTHER)}
     async with at(second, place) as run:
-        second.approve = False
         second.away = True
         with pytest.raises(MusterError):
             await run.look(addon)
         assert {name: dict(place.at("logging").contents(name)) for name in (SECRET, OTHER)} == before
-        second.away, second.approve = False, True
-        await run.look(addon)
-        issued = len(second.issued)
-        await run.look(addon)
-        assert len(second.issued) == issued == 2
+        second.away = False
+        for _ in range(2):
+            await run.look(addon)
+            assert len(second.issued) == 2
     after = place.at("logging")
     assert second.hub_id.encode() in after.contents(SECRET)["kubeconfig"]
     serials = {parse_certificate(after.contents(name)["tls.crt"]).serial for name in (SECRET, OTHER)}
@@ -196,8 +192,8 @@ async def test_a_hub_that_does_not_keep_the_driver_is_told_once_and_served_all_t
     async with at(stage.hub, place, AddOnCare(driver=CSR)) as run:
         await run.look(addon)
         assert run.session.addon_reports == [(LOGS, ())]
-        await run.look(addon)
-        await run.look(addon)
+        for _ in range(2):
+            await run.look(addon)
         assert [entry.type for _, told in run.session.addon_reports for entry in told] == [CERTIFICATE_ROTATED]
     assert leaf(place.at("logging")) == "system:logs"
 

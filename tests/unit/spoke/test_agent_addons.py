@@ -74,8 +74,7 @@ async def test_addon_gets_one_certificate_per_registration_once_its_namespace_ex
         await until(lambda: len(stage.hub.sessions) == 2 and len(stage.hub.session.beats) > 3)
     assert len(stage.hub.issued) == 3, "neither the delay nor a restart costs another certificate"
     contents = (await stage.addon_secrets.read(SECRET)).contents
-    leaf = parse_certificate(contents["tls.crt"])
-    assert leaf.subject == HUB_ACCESS.subject
+    assert parse_certificate(contents["tls.crt"]).subject == HUB_ACCESS.subject
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents).cluster.server
     assert "agent-name" not in contents
@@ -128,18 +127,13 @@ def token(begin: datetime = NOW, end: datetime = NOW + HOUR, uid: str = "u", **c
 
 
 def test_token_is_replaced_when_it_is_not_good_or_nearly_over() -> None:
+    untimed: list[dict[str, Any]] = [{"exp": None}, {"iat": None}, {"exp": "soon"}, {"exp": 10**30}]
     rows = [
         (token(), ""),
         (token(end=NOW + timedelta(minutes=12), begin=NOW - timedelta(minutes=48)), "nearly over"),
         (token(end=NOW + timedelta(minutes=13), begin=NOW - timedelta(minutes=47)), ""),
-        ("", "no readable token"),
-        ("one.two", "no readable token"),
-        ("a.b.c.d", "no readable token"),
-        ("a.***.c", "no readable token"),
-        (token(exp=None), "from when to when"),
-        (token(iat=None), "from when to when"),
-        (token(exp="soon"), "from when to when"),
-        (token(exp=10**30), "from when to when"),
+        *((text, "no readable token") for text in ("", "one.two", "a.b.c.d", "a.***.c")),
+        *((token(**claims), "from when to when") for claims in untimed),
         (token(uid="another"), "another ServiceAccount"),
         (service_account_token("u", NOW, NOW + HOUR, **NOBODY), "another ServiceAccount"),
         (token(begin=NOW, end=NOW), "never good"),
@@ -168,23 +162,15 @@ async def contents(stage: Stage) -> dict[str, bytes]:
 
 async def test_an_add_on_gets_a_kubeconfig_with_a_token_and_nothing_of_a_certificate(stage: Stage) -> None:
     by(stage, TOKEN)
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN, CUSTOM)),)
-    stage.hub.note_driver(LOGS, TOKEN)
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR), CUSTOM)),)
     async with stage.running():
         await until(lambda: told(stage, REFRESHED) == [TRUE] and told(stage, CERTIFICATE_ROTATED) == [TRUE])
     stored = await contents(stage)
     assert stored["token"].decode() == stage.hub.tokens[0]
     assert yaml.safe_load(stored["kubeconfig"])["users"][0]["user"] == {"tokenFile": "token"}
     assert not {"tls.crt", "tls.key"} & stored.keys()
-
-
-async def test_the_driver_is_noted_on_the_hub_before_anything_is_asked_for(stage: Stage) -> None:
-    by(stage, TOKEN)
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),)),)
-    async with stage.running():
-        await until(lambda: told(stage, REFRESHED) == [TRUE])
-    assert [entry.driver for addon in stage.hub.addons for entry in addon.registrations] == [TOKEN]
-    assert not [request for request in stage.hub.requests.values() if request.addon]
+    assert stage.hub.addons[0].registrations[0].driver == TOKEN, "noted on the hub before anything is asked for"
+    assert [request.addon for request in stage.hub.requests.values() if request.addon] == [(LOGS, CUSTOM.signer_name)]
 
 
 async def test_token_waits_for_its_account_and_is_refreshed_in_time_or_with_the_account(stage: Stage) -> None:

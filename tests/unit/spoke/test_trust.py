@@ -19,6 +19,7 @@ from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
 from spoke.kubeconfigs import connection_of, stored_connection, view_stored
 from spoke.ports import ClientIdentity, HubAddress, HubInfo, HubLostError
 from spoke.trust import MOST, TRIALS, checked, fingerprints, retrusted, tried
+from tests.checks import check_refusals
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
 from tests.fakes.hub import MemoryHubClient
 from tests.fakes.stage import OWNER, SLOT, Stage, until
@@ -43,17 +44,10 @@ def leaf() -> bytes:
 
 
 def test_invalid_bundle_of_authorities_is_refused() -> None:
-    rows = [
-        (b"", "no certificate that can be read"),
-        (b"what is this?", "no certificate that can be read"),
-        (leaf(), '"leaf", which is no certificate authority'),
-        (NEW + leaf(), '"leaf", which is no certificate authority'),
-        (authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun"),
-        (NEW * (MOST + 1), f"at most {MOST}"),
-    ]
-    for bundle, says in rows:
-        with pytest.raises(InvalidError, match=says):
-            checked(bundle, NOW)
+    rows = [(bundle, "no certificate that can be read") for bundle in (b"", b"what is this?")]
+    rows += [(bundle, '"leaf", which is no certificate authority') for bundle in (leaf(), NEW + leaf())]
+    rows += [(authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun")]
+    check_refusals(InvalidError, lambda bundle: checked(bundle, NOW), [*rows, (NEW * (MOST + 1), f"at most {MOST}")])
 
 
 @pytest.mark.parametrize(
@@ -127,11 +121,6 @@ def told(stage: Stage, says: str) -> bool:
     return any(says in news.message for news in stage.hub.session.news)
 
 
-def addon_trust(stage: Stage) -> bytes:
-    contents = stage.addon_secrets.contents(SECRET)
-    return parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents).cluster.certificate_authority
-
-
 async def until_installed(stage: Stage, bundle: bytes) -> None:
     await until(lambda: next(iter(stage.hub.trusted.values()), ()) == fingerprints(bundle))
 
@@ -142,7 +131,9 @@ async def all_say(stage: Stage, bundle: bytes) -> None:
         assert trusted((await stage.secrets.read(name)).contents) == fingerprints(bundle), name
     assert trusted(stage.directory.read()) == fingerprints(bundle)
     if stage.hub.addons:
-        assert fingerprints(addon_trust(stage)) == fingerprints(bundle)
+        contents = stage.addon_secrets.contents(SECRET)
+        read = parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents)
+        assert fingerprints(read.cluster.certificate_authority) == fingerprints(bundle)
 
 
 async def all_come_to_say(stage: Stage, bundle: bytes) -> None:
@@ -235,11 +226,6 @@ async def test_another_bootstrap_kubeconfig_ends_what_was_known_of_the_hub(stage
         assert ORIGIN not in (await stage.secrets.read(OWNER)).contents
 
 
-async def test_agent_that_dies_around_any_write_of_a_bundle_ends_with_all_of_it(new_stage: Callable[[], Stage]) -> None:
-    for place, before, retiring in product(("slot", "owner", "add-on", "directory"), (True, False), (False, True)):
-        await die_around_a_write(new_stage(), place, before=before, retiring=retiring)
-
-
 @dataclass
 class DyingDirectory(MemoryDirectory):
     """Ends the process at the next set that it is given, before or after it has taken it."""
@@ -249,9 +235,8 @@ class DyingDirectory(MemoryDirectory):
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
         fatal, self.fatal = self.fatal, False
-        if fatal and self.before:
-            raise KilledError
-        super().replace(contents)
+        if not (fatal and self.before):
+            super().replace(contents)
         if fatal:
             raise KilledError
 
@@ -288,6 +273,11 @@ async def die_around_a_write(stage: Stage, place: str, *, before: bool, retiring
         await all_come_to_say(stage, bundles[-1])
         await until(lambda: stage.hub.session.beats)
     assert stage.hub.issued == issued
+
+
+async def test_agent_that_dies_around_any_write_of_a_bundle_ends_with_all_of_it(new_stage: Callable[[], Stage]) -> None:
+    for place, before, retiring in product(("slot", "owner", "add-on", "directory"), (True, False), (False, True)):
+        await die_around_a_write(new_stage(), place, before=before, retiring=retiring)
 
 
 async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_and_add_ons_once(stage: Stage) -> None:
