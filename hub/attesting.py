@@ -10,6 +10,7 @@ from hub.domain.attestation import ANY_SUBJECT, Demand
 from hub.ports import Store
 from hub.settings import Settings
 from machinery import boundedyaml
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.authentication.asking import HttpsDocuments
 from machinery.boundedyaml import YamlError
 from machinery.clock import Clock
@@ -23,7 +24,8 @@ def attestor_of(settings: Settings, store: Store, hub: HubId, clock: Clock) -> A
     """Raises InvalidError for a list that cannot be used."""
     file = settings.attestation_issuers
     issuers = partial(read_issuers, file) if file is not None else tuple
-    policy = Policy(settings.attestation == "required", settings.attestation_audience, issuers)
+    allowed = AllowedUrls(settings.attestation_allowed_issuers)
+    policy = Policy(settings.attestation == "required", settings.attestation_audience, issuers, allowed)
     policy.issuers()
     return Attestor(store, hub, HttpsDocuments.trusting, clock, policy)
 

@@ -7,13 +7,15 @@ those of the issuer's discovery, which are kept and fetched anew when they are d
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from hub.domain.attestation import AttestationError, Attested, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.authentication.asking import Documents, https_flaw
 from machinery.apiserver.authentication.issuerkeys import IssuerKeys
 from machinery.clock import Clock
@@ -26,6 +28,7 @@ SKEW = timedelta(minutes=1)
 MAX_KEPT = 1000
 FAMILIES = ("RS", "ES")
 PREFIX = "system:serviceaccount:"
+NOT_ALLOWED = "the hub fetches no keys from it: --attestation-allowed-issuers does not list it, and no keys are given"
 
 Connect = Callable[[bytes], Documents]
 """From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
@@ -43,12 +46,14 @@ class KnownIssuer:
 class Policy:
     """What is so for the whole hub. `required`: also where a credential does not ask for it.
 
-    `issuers` reads the list of the hub's own, blocking. Raises InvalidError.
+    `issuers` reads the list of the hub's own, blocking. Raises InvalidError. `allowed`: the URLs that keys are fetched from for
+    issuers that a credential names. An issuer of the hub's own list needs no entry there.
     """
 
     required: bool = False
     audience: str = ""
     issuers: Callable[[], Sequence[KnownIssuer]] = tuple
+    allowed: AllowedUrls = field(default_factory=AllowedUrls)
 
 
 class Attestor:
@@ -82,6 +87,8 @@ class Attestor:
             raise AttestationError("a token of the cluster's issuer is demanded, and none was brought")
         if demand is None:
             demand = await self._known(cluster, token)
+        elif not demand.keys and not self._policy.allowed.allow(demand.issuer):
+            raise AttestationError(f"issuer {demand.issuer}: {NOT_ALLOWED}")
         return await self._checked(demand, token)
 
     async def _known(self, cluster: ClusterName, token: str) -> Demand:
@@ -121,14 +128,17 @@ class Attestor:
         if place not in self._kept:
             if len(self._kept) >= MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[place] = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock)
+            allow_keys = partial(self._policy.allowed.allow_keys, demand.issuer)
+            self._kept[place] = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock, allow_keys)
         return self._kept[place]
 
 
-def flaws(demand: Demand) -> Iterator[tuple[str, str]]:
-    """What is wrong with a demand, by the name of its field."""
+def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
+    """What is wrong with a demand, by the name of its field. `allowed`: what its issuer must be among; None: it may be any."""
     if not demand.issuer or (not demand.keys and https_flaw(demand.issuer) is not None):
         yield "issuer", "it is an https:// address, unless the keys are given"
+    elif allowed is not None and not demand.keys and not allowed.allow(demand.issuer):
+        yield "issuer", NOT_ALLOWED
     if not demand.subject.startswith(PREFIX):
         yield "subject", f"it begins with {PREFIX}"
     if demand.keys:

@@ -13,6 +13,7 @@ from hub.domain import document as doc
 from hub.domain.attestation import Demand
 from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
 from machinery import pki
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.storage import Document, GroupResource, Key
 from machinery.errors import Cause, InvalidError, Subject
 from machinery.identity import ClusterName, HubId, cluster_name
@@ -76,7 +77,9 @@ class Sight:
 class Reading:
     """Reads one document; what is wrong with it is said by field."""
 
-    def __init__(self, resource: GroupResource, key: Key, document: Document) -> None:
+    def __init__(self, resource: GroupResource, key: Key, document: Document, allowed: AllowedUrls) -> None:
+        """`allowed`: what the issuer of an attestation must be among, unless its keys are given."""
+        self._allowed = allowed
         self._resource = resource
         self._key = key
         self._document = document
@@ -139,7 +142,7 @@ class Reading:
         if not asked:
             return None
         demand = Demand.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()})
-        for part, why in flaws(demand):
+        for part, why in flaws(demand, self._allowed):
             field = next(field for field, name in ATTESTATION_FIELDS.items() if name == part)
             self._refuse(why, f"spec.attestation.{field}")
         return demand

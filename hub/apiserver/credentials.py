@@ -19,6 +19,7 @@ from hub.domain.credential import DELETED, CredentialRecord, Tally
 from hub.ports import Issuer, Store, Transaction
 from hub.services import credentials
 from hub.services.credentials import Terms
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
@@ -34,7 +35,18 @@ class CredentialStorage(VirtualStorage):
     Deleting one revokes it: the record stays for a while, and is shown no more.
     """
 
-    def __init__(self, store: Store, issuer: Issuer, address: HubAddress, lifetimes: Lifetimes, api_version: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        issuer: Issuer,
+        address: HubAddress,
+        lifetimes: Lifetimes,
+        api_version: str,
+        *,
+        allowed: AllowedUrls,
+    ) -> None:
+        """`allowed`: the issuers that a credential may name without their keys."""
+        self._allowed = allowed
         super().__init__(store, api_version)
         self._issuer = issuer
         self._address = address
@@ -64,7 +76,7 @@ class CredentialStorage(VirtualStorage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> Stored:
-        asked = Reading(resource, key, document).asked()
+        asked = Reading(resource, key, document, self._allowed).asked()
         try:
             sight = await self._store.run(_create, asked, self._issuer, self._lifetimes, actor, dry_run=dry_run)
         except DryRun as seen:

@@ -32,6 +32,7 @@ from hub.ports import Issuer, Store
 from hub.services import namespaces
 from hub.services.roles import reconcile
 from machinery.apiserver.admission import AdmittedStorage
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.authentication.asking import HttpsDocuments
 from machinery.apiserver.authentication.tokenchecks import TokenChecks
 from machinery.apiserver.escalation import rbac_storage
@@ -105,6 +106,7 @@ def build_door(
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
     attests: bool = False,
+    allowed_issuers: AllowedUrls | None = None,
     join_labels: tuple[str, ...] = (),
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
@@ -115,12 +117,14 @@ def build_door(
     with; None: keys of this door alone, forgotten with it. `external_authenticators`: asked before the hub's own.
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
-    `attests`: whether every first registration must be attested. `join_labels`: what a newcomer may set.
+    `attests`: whether every first registration must be attested. `allowed_issuers`: those that a credential may name without
+    their keys; None: none. `join_labels`: what a newcomer may set.
     `metrics`: what is counted. `pages`: what more there is beside the objects, by path.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
-    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
+    allowed, own_version = allowed_issuers or AllowedUrls(), f"hub.{group_suffix}/v1alpha1"
+    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, allowed=allowed)
     roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)

@@ -18,6 +18,7 @@ from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.inspection import checks_of
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.authentication.tokenchecks import TokenChecks
 from machinery.apiserver.connections import Bounds
 from machinery.apiserver.draining import Draining
@@ -96,6 +97,7 @@ async def build_operators_door(
             ),
         ),
         attests=settings.attestation == "required",
+        allowed_issuers=AllowedUrls(settings.attestation_allowed_issuers),
         join_labels=settings.join_labels,
         metrics=context.metrics.scrape,
         pages={verbosity.PATH: verbosity.LogLevel(store, context.process.verbosity, resources.replica)},

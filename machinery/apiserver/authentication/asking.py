@@ -1,7 +1,7 @@
 """Asking others' servers for JSON documents over HTTPS, for what an authenticator needs of them.
 
-A request has a time in all, an answer a size; redirects are not followed, nothing of the environment (proxies, netrc) counts,
-and each question makes its own connection, so that a replaced CA or address counts from the next one on.
+A request has a time in all, an answer a size, and is not decompressed; redirects are not followed, nothing of the environment
+(proxies, netrc) counts. Each request has a connection of its own, so that a replaced CA or address counts from the next one on.
 """
 
 import asyncio
@@ -89,10 +89,14 @@ class HttpsDocuments(Documents):
             raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
 
     async def _exchange(self, method: str, url: str, body: bytes | None) -> bytes:
-        told = {"Accept": "application/json", **({"Content-Type": "application/json"} if body is not None else {})}
+        told = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            **({"Content-Type": "application/json"} if body is not None else {}),
+        }
         connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)
         async with (
-            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
             session.request(method, url, data=body, headers=told, allow_redirects=False) as response,
         ):
             if response.status not in (200, 201):

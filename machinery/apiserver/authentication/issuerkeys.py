@@ -10,14 +10,14 @@ Source: OpenID Connect Discovery 1.0.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.authentication.asking import Documents, check_https
 from machinery.clock import Clock
-from machinery.errors import InvalidError, MusterError, UnauthorizedError, UnavailableError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, UnauthorizedError, UnavailableError
 from machinery.pki import KeySet, read_header
 
 WELL_KNOWN = "/.well-known/openid-configuration"
@@ -50,7 +50,11 @@ async def fetch_keys(found: Discovered, documents: Documents) -> KeySet:
 class IssuerKeys:
     """One issuer's keys, for one authenticator of one process."""
 
-    def __init__(self, issuer: str, documents: Documents, clock: Clock) -> None:
+    def __init__(
+        self, issuer: str, documents: Documents, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
+    ) -> None:
+        """`allow_keys`: whether keys may be fetched from the URL that the issuer's configuration names."""
+        self._allow_keys = allow_keys
         self._issuer = issuer
         self._documents = documents
         self._clock = clock
@@ -105,7 +109,12 @@ class IssuerKeys:
     async def _fetched(self, now: float) -> None:
         """Its failure is kept for who has no keys."""
         try:
-            self._keys = await fetch_keys(await discover(self._issuer, self._documents), self._documents)
+            found = await discover(self._issuer, self._documents)
+            if not self._allow_keys(found.jwks_uri):
+                raise ForbiddenError(
+                    f"the jwks_uri of the issuer is at another host, which is not allowed: {found.jwks_uri[:200]}"
+                )
+            self._keys = await fetch_keys(found, self._documents)
         except MusterError as error:
             self._failure = error.message
         else:

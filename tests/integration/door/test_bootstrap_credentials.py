@@ -309,11 +309,13 @@ async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_mak
         ({"uses": 0}, "spec.uses"),
         ({"attestation": {"issuer": "https://a"}}, "a token is for agents that cannot attest"),
     )
+    keys = json.dumps(TokenKeys([generate_key()]).key_set())
     demands: tuple[tuple[dict[str, Any], str], ...] = (
         ({"issuer": "http://a"}, "issuer"),
+        ({"issuer": "https://b"}, "issuer"),
         ({"issuer": "https://a", "keys": "{}"}, "keys"),
-        ({"issuer": "https://a", "certificateAuthority": "x"}, "certificateAuthority"),
-        ({"issuer": "https://a", "subject": "*"}, "subject"),
+        ({"issuer": "https://a", "keys": keys, "certificateAuthority": "x"}, "certificateAuthority"),
+        ({"issuer": "https://a", "keys": keys, "subject": "*"}, "subject"),
         ({}, "issuer"),
     )
     of_attestation = (

@@ -1,6 +1,7 @@
 """HTTPS requests to other servers: who is trusted, how long is waited, how much is read."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -31,6 +32,7 @@ class Server:
             "/good": web.json_response({"a": 1}),
             "/list": web.json_response([1]),
             "/text": web.Response(text="secret words"),
+            "/packed": web.Response(body=gzip.compress(b'{"a": 1}'), headers={"Content-Encoding": "gzip"}),
             "/long": web.json_response({"a": "x" * MAX_ANSWER}),
             "/denied": web.Response(status=403, text="secret words"),
             "/away": web.Response(status=302, headers={"Location": f"{self.url}/good"}),
@@ -75,6 +77,7 @@ async def test_another_answer_is_a_failure_without_its_words(server: Server) -> 
     for path, why in (
         ("/list", "not a JSON document"),
         ("/text", "not a JSON document"),
+        ("/packed", "not a JSON document"),
         ("/long", "longer than"),
         ("/denied", "HTTP status 403"),
         ("/away", "HTTP status 302"),

@@ -43,6 +43,13 @@ async def other() -> AsyncIterator[HollowCluster]:
         yield cluster
 
 
+@pytest.fixture
+async def stage(tmp_path: Path, edge: HollowCluster, other: HollowCluster) -> AsyncIterator[RpcStage]:
+    """One that may fetch keys from both clusters."""
+    async with rpc_stage(tmp_path, attestation_allowed_issuers=(edge.url, other.url)) as running:
+        yield running
+
+
 async def token(cluster: HollowCluster, audience: str, account: str = ACCOUNT) -> str:
     async with await KubeClient.from_document(cluster.kubeconfig()) as client:
         return await ServiceAccountAttest(client, account, None).token(audience)

@@ -96,6 +96,7 @@ KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
 def test_values_that_cannot_be_used_are_refused() -> None:
     suffixes = ("org", "Example.org", ".example.org", "example.org.", "a b.org", "x" * 200 + ".org")
+    not_https = ("http://a.org", "a.org", "https://", "https://*", "https://u@a.org", "https://a.org?b", "https://a b.org")
     secrets = ("admin", "/admin", "fleet/", "Fleet/admin", "a/b/c")
     rows = (
         ({"grpc_listen": "10.0.0.1"}, "needs a port"),
@@ -112,6 +113,7 @@ def test_values_that_cannot_be_used_are_refused() -> None:
         ({**KUBE_CERT, "kubernetes_ca_groups": ("dev", "system:masters")}, '"system:masters" cannot count'),
         ({**KUBE_CERT, "kube_cert_agent_labels": ("one",)}, '"one" is no label: write KEY=VALUE'),
         ({**KUBE_CERT, "kube_cert_agent_name": "Not_A_Name"}, '"Not_A_Name" names no Deployment'),
+        *(({"attestation_allowed_issuers": (f"https://a.org,{url}",)}, "is not an https:// address") for url in not_https),
         *(({"api_group_suffix": suffix}, "can end no API group") for suffix in suffixes),
         *(({"admin_kubeconfig_secret": name}, r"admin_kubeconfig_secret: .*NAMESPACE/NAME") for name in secrets),
     )

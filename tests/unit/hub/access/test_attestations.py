@@ -11,10 +11,11 @@ import pytest
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from hub.access.attestations import Attestor, Policy, flaws
+from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
 from hub.domain.attestation import FAILED, AttestationError, Attested, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.credential import Bounds
+from machinery.apiserver.authentication.allowlist import AllowedUrls
 from machinery.apiserver.authentication.asking import Documents
 from machinery.apiserver.authentication.issuerkeys import APART
 from machinery.clock import ManualClock
@@ -36,15 +37,16 @@ LEFT_OUT = object()
 class Published(Documents):
     """What an issuer tells; `keys` None: it is away."""
 
-    def __init__(self, keys: TokenKeys | None) -> None:
+    def __init__(self, keys: TokenKeys | None, host: str = ISSUER) -> None:
         self.keys = keys
+        self.host = host
         self.asked = 0
 
     async def get(self, url: str) -> Mapping[str, Any]:
         self.asked += 1
         if self.keys is None:
             raise UnavailableError("edge.example.org cannot be reached: no route to host")
-        return self.keys.key_set() if url.endswith("/jwks") else {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/jwks"}
+        return self.keys.key_set() if url.endswith("/jwks") else {"issuer": ISSUER, "jwks_uri": f"{self.host}/jwks"}
 
     async def reach(self, url: str) -> None:
         raise AssertionError(url)
@@ -76,6 +78,7 @@ class Stage:
         return Newcomer(self.store).bootstrap(bounds=Bounds(attestation=demanded))
 
     def attestor(self, published: Documents | None = None, policy: Policy | None = None) -> Attestor:
+        policy = policy or Policy(allowed=AllowedUrls((ISSUER,)))
         return Attestor(self.store, HUB, lambda _authority: published or Published(None), self.clock, policy)
 
     async def refused(self, token: str, record: CertificateRecord | None = None) -> AttestationError | None:
@@ -197,6 +200,46 @@ async def test_keys_of_discovery_are_kept_and_follow_a_rotation(stage: Stage) ->
     with pytest.raises(AttestationError) as caught:
         await stage.attestor(published).attested(record, EDGE, stage.token())
     assert "no route to host" in caught.value.why
+
+
+async def test_keys_are_fetched_from_allowed_urls_alone(stage: Stage) -> None:
+    """A credential's issuer needs an entry, an issuer of the hub's own list does not; neither sends the hub elsewhere."""
+    named, keys_host = stage.requester(Demand(ISSUER)), "https://keys.example.net"
+    listed = Policy(required=True, issuers=lambda: (KnownIssuer(Demand(ISSUER)),))
+    both = Policy(allowed=AllowedUrls((ISSUER, keys_host)))
+    rows = (
+        (named, Policy(), ISSUER, "does not list it", 0),
+        (stage.requester(stage.demand()), Policy(), ISSUER, "", 0),
+        (named, Policy(allowed=AllowedUrls((ISSUER,))), keys_host, "is at another host", 1),
+        (named, both, keys_host, "", 2),
+        (stage.requester(None), listed, ISSUER, "", 2),
+        (stage.requester(None), listed, keys_host, "is at another host", 1),
+    )
+    for record, policy, host, why, asked in rows:
+        published = Published(stage.keys, host)
+        refused = await refusal_of(AttestationError, stage.attestor(published, policy).attested(record, EDGE, stage.token()))
+        assert (why in (refused.why if refused else ""), bool(refused), published.asked) == (True, bool(why), asked), (
+            host,
+            policy,
+        )
+
+
+def test_allow_list_has_whole_urls_hosts_and_subdomains() -> None:
+    cases = (
+        ("https://a.org/x", "https://a.org/x", True),
+        ("https://a.org/x", "https://a.org/x/y https://a.org https://a.org/xy http://a.org/x", False),
+        ("https://a.org", "https://a.org https://a.org/x https://A.org:443/y", True),
+        ("https://a.org", "https://a.org.b.org https://b.a.org https://a.org:444 http://a.org https://a.org@b.org", False),
+        ("https://*.a.org", "https://b.a.org/x https://c.b.a.org", True),
+        (
+            "https://*.a.org",
+            "https://a.org https://ba.org https://b.org\\.a.org https://b.org%2f.a.org https://x:y.a.org",
+            False,
+        ),
+        ("https://[::1]:8", "https://[::1]:8/x", True),
+    )
+    assert [(entry, url) for entry, urls, so in cases for url in urls.split() if AllowedUrls((entry,)).allow(url) != so] == []
+    assert not AllowedUrls().allow(ISSUER)
 
 
 async def test_a_token_is_demanded_of_credentials_by_bounds_or_policy_and_never_of_agents(stage: Stage) -> None:
