@@ -19,34 +19,21 @@ def test_directory_is_private_owned_by_one_program_and_named_when_unusable(tmp_p
     with DataDirectory(tmp_path / "a" / "muster", "hub") as directory:
         assert mode(directory.path) == 0o700
         assert mode(directory.path / "hub.lock") == 0o600
-    with (
-        DataDirectory(tmp_path, "hub"),
-        pytest.raises(UnavailableError, match=r"in use by another hub \(process \d+\)"),
-        DataDirectory(tmp_path, "hub"),
-    ):
-        pass
-    with DataDirectory(tmp_path, "hub"):
-        pass
-
-    path = tmp_path / "muster"
-    path.write_text("")
-    with pytest.raises(UnavailableError, match="is a file"), DataDirectory(path, "hub"):
-        pass
-
-    (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(UnavailableError, match="cannot be made: Not a directory"),
-        DataDirectory(tmp_path / "file" / "x", "hub"),
-    ):
-        pass
-
-    (tmp_path / "taken").mkdir()
-    with DataDirectory(tmp_path, "hub") as directory, pytest.raises(UnavailableError, match="taken cannot be written"):
-        directory.write("taken", b"")
-
+    file, used = tmp_path / "file", tmp_path / "used"
+    file.write_text("")
     (tmp_path / "locked" / "hub.lock").mkdir(parents=True)
-    with pytest.raises(UnavailableError, match="cannot be written"), DataDirectory(tmp_path / "locked", "hub"):
-        pass
+    with DataDirectory(used, "hub"):
+        for path, said in (
+            (used, r"in use by another hub \(process \d+\)"),
+            (file, "is a file"),
+            (file / "x", "cannot be made: Not a directory"),
+            (tmp_path / "locked", "cannot be written"),
+        ):
+            with pytest.raises(UnavailableError, match=said), DataDirectory(path, "hub"):
+                pass
+    (used / "taken").mkdir()
+    with DataDirectory(used, "hub") as directory, pytest.raises(UnavailableError, match="taken cannot be written"):
+        directory.write("taken", b"")
 
     with DataDirectory(tmp_path / "new", "hub") as directory:
         assert directory.read("admin.kubeconfig") is None

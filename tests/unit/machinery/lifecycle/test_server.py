@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import structlog.testing
@@ -11,6 +12,7 @@ from machinery.clock import SystemClock
 from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
+from tests.checks import check_refusals
 
 Story = list[str]
 BEFORE = ["MuxAndDiscoveryComplete", "HasBeenReady", "ShutdownInitiated"]
@@ -60,20 +62,8 @@ class StoryDoor(Door):
             await asyncio.Event().wait()
 
 
-class Stop:
-    """The awaitable that a program's signals give."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self._error: BaseException | None = None
-
-    def request(self, error: BaseException | None = None) -> None:
-        self._error = error
-        self._event.set()
-
-    async def wait(self) -> BaseException | None:
-        await self._event.wait()
-        return self._error
+async def at_once() -> None:
+    """A stop that is requested by the time of the start."""
 
 
 def server(*doors: Door, **times: timedelta | bool) -> Server:
@@ -85,13 +75,11 @@ def server(*doors: Door, **times: timedelta | bool) -> Server:
 
 async def stopped_when_ready(subject: Server) -> None:
     """Runs it until it is ready, and stops it then."""
-    stop = Stop()
 
-    async def ask() -> None:
+    async def stop() -> None:
         await subject.signals.has_been_ready.wait()
-        stop.request()
 
-    await asyncio.gather(subject.prepare().run(stop.wait), ask())
+    await subject.prepare().run(stop)
 
 
 def noting(story: Story, word: str) -> Callable[[], Awaitable[None]]:
@@ -177,19 +165,16 @@ async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass
     async def hook() -> None:
         assert not subject.signals.has_been_ready.signaled
 
-    subject.health.add("last", check, endpoints=frozenset({Endpoint.READYZ}))
-    subject.post_start.add("hook", hook)
-    stop = Stop()
-
-    async def ask() -> None:
+    async def stop() -> None:
         await asyncio.sleep(10)
         assert not subject.signals.has_been_ready.signaled
         for now_well in (True, False, True):
             well.set() if now_well else well.clear()
             await asyncio.sleep(10)
-        stop.request()
 
-    await asyncio.gather(subject.prepare().run(stop.wait), ask())
+    subject.health.add("last", check, endpoints=frozenset({Endpoint.READYZ}))
+    subject.post_start.add("hook", hook)
+    await subject.prepare().run(stop)
     expected = ["door start", "door ready", "door not ready", "door ready", "door not ready"]
     assert story[:5] == expected, "doors are notified of each change while it serves, and at the stop"
 
@@ -198,7 +183,7 @@ async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     story: Story = []
     subject = server(StoryDoor(story, "first"), StoryDoor(story, "second", fails="start"))
     with pytest.raises(StartError, match="second cannot start"):
-        await subject.prepare().run(Stop().wait)
+        await subject.prepare().run(hanging)
     assert story == ["first start", "second start", "second close at once", "first close at once"]
     story.clear()
     subject = server(StoryDoor(story), delay=timedelta(hours=1))
@@ -206,45 +191,36 @@ async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     subject.flush.add("audit", noting(story, "flush"))
     before = asyncio.get_running_loop().time()
     with structlog.testing.capture_logs() as logs, pytest.raises(HookError, match='hook "caches" failed: no lease'):
-        await subject.prepare().run(Stop().wait)
+        await subject.prepare().run(hanging)
     assert asyncio.get_running_loop().time() - before < 1, "whatever the delay of a stop is"
     assert story == ["door start", "flush", "door close at once"]
     assert ("critical", "caches") in [(line["log_level"], line.get("hook")) for line in logs]
 
 
 async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised_at_its_end() -> None:
+    async def in_trouble() -> BaseException:
+        return RuntimeError("task hub/flush ended")
+
     story: Story = []
-    stop, subject = Stop(), server(StoryDoor(story))
-    stop.request(RuntimeError("task hub/flush ended"))
     with pytest.raises(RuntimeError, match="hub/flush"):
-        await subject.prepare().run(stop.wait)
+        await server(StoryDoor(story)).prepare().run(in_trouble)
     assert story[-1] == "door close"
-    stop, subject = Stop(), server(StoryDoor(story), hooks=timedelta(milliseconds=20))
+    subject = server(StoryDoor(story), hooks=timedelta(milliseconds=20))
     subject.pre_shutdown.add("broken", failing)
     subject.pre_shutdown.add("hanging", hanging)
     subject.flush.add("audit", noting(story, "flush"))
-    stop.request()
     with pytest.raises(HookError, match=r'"hanging" did not finish .*"broken" failed: no lease'):
-        await subject.prepare().run(stop.wait)
+        await subject.prepare().run(at_once)
     assert story[-5:] == ["door refuse", "door drain", "flush", "door stop listening", "door close"]
     brief = {"requests": timedelta(milliseconds=20), "streams": timedelta(), "close": timedelta(seconds=1, microseconds=1)}
-    stop, subject = Stop(), server(StoryDoor(story, hangs="drain"), **brief)
-    stop.request()
-    await subject.prepare().run(stop.wait)
+    await server(StoryDoor(story, hangs="drain"), **brief).prepare().run(at_once)
     assert story[-3:] == ["door drain", "door stop listening", "door close"]
 
 
 async def test_only_a_prepared_server_runs_and_it_takes_nothing_more() -> None:
     subject = server()
     assert not hasattr(subject, "run")
-    prepared = subject.prepare()
-    assert isinstance(prepared, PreparedServer)
-    for add in (subject.post_start.add, subject.health.add):
-        with pytest.raises(RuntimeError, match="too late"):
-            add("two", hanging)
-    with pytest.raises(RuntimeError, match="too late"):
-        subject.add_door(StoryDoor([]))
-    with pytest.raises(RuntimeError, match="too late"):
-        subject.paths.expect("two")
-    with pytest.raises(RuntimeError, match="prepared once"):
-        subject.prepare()
+    assert isinstance(subject.prepare(), PreparedServer)
+    late: list[Callable[[], object]] = [partial(add, "two", hanging) for add in (subject.post_start.add, subject.health.add)]
+    late += [partial(subject.add_door, StoryDoor([])), partial(subject.paths.expect, "two")]
+    check_refusals(RuntimeError, lambda call: call(), [*((call, "too late") for call in late), (subject.prepare, "once")])

@@ -34,54 +34,35 @@ class Stage:
         self.issuer = Issuer("urn:uuid:1", ("https://kubernetes.default.svc",), TokenKeys([pki.generate_key()]))
         self.tokens = ServiceAccountTokens(self.issuer, self.accounts, self.clock)
 
-    async def make(self, **metadata: Any) -> Account:
-        document = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": PLACE.name, "namespace": PLACE.namespace, **metadata},
-        }
+    async def make(self) -> Account:
+        metadata = {"name": PLACE.name, "namespace": PLACE.namespace}
+        document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         await self.storage.create(SERVICE_ACCOUNT.key, PLACE, document, ANN)
         return await self.accounts.find(PLACE.namespace, PLACE.name)
 
     async def delete(self) -> None:
         await self.storage.update(SERVICE_ACCOUNT.key, PLACE, lambda _old: None, ANN)
 
-    def token(self, account: Account, *audiences: str, issuer: Issuer | None = None) -> str:
+    def token(self, account: Account) -> str:
         now = self.clock.now()
-        return (issuer or self.issuer).token(account, audiences or self.issuer.audiences, now, now + HOUR)
+        return self.issuer.token(account, self.issuer.audiences, now, now + HOUR)
 
-    async def refused(self, token: str, *audiences: str) -> str:
+    async def refused(self, token: str) -> str:
         with pytest.raises(UnauthorizedError) as told:
-            await self.tokens.identify(token, audiences)
+            await self.tokens.identify(token, ())
         return told.value.message
 
 
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
-
-
 async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
-    stage = Stage()
-    token = stage.token(await stage.make())
-    stage.clock.advance(HOUR - timedelta(seconds=1))
-    assert await stage.tokens.identify(token, ())
-    stage.clock.advance(timedelta(seconds=1))
-    assert await stage.refused(token) == "service account token has expired"
-    stage = Stage()
-    token = stage.token(await stage.make())
-    stage.clock.advance(timedelta(seconds=-59))
-    assert await stage.tokens.identify(token, ())
-    stage.clock.advance(timedelta(seconds=-9))
-    assert await stage.refused(token) == "service account token is not valid yet"
-
-    stage = Stage()
-    token = stage.token(await stage.make())
-    await stage.delete()
-    assert "not found" in await stage.refused(token)
-
-    stage = Stage()
-    token = stage.token(await stage.make())
+    stage, second = Stage(), timedelta(seconds=1)
+    old = await stage.make()
+    token = stage.token(old)
+    for valid_at, refused_at, why in ((-59 * second, -68 * second, "is not valid yet"), (HOUR - second, HOUR, "has expired")):
+        stage.clock.advance(valid_at)
+        assert await stage.tokens.identify(token, ())
+        stage.clock.advance(refused_at - valid_at)
+        assert await stage.refused(token) == f"service account token {why}"
+        stage.clock.advance(-refused_at)
 
     def going(old: Any) -> Any:
         return {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}}
@@ -90,11 +71,8 @@ async def test_token_is_valid_only_within_its_time_and_while_its_account_exists(
     assert await stage.refused(token) == "service account edge1/metrics has been deleted"
     with pytest.raises(NotFoundError):
         await stage.accounts.find(PLACE.namespace, PLACE.name)
-
-    stage = Stage()
-    old = await stage.make()
-    token = stage.token(old)
     await stage.delete()
+    assert "not found" in await stage.refused(token)
     new = await stage.make()
     assert await stage.refused(token) == f"service account UID ({new.uid}) does not match claim ({old.uid})"
     assert await stage.tokens.identify(stage.token(new), ())
@@ -134,16 +112,12 @@ class Elsewhere(Documents):
 
 
 async def test_keys_are_fetched_once_and_again_for_a_new_key_at_bounded_rate() -> None:
-    key, clock, elsewhere = SigningKey(), ManualClock(), Elsewhere()
-    keys = elsewhere.issuer_keys(clock, key)
-    for _ in range(3):
-        assert await keys.verified(key.sign({"sub": "ann"})) == {"sub": "ann"}
-    assert elsewhere.asked == ["/.well-known/openid-configuration", "/keys"]
-
     clock, elsewhere = ManualClock(), Elsewhere()
     old, new, made_up = SigningKey("old"), SigningKey("new"), SigningKey("made-up")
     keys = elsewhere.issuer_keys(clock, old)
-    await keys.verified(old.sign({}))
+    for _ in range(3):
+        assert await keys.verified(old.sign({"sub": "ann"})) == {"sub": "ann"}
+    assert elsewhere.asked == ["/.well-known/openid-configuration", "/keys"]
     elsewhere.keys = [new]
     for _ in range(5):
         with pytest.raises(UnauthorizedError, match="no such key"):
@@ -192,27 +166,20 @@ async def test_concurrent_and_cancelled_callers_share_one_fetch() -> None:
     assert [claims["n"] for claims in found] == list(range(10))
     assert keys.fetches == 1
 
-    key, clock, elsewhere = SigningKey(), ManualClock(), Held()
-    keys = elsewhere.issuer_keys(clock, key)
-    first = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
-    await elsewhere.asked_once.wait()
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    second = asyncio.create_task(keys.verified(key.sign({"sub": "ann"})))
-    elsewhere.go_on.set()
-    assert await second == {"sub": "ann"}
-    assert keys.fetches == 1
-
-    key, clock, elsewhere = SigningKey(), ManualClock(), Held()
-    keys = elsewhere.issuer_keys(clock, key)
-    only = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
-    await elsewhere.asked_once.wait()
-    only.cancel()
-    elsewhere.go_on.set()
-    assert await keys.verified(key.sign({"sub": "ann"})) == {"sub": "ann"}
-    assert await keys.verified(key.sign({"sub": "bob"})) == {"sub": "bob"}
-    assert keys.fetches == 1
+    for beside in (True, False):
+        elsewhere = Held()
+        keys = elsewhere.issuer_keys(ManualClock(), key)
+        first = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
+        await elsewhere.asked_once.wait()
+        first.cancel()
+        if beside:
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        second = asyncio.create_task(keys.verified(key.sign({"sub": "ann"})))
+        elsewhere.go_on.set()
+        assert await second == {"sub": "ann"}
+        assert await keys.verified(key.sign({"sub": "bob"})) == {"sub": "bob"}
+        assert keys.fetches == 1
 
 
 async def test_issuer_configuration_must_be_its_own_and_https() -> None:
@@ -228,19 +195,8 @@ async def test_issuer_configuration_must_be_its_own_and_https() -> None:
 
     cases = ("https://a", "https://a.example.org:8443/x/y", "https://[::1]:1/x")
     assert [url for url in cases if https_flaw(url) is not None] == []
-    cases_2 = (
-        "",
-        None,
-        "http://a",
-        "https://",
-        "https://u:p@a",
-        "https://a#x",
-        "https://a?x=1",
-        "https://a:99999",
-        "https://a\n",
-        "a",
-    )
-    assert [wrong for wrong in cases_2 if not https_flaw(wrong)] == []
+    wrong = ("", None, "a", "http://a", *(f"https://{rest}" for rest in ("", "u:p@a", "a#x", "a?x=1", "a:99999", "a\n")))
+    assert [url for url in wrong if not https_flaw(url)] == []
 
 
 class Held(Elsewhere):
