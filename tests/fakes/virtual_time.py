@@ -116,13 +116,12 @@ class ManualTimetable(Timetable):
 
     def __init__(self) -> None:
         self.jobs: dict[str, Callable[[], object]] = {}
-        self.periods: dict[str, timedelta] = {}
+
         self.instants: dict[str, datetime] = {}
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
-        del jitter
+        del jitter, period
         self.jobs[name] = enqueue
-        self.periods[name] = period
         if at_once:
             enqueue()
 
@@ -131,8 +130,8 @@ class ManualTimetable(Timetable):
         self.instants[name] = instant
 
     def drop(self, name: str) -> None:
-        for known in (self.jobs, self.periods, self.instants):
-            known.pop(name, None)
+        self.jobs.pop(name, None)
+        self.instants.pop(name, None)
 
     def wake(self, name: str) -> None:
         """The time has come."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Key, Query
+from hub.domain.change import EVENTS, Query
 from hub.domain.cluster import ACCEPTED
 from hub.domain.document import with_status_condition
 from hub.services import addons, clusters
@@ -85,15 +85,11 @@ async def loss_of(opened: HubSession) -> Loss:
     return ended.loss
 
 
-async def stored(rig: ApiRig) -> dict[str, Any]:
-    return await rig.stage.cluster(CLUSTER)
-
-
 async def edited(rig: ApiRig, edit: Callable[[dict[str, Any]], None]) -> None:
     """Somebody else writes our ManagedCluster."""
 
     def change(tx: Any) -> None:
-        old = tx.objects.get(MANAGED_CLUSTERS, Key("", CLUSTER))
+        old = clusters.find(tx, CLUSTER)
         document = copy.deepcopy(dict(old.document))
         edit(document)
         clusters.put(tx, document, old, "admin")
@@ -113,7 +109,7 @@ async def test_bearer_tokens_join_and_submit_requests(rig: ApiRig, tmp_path: Pat
     inline, from_file = (rig.client_as(ClientIdentity(token=each)) for each in (BearerToken(token), BearerToken(file=file)))
     made = await inline.ensure_cluster(CLUSTER, AGENT, UID, endpoints=REPORT.endpoints, annotations={"not.ours": "x"})
     assert (made.created, made.accepted) == (True, False)
-    document = await stored(rig)
+    document = await rig.stage.cluster(CLUSTER)
     assert document["metadata"]["annotations"] == {CLUSTER_UID: UID}
     assert document["spec"]["managedClusterClientConfigs"] == BERLIN
 
@@ -136,31 +132,27 @@ async def test_reports_are_stored_beside_what_others_write(rig: ApiRig) -> None:
     )
     async with session(rig, credential) as opened:
         assert await opened.report(REPORT) > 0
-        document = await stored(rig)
+        document = await rig.stage.cluster(CLUSTER)
         assert [status(document, kind) for kind in (HUB_ACCEPTED, JOINED, AVAILABLE)] == [TRUE] * 3
         assert document["status"]["capacity"] == {"cpu": "4", "nodes": "1"}
         assert document["status"]["version"] == {"kubernetes": "v1.34.2"}
         assert document["spec"]["managedClusterClientConfigs"] == BERLIN
         assert await opened.report(REPORT) == int(document["metadata"]["resourceVersion"])
-        assert await stored(rig) == document, "the same report writes nothing"
+        assert await rig.stage.cluster(CLUSTER) == document, "the same report writes nothing"
 
         await rig.stage.store.run(clusters.set_condition, CLUSTER, Condition(AVAILABLE, UNKNOWN, "Silent", "m"), "hub")
-        assert status(await stored(rig), AVAILABLE) == UNKNOWN
+        assert status(await rig.stage.cluster(CLUSTER), AVAILABLE) == UNKNOWN
 
         async def corrected() -> bool:
-            return status(await stored(rig), AVAILABLE) == TRUE
+            return status(await rig.stage.cluster(CLUSTER), AVAILABLE) == TRUE
 
         await until_found(corrected)
-
-        async def others(number: int) -> None:
-            for label in (2 * number, 2 * number + 1):
-                await edited(rig, lambda document: document["metadata"].update(labels={"n": str(label)}))  # noqa: B023
-
-        for number in range(10):
-            claims = (ClusterClaim("id.k8s.io", str(number)),)
+        for number in range(20):
+            claims = (ClusterClaim("id.k8s.io", str(number // 2)),)
             report = ClusterReport((GOOD,), complete=True, capacity={"cpu": str(number)}, claims=claims)
-            await asyncio.gather(others(number), opened.report(report))
-        document = await stored(rig)
+            labelled = edited(rig, lambda document: document["metadata"].update(labels={"n": str(number)}))  # noqa: B023
+            await asyncio.gather(labelled, opened.report(report))
+        document = await rig.stage.cluster(CLUSTER)
         assert document["status"]["clusterClaims"] == [{"name": "id.k8s.io", "value": "9"}]
         assert document["metadata"]["labels"] == {"n": "19"}
 
@@ -179,7 +171,7 @@ async def test_events_annotations_and_ca_bundle_follow_the_reports(rig: ApiRig) 
         for condition in (bad, replace(bad, message="still down")):
             await opened.report(ClusterReport((condition,), complete=False))
     await client.close()
-    document = await stored(rig)
+    document = await rig.stage.cluster(CLUSTER)
     assert document["spec"]["managedClusterClientConfigs"] == BERLIN
     assert document["metadata"]["annotations"] == {**notes, CLUSTER_UID: UID}
     assert document["spec"]["hubAcceptsClient"] is True
@@ -192,7 +184,7 @@ async def test_add_ons_are_followed_and_unknown_while_the_cluster_is_denied(rig:
     credential = await rig.agent()
     async with session(rig, credential) as opened:
         assert (await desired_when(opened, lambda one: one.addons_known)).addons == ()
-        await _add_on(rig, "logs")
+        await rig.add_on("logs")
         known = await desired_when(opened, lambda one: bool(one.addons))
         (addon,) = known.addons
         assert (addon.name, [entry.signer_name for entry in addon.registrations]) == ("logs", [KUBE_SIGNER])
@@ -213,15 +205,6 @@ async def test_add_ons_are_followed_and_unknown_while_the_cluster_is_denied(rig:
         await desired_when(opened, lambda one: not one.addons)
 
 
-async def _add_on(rig: ApiRig, name: str) -> None:
-    document = {
-        "metadata": {"name": name, "namespace": CLUSTER},
-        "spec": {},
-        "status": {"registrations": [{"type": "kubeClient", "kubeClient": {}}]},
-    }
-    await rig.stage.store.run(addons.put, document, None, "admin")
-
-
 # --- hubs that are not ours
 
 
@@ -233,9 +216,9 @@ def refusal(code: int, reason: str) -> web.Response:
 class OcmHub:
     """A hub that lets an agent see nothing until it is accepted, as OCM's does."""
 
-    def __init__(self, server: ScriptedApiServer, authority: MemoryHub) -> None:
+    def __init__(self, server: ScriptedApiServer, certificate_ends: datetime) -> None:
         self.server = server
-        self._authority = authority
+        self.certificate_ends = certificate_ends
         self.accepted = False
         self.cluster: dict[str, Any] = {
             "apiVersion": "cluster.open-cluster-management.io/v1",
@@ -269,21 +252,16 @@ class OcmHub:
             return refusal(409, "Conflict")
         return web.json_response(self.lease)
 
-    def client(self) -> ApiHubClient:
-        credential = self._authority.credential(agent_subject(CLUSTER, AGENT))
-        self.certificate_ends = parse_certificate(credential.chain).not_after
-        address = HubAddress(self.server.url, self._authority.authority.certificate, Driver.CSR)
-        return ApiHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
-
 
 @asynccontextmanager
 async def ocm_hub() -> AsyncIterator[tuple[OcmHub, ApiHubClient]]:
     authority = MemoryHub(SystemClock())
+    credential = authority.credential(agent_subject(CLUSTER, AGENT))
     async with scripted_apiserver(tls=server_context(serving_material(authority.authority))) as server:
-        hub = OcmHub(server, authority)
-        client = hub.client()
+        address = HubAddress(server.url, authority.authority.certificate, Driver.CSR)
+        client = ApiHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
         try:
-            yield hub, client
+            yield OcmHub(server, parse_certificate(credential.chain).not_after), client
         finally:
             await client.close()
 
@@ -327,19 +305,16 @@ async def test_session_at_a_hub_that_shows_nothing_before_acceptance() -> None:
 
 
 async def test_session_ends_with_its_certificate_although_its_connection_stays_open() -> None:
-    async with ocm_hub() as (hub, _):
-        client = hub.client()
-        plain = hub.answer
+    async with ocm_hub() as (hub, client):
 
         async def at_its_end(seen: Seen) -> web.StreamResponse:
-            answer = await plain(seen)
+            answer = await hub.answer(seen)
             answer.headers["Date"] = format_datetime(hub.certificate_ends, usegmt=True)
             return answer
 
         hub.server.answer = at_its_end
         async with client.session(Greeting(UID)) as opened:
             assert await loss_of(opened) is Loss.UNAUTHENTICATED
-        await client.close()
 
 
 def with_token(server: ScriptedApiServer, clock: Clock) -> ApiHubClient:

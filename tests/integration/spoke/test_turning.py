@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,11 +22,10 @@ from spoke.cluster.kube import LEASES, NAMESPACES
 from spoke.credentials import KubeSecrets
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
-from spoke.options import World
 from spoke.ports import Secrets
 from spoke.turning import FollowedKubeconfig
 from tests.fakes.hub import MemoryHub
-from tests.fakes.stage import Stage, until
+from tests.fakes.stage import Stage, running, until
 
 SECRETS = Resource("", "v1", "secrets")
 
@@ -61,10 +61,10 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
             await KubeCluster(wrong).uid()
 
     followed, server = FollowedKubeconfig(client, file), client.server
-    running = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
+    following = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
     put(file, yaml.safe_dump(document).replace("127.0.0.1", "localhost"))  # the same server by another name
     await until(lambda: client.server != server)
-    running.cancel()
+    following.cancel()
     assert await KubeCluster(client).uid() == uid
 
     followed = FollowedKubeconfig(client, file)
@@ -92,40 +92,24 @@ async def test_hosted_agent_keeps_its_own_secrets_at_the_management_cluster(
             await client.create(NAMESPACES.path(), namespace)
         await lease(managed, NEAR)
         await lease(management, FAR)
-        stage = staged(tmp_path)
+        clock = ManualClock(SystemClock().now())
+        hub, file = MemoryHub(clock), tmp_path / "bootstrap.kubeconfig"
+        put(file, hub.bootstrap_kubeconfig().decode())
+        stage = Stage(hub, clock, file)
         stage.hub.namespaces = (ManagedNamespace("blue", "team"),)
         stage.hub.addons = (
             AddOn(NEAR, "addons", registrations=registration),
             AddOn(FAR, "addons", hosting_cluster_name="management", registrations=registration),
         )
-        secrets = KubeSecrets(management, COMPONENT)
 
         def of_addon(addon: AddOn) -> Secrets:
             return KubeSecrets(management if addon.hosted else managed, addon.namespace)
 
-        world = stage.agent()._world
-        agent = SpokeAgent(
-            stage.options,
-            World(
-                bootstrap=world.bootstrap,
-                dial=world.dial,
-                spoke=KubeCluster(managed),
-                management=KubeCluster(management),
-                secrets=secrets,
-                addon_secrets=of_addon,
-                directory=None,
-                clock=stage.clock,
-                timetable=stage.timetable,
-                random=world.random,
-            ),
-        )
-        running = asyncio.create_task(agent.run())
-        try:
+        world = replace(stage.world(), spoke=KubeCluster(managed), management=KubeCluster(management), directory=None)
+        world = replace(world, secrets=KubeSecrets(management, COMPONENT), addon_secrets=of_addon)
+        async with running(SpokeAgent(stage.options, world)):
             await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
             await until(lambda: stage.hub.session.reports and stage.hub.session.reports[-1].namespaces, 30)
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
         assert "hub-kubeconfig-secret" in await secret_names(management, COMPONENT)
         assert await secret_names(managed, COMPONENT) == set()
         assert await secret_names(managed, "addons") == {"near-hub-kubeconfig"}
@@ -135,14 +119,6 @@ async def test_hosted_agent_keeps_its_own_secrets_at_the_management_cluster(
         assert next(iter(stage.hub.clusters.values())).cluster_uid == hollow_cluster.shape.cluster_uid
         assert await managed.get(NAMESPACES.path("blue"))
         assert "blue" not in {item["metadata"]["name"] for item in await management.list(NAMESPACES.path())}
-
-
-def staged(folder: Path) -> Stage:
-    clock = ManualClock(SystemClock().now())
-    hub = MemoryHub(clock)
-    file = folder / "bootstrap.kubeconfig"
-    file.write_bytes(hub.bootstrap_kubeconfig())
-    return Stage(hub, clock, file)
 
 
 async def lease(client: KubeClient, name: str) -> None:
