@@ -1,7 +1,5 @@
 """What every store promises about the audit log, and every sink about what it keeps."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -85,49 +83,19 @@ async def test_the_oldest_records_go_by_age_and_for_room_in_parts(
     assert await everything(store) == [*others, kept[1]]
 
 
-@dataclass
-class Kept:
-    """A place, opened anew by `again`, and all that it keeps."""
-
-    again: Callable[[], Sink]
-    documents: Callable[[], Awaitable[list[bytes]]]
-
-
-@pytest.fixture(params=["memory", "store", "file"])
-async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
-    match request.param:
-        case "memory":
-            sink = MemorySink()
-
-            async def in_memory() -> list[bytes]:
-                return [entry.document for entry in sink.entries]
-
-            yield Kept(lambda: sink, in_memory)
-        case "file":
-            path = tmp_path / "audit.log"
-
-            async def in_file() -> list[bytes]:
-                return path.read_bytes().splitlines() if path.exists() else []
-
-            yield Kept(lambda: FileSink(str(path)), in_file)
-        case _:
-            async with sqlite_database(tmp_path).opened(None) as store:
-
-                async def in_store() -> list[bytes]:
-                    return [entry.document for entry in await everything(store)]
-
-                yield Kept(lambda: StoreSink(store, "here"), in_store)
-
-
-async def test_records_are_kept_in_order_and_go_on_after_a_restart(kept: Kept) -> None:
-    documents = []
-    for number in (1, 3):
-        sink = kept.again()
-        await sink.open()
-        written = [sink.numbering.entry(record(each)) for each in (number, number + 1)]
-        await sink.write(written)
-        documents += [entry.document for entry in written]
-    assert await kept.documents() == documents
+@pytest.mark.parametrize("kind", ["memory", "store", "file"])
+async def test_records_are_kept_in_order_and_go_on_after_a_restart(kind: str, tmp_path: Path) -> None:
+    path, memory, documents = tmp_path / "audit.log", MemorySink(), list[bytes]()
+    async with sqlite_database(tmp_path).opened(None) as store:
+        for number in (1, 3):
+            sinks: dict[str, Sink] = {"memory": memory, "store": StoreSink(store, "here"), "file": FileSink(str(path))}
+            sink = sinks[kind]
+            await sink.open()
+            written = [sink.numbering.entry(record(each)) for each in (number, number + 1)]
+            await sink.write(written)
+            documents += [entry.document for entry in written]
+        kept = memory.entries if kind == "memory" else await everything(store)
+    assert (path.read_bytes().splitlines() if kind == "file" else [entry.document for entry in kept]) == documents
 
 
 async def test_a_line_that_a_crash_has_torn_is_taken_back(tmp_path: Path) -> None:

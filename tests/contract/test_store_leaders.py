@@ -8,7 +8,6 @@ import pytest
 
 from hub.domain.change import EVENTS, Query
 from hub.domain.event import Told
-from hub.domain.namespace import HUB
 from hub.domain.succession import FACT, KEPT
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
@@ -141,19 +140,16 @@ async def test_replica_that_does_not_lead_reads_sends_no_write_and_closes_nothin
     assert await fenced.wait_for_change(0, timedelta()) == 0
     assert await anext(fenced.follow(0)) == ()
     await fenced.close()
-    await store.run(namespaces.ensure_standing)
-    assert await store.read(namespaces.get, HUB) is not None
+    await store.check()
 
 
 ABOUT = {"apiVersion": "hub.test/v1", "kind": "HubLeader", "metadata": {"name": "hub"}}
 
 
 @pytest.fixture
-async def row_lock(database: SqlDatabase, store: Store, clock: ManualClock) -> AsyncIterator[RowLock]:
+async def row_lock(lifeline: Lifeline, store: Store) -> RowLock:
     await store.run(namespaces.ensure_standing)
-    line = SqlLifeline(database.url, lease=LEASE, clock=clock)
-    yield RowLock(line)
-    await line.close()
+    return RowLock(lifeline)
 
 
 async def tell(store: Store, clock: ManualClock, held: Record) -> None:
