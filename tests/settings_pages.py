@@ -1,7 +1,4 @@
-"""The pages of docs/reference that list every setting of the programs, made from the settings themselves.
-
-`python -m tests.settings_pages` writes them; a test says when that was forgotten.
-"""
+"""The pages of docs/reference that list every setting; `python -m tests.settings_pages` writes them."""
 
 import argparse
 import inspect

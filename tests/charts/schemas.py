@@ -1,8 +1,4 @@
-"""What a rendered object is held against: schemas of Kubernetes and of other kinds, and the restricted Pod Security Standard.
-
-The kinds of others are written down as far as the charts use them (sources: the API references of Gateway API 1.5 and of the
-Prometheus operator 0.80); what is not written down is refused, so that a field that is misspelt does not pass.
-"""
+"""Schemas for rendered objects, of Kubernetes and of the other kinds in use, and the restricted Pod Security Standard."""
 
 import json
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""What is generated of the charts: the table in each README, the program's settings in its schema, `hubctl join`'s manifests.
-
-`python -m tests.charts.written` writes them; a test says when that was forgotten.
-"""
+"""What is generated from the charts and checked by a test; `python -m tests.charts.written` writes it."""
 
 import json
 import re

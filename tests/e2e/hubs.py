@@ -1,7 +1,4 @@
-"""Several hubs as processes, none knowing of the others, and what a test sees of their clusters from outside.
-
-Agents reach each hub over a `Forwarder`. What a hub has is read from its database, as rows: nothing is asked of the hub itself.
-"""
+"""Several hubs as processes behind forwarders, and what their databases and clusters show from outside."""
 
 import asyncio
 import base64

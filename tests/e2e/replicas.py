@@ -1,8 +1,4 @@
-"""Several replicas of one hub as processes: one database, one set of keys, a load balancer before them, and their election.
-
-`Bench` sees the hub as agents and operators see it, by the balancer's ports; a `Replica` is one process, by its own. Who leads
-is seen in the database, which notes every change of the leader and every write of a controller, by whom and in which term.
-"""
+"""Several replicas of one hub as processes: one database, one set of keys, a load balancer before them, and their election."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

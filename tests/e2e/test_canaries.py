@@ -1,9 +1,4 @@
-"""Secrets are planted in and taken from real programs, on paths that succeed and paths that fail: nowhere are they told.
-
-Looked through are all logs at the lowest level, the audit's file and records with every body that a policy can ask for, Events,
-every object that is no Secret, the debug report, the arguments and environments of all processes, what hubctl and the doctor
-say, and the database's files.
-"""
+"""Secrets are planted in and taken from real programs, on paths that succeed and paths that fail: nothing shows them."""
 
 import asyncio
 import json

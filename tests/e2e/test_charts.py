@@ -1,7 +1,4 @@
-"""What the charts say is what the programs do: an agent lives with the rights that it is given, and a hub answers probes.
-
-The agent lives from joining to leaving: no right is missing, and none is idle.
-"""
+"""What the charts say is what the programs do: an agent lives with the rights that it is given, and a hub answers probes."""
 
 import asyncio
 import base64

@@ -1,8 +1,4 @@
-"""The topology of docker-compose.yml, as plain processes: two clusters join by the proxy, and stay when a replica is killed.
-
-Entry points, commands, environment, order and health checks are those of the file, and volumes are folders. The database is a
-server of the tests, the proxy a balancer that has read the proxy's configuration.
-"""
+"""The topology of docker-compose.yml, as plain processes, with folders for volumes and a balancer for the proxy."""
 
 import asyncio
 import json

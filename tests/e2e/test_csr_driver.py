@@ -1,7 +1,4 @@
-"""An agent that speaks nothing but the Kubernetes API, at our hub and at one of Open Cluster Management.
-
-That it joins although it is killed stands in test_spoke.py beside the other driver's.
-"""
+"""An agent that speaks nothing but the Kubernetes API, at our hub and at one of Open Cluster Management."""
 
 import re
 import socket

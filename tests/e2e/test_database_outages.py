@@ -1,8 +1,4 @@
-"""Replicas with agents and operators whose PostgreSQL restarts, crashes, is read-only, loses its standby, fails over.
-
-Nothing acknowledged is lost, readiness tells the truth, nobody reads Unknown for it, one replica writes for all, and everything
-goes on by itself; afterwards a silent agent is noticed as ever.
-"""
+"""Replicas with agents and operators whose PostgreSQL restarts, crashes, is read-only, loses its standby, fails over."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

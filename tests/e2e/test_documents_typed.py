@@ -1,7 +1,4 @@
-"""The commands of the documents are typed in order, in the environment that each document sets, and YAML files are saved.
-
-README, tutorial and "join a cluster" in `make test`, all pages in `make soak`.
-"""
+"""The commands of the documents are typed in order: some pages in `make test`, all of them in `make soak`."""
 
 import asyncio
 import os

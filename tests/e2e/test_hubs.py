@@ -1,7 +1,4 @@
-"""Agents with several hubs, which are killed, stopped, silenced, slow, full, forgetful, or given up by operators.
-
-In `make soak` also a crowd. That no two hubs accept a write in the same epoch is shown in tests/unit/spoke/test_hub_history.py.
-"""
+"""Agents with several hubs, which are killed, stopped, silenced, slow, full, forgetful, or given up by operators."""
 
 import asyncio
 import json

@@ -1,8 +1,4 @@
-"""A real kubectl against a real hub and one agent that joins: commands in the order of a table, their exit codes and output.
-
-Commands that the recording has are replayed in tests/integration/test_kubectl.py; tests/integration/door/test_kinds.py has
-a row for each kind.
-"""
+"""A real kubectl against a real hub and one agent that joins: commands in the order of a table, their exit codes and output."""
 
 import asyncio
 import json

@@ -1,7 +1,4 @@
-"""A hub is lost and restored from a backup while its agents and watchers live on: nobody is orphaned, and nobody is told lies.
-
-Between the backup and the loss some agents renew, some join, and one is revoked: all that the restored hub knows nothing of.
-"""
+"""A hub is lost and restored from a backup while its agents and watchers live on."""
 
 import asyncio
 import shutil

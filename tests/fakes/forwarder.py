@@ -1,7 +1,4 @@
-"""A TCP port that passes connections on, and that a test can cut, silence, slow down or fill.
-
-It is the load balancer before replicas, or the way to one hub; nothing on either side knows of it.
-"""
+"""A TCP port that passes connections on, and that a test can cut, silence, slow down or fill."""
 
 import asyncio
 import socket

@@ -1,17 +1,14 @@
-"""What stood behind the recorded server, on a whole hub: its users, its objects, and a signer."""
+"""What stood behind the recorded server, on a whole hub: its users, its objects, and a CA."""
 
 import base64
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.apiserver.entrance import ExternalAuthenticator
 from hub.apiserver.kinds.managedcluster import managed_cluster
@@ -29,7 +26,9 @@ from machinery.apiserver.resource import Resource
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
+from machinery.pki import Plan, parse_request, random_serial
 from machinery.product import GROUP_SUFFIX
+from tests.fakes.authority import OtherCA
 from tests.fakes.inprocess_hub import hub_in_process
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
@@ -54,30 +53,6 @@ class RecordedTokens(TokenAuthenticator):
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         return Identity(ADMIN, audiences=tuple(audiences)) if token in (TOKENS["admin"], "admintoken") else None
-
-
-class TinySigner:
-    """A CA that issues what was approved."""
-
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test-ca")])
-
-    def sign(self, request: bytes, now: datetime) -> bytes:
-        parsed = x509.load_pem_x509_csr(request)
-        builder = x509.CertificateBuilder(
-            self._name, parsed.subject, parsed.public_key(), x509.random_serial_number(), now, now + timedelta(days=1)
-        )
-        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def issued(self, document: Document, now: datetime) -> Document:
-        """The request with a certificate, if it is approved and has none."""
-        status = document.get("status", {})
-        approved = any(condition["type"] == "Approved" for condition in status.get("conditions", ()))
-        if not approved or status.get("certificate"):
-            return document
-        certificate = self.sign(base64.b64decode(document["spec"]["request"]), now)
-        return {**document, "status": {**status, "certificate": base64.b64encode(certificate).decode()}}
 
 
 class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
@@ -107,7 +82,7 @@ class HubWorld(World):
         self._folder = folder
         self._everyone = isinstance(authenticator, EveryoneIsAdmin)
         self._clock = SystemClock()
-        self._signer = TinySigner()
+        self._authority = OtherCA("test-ca").authority
         self._stack = AsyncExitStack()
         self._listening: Listening | None = None
         self._storage: ServiceStorage | None = None
@@ -152,7 +127,17 @@ class HubWorld(World):
         """Signs what is approved."""
         resource = CERTIFICATE_SIGNING_REQUEST.key
         for stored in (await self.storage.list(resource, Selection())).items:
-            await self.storage.update(resource, stored.key, lambda old: self._signer.issued(old, self._clock.now()), ADMIN)
+            await self.storage.update(resource, stored.key, self._issued, ADMIN)
+
+    def _issued(self, document: Document) -> Document:
+        """The request with a certificate, if it is approved and has none."""
+        status = document.get("status", {})
+        approved = any(condition["type"] == "Approved" for condition in status.get("conditions", ()))
+        if not approved or status.get("certificate"):
+            return document
+        facts, now = parse_request(base64.b64decode(document["spec"]["request"])), self._clock.now()
+        signed = self._authority.sign(Plan(facts.subject, facts.public_key, random_serial(), now, now + timedelta(days=1)))
+        return {**document, "status": {**status, "certificate": base64.b64encode(signed).decode()}}
 
     async def _seed(self, storage: ServiceStorage) -> None:
         for row in exchanges()[TABLE_OF_NAMESPACES].response["body"]["rows"]:

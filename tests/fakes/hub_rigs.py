@@ -1,7 +1,4 @@
-"""Hubs behind a HubClient, each with the same few levers: in memory, and the hub's own two doors.
-
-Nothing is approved, and every cluster is accepted by itself.
-"""
+"""Hubs behind a HubClient, each with the same few levers: in memory, and the hub's own two doors."""
 
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -278,7 +275,7 @@ class ApiRig(HubRig):
 
     @property
     def server(self) -> str:
-        return f"https://{self.stage.running.context.settings.https_listen}"
+        return f"https://{self.stage.hub.context.settings.https_listen}"
 
     def client(self, credential: Credential) -> HubClient:
         return self.client_as(ClientIdentity(credential.chain, credential.key))

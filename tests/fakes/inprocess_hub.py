@@ -13,16 +13,19 @@ from hub.composition.context import Process
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.fields import Address
+from hub.issuer import RotatingIssuer
 from hub.serve import build
+from hub.services import clusters
 from hub.services.moves import HUB_ID
 from hub.settings import Settings, load
 from hub.store import SqlStore
 from machinery.clock import Clock, SystemClock
-from machinery.identity import HubId
+from machinery.identity import ClusterName, HubId
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.verbosity import Verbosity
 from machinery.product import GROUP_SUFFIX
+from machinery.tls import Serving
 from tests.fakes.databases import migrated
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
@@ -75,6 +78,21 @@ class InProcessHub:
         """The one that was started last."""
         assert self._hub is not None
         return self._hub
+
+    @property
+    def store(self) -> SqlStore:
+        return self.hub.resources.store
+
+    @property
+    def issuer(self) -> RotatingIssuer:
+        return self.hub.resources.issuer
+
+    @property
+    def serving(self) -> Serving:
+        return self.hub.certificates.doors.serving
+
+    async def accept(self, cluster: str, *, accepted: bool = True) -> None:
+        await self.store.run(clusters.set_accepted, ClusterName(cluster), accepted, "admin")
 
     async def start(self) -> Hub:
         """Returns when it is ready. Raises what keeps it from starting."""

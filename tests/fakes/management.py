@@ -23,6 +23,7 @@ from machinery.clock import SystemClock
 from machinery.errors import NotFoundError
 from machinery.tls import client_context
 from tests.fakes.authority import OtherCA
+from tests.fakes.scripted_apiserver import kubeconfig
 
 ADMIN = Actor("admin")
 API_SERVICE = Resource(
@@ -88,12 +89,7 @@ class ManagementInMemory(TokenAuthenticator):
 
     @property
     def kubeconfig(self) -> Mapping[str, Any]:
-        return {
-            "current-context": "m",
-            "contexts": [{"name": "m", "context": {"cluster": "m", "user": "m"}}],
-            "clusters": [{"name": "m", "cluster": {"server": self.url}}],
-            "users": [{"name": "m", "user": {"token": "opaque"}}],
-        }
+        return kubeconfig(self.url)
 
     async def stop(self) -> None:
         """Nobody reaches it any more."""
@@ -119,13 +115,8 @@ class ManagementInMemory(TokenAuthenticator):
 
     async def add_api_service(self, name: str, service: Mapping[str, str]) -> None:
         spec = {"group": "g", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1, "service": dict(service)}
-        document = {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        await self.storage.create(API_SERVICE.key, Key("", name), document, ADMIN)
+        document = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name}}
+        await self.storage.create(API_SERVICE.key, Key("", name), {**document, "spec": spec}, ADMIN)
 
     async def api_service(self, name: str) -> Mapping[str, Any]:
         stored = await self.storage.get(API_SERVICE.key, Key("", name))

@@ -1,9 +1,4 @@
-"""A kube-apiserver with Open Cluster Management's CRDs and its hub's habits: what an agent of ours is to get along with.
-
-Rights are those of OCM's manifests: a bootstrap credential sees requests and clusters, an agent sees nothing at all before its
-cluster is accepted. Its controllers make namespace, lease and condition with the acceptance, take an accepted agent's renewals
-without a person, and sign what is approved. It judges silence only when it is told to (`fall_silent`).
-"""
+"""A kube-apiserver with Open Cluster Management's CRDs, and its hub's rights and controllers as far as an agent sees them."""
 
 import asyncio
 import copy

@@ -1,8 +1,4 @@
-"""Prometheus in memory: evaluates the expressions of our rules and dashboards over series that a test makes up.
-
-The parser is a real one; of the language stands here what we use, and what is not here raises NotImplementedError. An alert
-fires when its expression has had a result at every evaluation for as long as its rule says.
-"""
+"""Prometheus in memory: evaluates what our rules and dashboards use of its language over series that a test makes up."""
 
 import math
 import operator

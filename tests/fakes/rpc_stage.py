@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,30 +11,26 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.composition.hub import Hub as RunningHub
 from hub.domain.audit import Record, read_record
 from hub.domain.auditlog import AuditQuery
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.change import Query
 from hub.domain.credential import UNBOUND, Bounds
 from hub.domain.heartbeat import LastBeat
-from hub.issuer import RotatingIssuer
 from hub.ports import Transaction
 from hub.rpc.door import RpcDoor
 from hub.rpc.parts import Parts
 from hub.rpc.status import REASON
 from hub.services import clusters, credentials, requests
-from hub.store import SqlStore
 from machinery import pki
 from machinery.clock import SystemClock
 from machinery.identity import agent_id, agent_subject, cluster_name
 from machinery.kubeconfig import Credential
-from machinery.tls import Serving
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
-from tests.fakes.inprocess_hub import hub_in_process
+from tests.fakes.inprocess_hub import InProcessHub
 
 ADMIN = "admin"
 REPLICA = "stage"
@@ -104,38 +100,25 @@ async def until_found(look: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.01)
 
 
-@dataclass(frozen=True)
-class RpcStage:
-    """A hub's door for agents, and short ways through registration."""
+class RpcStage(InProcessHub):
+    """A hub that runs no controllers: its door for agents, and short ways through registration."""
 
-    folder: Path
-    running: RunningHub
-    channels: list[aio.Channel] = field(default_factory=list)
-    """Closed at the end of the stage."""
-
-    @property
-    def store(self) -> SqlStore:
-        return self.running.resources.store
-
-    @property
-    def issuer(self) -> RotatingIssuer:
-        return self.running.resources.issuer
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **{"replica_name": REPLICA, "beat_interval": INTERVAL, **options})
+        self.channels: list[aio.Channel] = []
+        """Closed at the end of the stage."""
 
     @property
     def door(self) -> RpcDoor:
-        return self.running.agents.door
+        return self.hub.agents.door
 
     @property
     def parts(self) -> Parts:
-        return self.running.agents.parts
+        return self.hub.agents.parts
 
     @property
     def lifetimes(self) -> Lifetimes:
-        return self.running.context.lifetimes
-
-    @property
-    def serving(self) -> Serving:
-        return self.running.certificates.doors.serving
+        return self.hub.context.lifetimes
 
     def channel(self, credential: Credential, trust: bytes | None = None) -> aio.Channel:
         credentials_ = grpc.ssl_channel_credentials(trust or self.issuer.trust_bundle, credential.key, credential.chain)
@@ -200,9 +183,6 @@ class RpcStage:
                 if answer.state == ISSUED:
                     return Credential(answer.recovery_certificate if recovery else answer.certificate, key)
         raise AssertionError("the certificate was not issued")
-
-    async def accept(self, cluster: str, *, accepted: bool = True) -> None:
-        await self.store.run(clusters.set_accepted, cluster_name(cluster), accepted, ADMIN)
 
     async def approve(self, name: str, lifetimes: Lifetimes | None = None) -> None:
         await self.store.run(requests.decide, name, approve=True, reason="Test", message="", actor=ADMIN)
@@ -318,10 +298,11 @@ class Stream:
 
 @asynccontextmanager
 async def rpc_stage(folder: Path, **options: Any) -> AsyncIterator[RpcStage]:
-    """A hub that runs no controllers, until the block ends; `options` as of InProcessHub."""
-    async with hub_in_process(folder, **{"replica_name": REPLICA, "beat_interval": INTERVAL, **options}) as hub:
-        stage = RpcStage(folder, hub)
-        try:
-            yield stage
-        finally:
-            await asyncio.gather(*(channel.close() for channel in stage.channels))
+    """Started, until the block ends; `options` as of InProcessHub."""
+    stage = RpcStage(folder, **options)
+    await stage.start()
+    try:
+        yield stage
+    finally:
+        await asyncio.gather(*(channel.close() for channel in stage.channels))
+    await stage.stop()

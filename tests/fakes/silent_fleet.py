@@ -1,8 +1,4 @@
-"""A fleet of agents that are killed, paused and partitioned at random, on replicas of a hub that fare no better.
-
-The replicas are the real ones below their doors: buffer, hearing, services and controllers on SQLite in memory, on clocks
-that only move when a step says so. Everything that is drawn comes from one seed, so that a failure can be repeated.
-"""
+"""A fleet of agents that are killed, paused and partitioned at random, on replicas of a hub that fare no better."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""What an agent and a hub have said to one another, as bytes in their order: recorded beside a real client, and played again.
-
-A tape is a file with one message per line: which call, which way, and the bytes in base64. It has no key in it.
-"""
+"""Messages of an agent and a hub as bytes in their order: recorded beside a real client, kept in a file, played again."""
 
 import json
 from base64 import b64decode, b64encode

@@ -1,9 +1,4 @@
-"""Replays the recorded requests against a server, in order, and says how its answers differ from the recorded ones.
-
-What is chance in a recording (uids, revisions, generated names, tokens, hashes) is learned from each pair of answers and put
-into the requests that follow. A `World` is the server under test with what stood behind the recorded one: two clusters, their
-requests, the namespaces, and a signer of approved requests.
-"""
+"""Replays the recorded requests against a server, in order, and says how its answers differ from the recorded ones."""
 
 import asyncio
 import json

@@ -5,7 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -70,14 +70,14 @@ MISSHAPEN: tuple[dict[str, Any], ...] = (
 )
 
 
+@dataclass
 class Client:
     """Requests to one server."""
 
-    def __init__(self, session: aiohttp.ClientSession, listening: Listening, server: ApiServer, storage: Storage) -> None:
-        self.session = session
-        self.listening = listening
-        self.server = server
-        self.storage = storage
+    session: aiohttp.ClientSession
+    listening: Listening
+    server: ApiServer
+    storage: Storage
 
     @property
     def url(self) -> str:

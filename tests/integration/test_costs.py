@@ -1,7 +1,4 @@
-"""What agents' calls cost a hub, as counts: statements, transactions, messages, bytes. A change that doubles one fails here.
-
-Everything that a hub does by the clock is held still, so that only what follows from a call is counted.
-"""
+"""What agents' calls cost a hub, in statements, transactions, messages and bytes, with all periodic work held still."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

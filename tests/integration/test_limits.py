@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from machinery.apiserver.limits import BODY_LIMIT, Level, Pool, Pools, Rates
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import Limits
-from machinery.apiserver.storage import Actor, GroupResource, Key, Page, Selection, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Page, Selection
 from machinery.clock import SystemClock
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import GROUPS, THINGS, Client, running, thing
@@ -45,29 +46,18 @@ class SlowStorage(MemoryStorage):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
+    async def list(self, resource: GroupResource, selection: Selection, **page: Any) -> Page:
         await self.gate.wait()
-        return await super().list(resource, selection, limit=limit, after=after, at=at)
-
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
-        return await super().get(resource, key)
+        return await super().list(resource, selection, **page)
 
 
+@dataclass
 class Stage:
     """A server with four seats for reads and one for writes, and its storage."""
 
-    def __init__(self, client: Client, storage: SlowStorage, pools: Pools) -> None:
-        self.client = client
-        self.storage = storage
-        self.pools = pools
+    client: Client
+    storage: SlowStorage
+    pools: Pools
 
     async def ask(self, user: str, path: str = THINGS, method: str = "GET", body: Any = None) -> aiohttp.ClientResponse:
         response = await self.client.session.request(

@@ -45,17 +45,17 @@ class Said:
         return [(line["type"], line["object"].get("metadata", {}).get("name", "")) for line in lines]
 
 
+@dataclass
 class Server:
     """A hub, spoken to with raw requests."""
 
-    def __init__(self, world: HubWorld, session: aiohttp.ClientSession) -> None:
-        self.world = world
-        self._session = session
+    world: HubWorld
+    session: aiohttp.ClientSession
 
     async def ask(self, path: str = MAPS, *, method: str = "GET", accept: str = "", body: Any = None, **query: Any) -> Said:
         headers = {"Accept": accept} if accept else {}
         url = URL(self.world.url + path, encoded=True)
-        async with self._session.request(method, url, params=query, headers=headers, json=body) as answer:
+        async with self.session.request(method, url, params=query, headers=headers, json=body) as answer:
             return Said(answer.status, answer.headers, await answer.read())
 
     async def make(self, name: str) -> int:

@@ -1,13 +1,11 @@
-"""A PostgreSQL that restarts, crashes, freezes, fails over or has no room: nothing acknowledged is lost, all goes on by itself.
-
-Two stores are two replicas. What each of them was told about every write is kept, and compared with what is there at the end.
-"""
+"""A PostgreSQL that restarts, freezes, fails over or has no room loses nothing acknowledged, and all goes on by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,26 +27,19 @@ from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, Una
 from machinery.identity import ClusterName, SerialNumber, Subject
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres import small_disk
+from tests.integration import stores
 from tests.integration.stores import names, newest, put
 from tests.trials import repeated
 
 if TYPE_CHECKING:
     from tests.fakes.postgres import PostgresServer  # only where the package is installed
 
+    Pair = tuple[PostgresServer, PostgresServer, str]
+
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
 HELD = timedelta(seconds=2)
-POLL = timedelta(milliseconds=100)
-
-
-@asynccontextmanager
-async def replicas(url: str, count: int = 2) -> AsyncIterator[list[SqlStore]]:
-    async with AsyncExitStack() as stack:
-        stores = [SqlStore(url, poll=POLL, session=SessionLimits(HELD)) for _ in range(count)]
-        for store in stores:
-            stack.push_async_callback(store.close)
-            await store.open()
-        yield stores
+replicas = partial(stores.replicas, poll=timedelta(milliseconds=100), session=SessionLimits(HELD))
 
 
 @dataclass
@@ -135,15 +126,22 @@ async def unready(store: SqlStore) -> None:
         await asyncio.sleep(0.02)
 
 
+@contextmanager
+def started(server: "PostgresServer") -> Iterator["PostgresServer"]:
+    try:
+        yield server.start()
+    finally:
+        server.stop("immediate")
+
+
 @pytest.fixture
 def server(server_template: "PostgresServer", server_folder: Path) -> Iterator["PostgresServer"]:
-    made = server_template.copied(server_folder / "a").start()
-    yield made
-    made.stop("immediate")
+    with started(server_template.copied(server_folder / "a")) as made:
+        yield made
 
 
 @pytest.fixture
-def pair(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> tuple["PostgresServer", "PostgresServer", str]:
+def pair(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> "Pair":
     """A server, its synchronous standby, and the URL of both, the standby first: it is reached and takes no writes."""
     primary, standby = replicated_servers
     return primary, standby, f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
@@ -164,23 +162,13 @@ async def test_a_restart_under_load(server: "PostgresServer", trial: int) -> Non
 
 
 @repeated(1, 10)
-async def test_a_failover_to_the_synchronous_standby_under_load(
-    pair: tuple["PostgresServer", "PostgresServer", str], trial: int
-) -> None:
+@pytest.mark.parametrize("fault", ["crash", "freeze"])
+async def test_a_failover_to_the_synchronous_standby_under_load(pair: "Pair", fault: str, trial: int) -> None:
+    """The kernel of a server that freezes answers for it, so TCP notices nothing, and its own time-outs stand still with it."""
     del trial
     primary, standby, url = pair
     async with replicas(url) as stores, loaded(stores):
-        await asyncio.to_thread(primary.stop, "immediate")
-        await asyncio.gather(*(unready(store) for store in stores))
-        await asyncio.to_thread(standby.promote)
-        await asyncio.gather(*(until_ready(store) for store in stores))
-
-
-async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["PostgresServer", "PostgresServer", str]) -> None:
-    """Its kernel answers for it, so TCP notices nothing, and its own time-outs stand still with it."""
-    primary, standby, url = pair
-    async with replicas(url) as stores, loaded(stores):
-        await asyncio.to_thread(primary.freeze)
+        await asyncio.to_thread(*((primary.stop, "immediate") if fault == "crash" else (primary.freeze,)))
         await asyncio.gather(*(unready(store) for store in stores))
         await asyncio.to_thread(standby.promote)
         await asyncio.gather(*(until_ready(store) for store in stores))
@@ -189,9 +177,7 @@ async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["Postgr
 CANCEL = text("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
-async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
-    pair: tuple["PostgresServer", "PostgresServer", str],
-) -> None:
+async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(pair: "Pair") -> None:
     """When its wait is ended, PostgreSQL calls it done, with a warning; the next failover would lose it."""
     primary, standby, url = pair
     administrator = writing_engine(parse_url(primary.url))
@@ -216,7 +202,7 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
 
 
 async def test_a_revocation_that_the_standby_confirms_late_ends_what_every_replica_remembers(
-    pair: tuple["PostgresServer", "PostgresServer", str], monkeypatch: pytest.MonkeyPatch
+    pair: "Pair", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is that of its BEGIN: when it becomes visible, the looks of the last seconds have long passed it."""
     primary, standby, url = pair
@@ -271,33 +257,28 @@ def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
 
 
 async def test_a_full_disk_under_the_server(server_template: "PostgresServer", server_folder: Path) -> None:
-    with small_disk(server_folder / "disk", "96m") as disk:
-        server = server_template.copied(disk.place / "a").start()
-        try:
-            async with replicas(server.url) as stores:
-                one, two = stores
-                await one.run(put, "before")
-                disk.fill()
-                acknowledged = {"before"}
-                with pytest.raises(UnavailableError, match=r"disk is full|does not answer|did not say"):
-                    for number in range(1000):
-                        await one.run(put, f"large{number}", 200_000)
-                        acknowledged.add(f"large{number}")
-                await unready(one)
-                assert "before" in await two.read(names)
-                disk.free()
-                await until_ready(one)
-                while True:
-                    try:
-                        await one.run(put, "after", 200_000)
-                        break
-                    except (UnavailableError, ConflictError):
-                        await asyncio.sleep(0.1)
-                assert acknowledged | {"after"} <= {*await two.read(names)}
-                revision = await one.read(newest)
-                assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
-        finally:
-            server.stop("immediate")
+    with small_disk(server_folder / "disk", "96m") as disk, started(server_template.copied(disk.place / "a")) as server:
+        async with replicas(server.url) as (one, two):
+            await one.run(put, "before")
+            disk.fill()
+            acknowledged = {"before"}
+            with pytest.raises(UnavailableError, match=r"disk is full|does not answer|did not say"):
+                for number in range(1000):
+                    await one.run(put, f"large{number}", 200_000)
+                    acknowledged.add(f"large{number}")
+            await unready(one)
+            assert "before" in await two.read(names)
+            disk.free()
+            await until_ready(one)
+            while True:
+                try:
+                    await one.run(put, "after", 200_000)
+                    break
+                except (UnavailableError, ConflictError):
+                    await asyncio.sleep(0.1)
+            assert acknowledged | {"after"} <= {*await two.read(names)}
+            revision = await one.read(newest)
+            assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
 
 
 async def test_a_full_disk_is_told_also_while_what_needs_no_room_is_written(
@@ -305,8 +286,8 @@ async def test_a_full_disk_is_told_also_while_what_needs_no_room_is_written(
 ) -> None:
     """Beats find a place in the pages that there are, whatever is new finds none."""
     with small_disk(server_folder / "tables", "48m") as disk:
-        server = server_template.copied(server_folder / "a").lay("base", disk.place).start()
-        try:
+        laid = server_template.copied(server_folder / "a").lay("base", disk.place)
+        with started(laid) as server:
             async with replicas(server.url, 1) as (one,):
                 await one.run(beat)
                 disk.fill()
@@ -320,8 +301,6 @@ async def test_a_full_disk_is_told_also_while_what_needs_no_room_is_written(
                 disk.free()
                 await one.check()
                 await one.run(put, "after", 200_000)
-        finally:
-            server.stop("immediate")
 
 
 def beat(tx: Transaction) -> None:

@@ -22,7 +22,7 @@ from hub.store import SqlStore
 from hub.store.changes import LEAP
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
-from tests.integration.stores import names, put
+from tests.integration.stores import followed, names, put, replicas
 from tests.trials import repeated
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +35,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqlStore]:
-    opened = SqlStore(f"sqlite:///{path}", busy_timeout_ms=100)
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with replicas(f"sqlite:///{path}", 1, busy_timeout_ms=100) as (opened,):
+        yield opened
 
 
 @contextmanager
@@ -187,11 +185,8 @@ def _killed_writer(path: Path, after: int) -> set[str]:
 async def test_acknowledged_writes_survive_kill_9(path: Path, trial: int) -> None:
     after = Random(trial).randrange(1, 500)
     acknowledged = await asyncio.to_thread(_killed_writer, path, after)
-    store = SqlStore(f"sqlite:///{path}")
-    await store.open()
-    found = await store.read(names)
-    log = await store.read(_log)
-    await store.close()
+    async with replicas(f"sqlite:///{path}", 1) as (store,):
+        found, log = await store.read(names), await store.read(_log)
     assert len(acknowledged) >= after
     assert acknowledged <= set(found)
     assert sorted(log) == sorted(found)
@@ -210,19 +205,10 @@ def _log(tx: Transaction) -> list[str]:
 
 
 async def test_changes_of_another_process_are_found_by_the_poll(path: Path) -> None:
-    ours, theirs = (SqlStore(f"sqlite:///{path}", poll=timedelta(milliseconds=20)) for _ in range(2))
-    await ours.open()
-    await theirs.open()
-    seen: list[int] = []
-    await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
-    async for changes in ours.follow(0):
-        seen += [change.revision for change in changes]
-        if seen and seen[-1] == 40:
-            break
-    assert seen == list(range(1, 41))
-    assert await ours.wait_for_change(39, timedelta(hours=1)) == 40
-    await ours.close()
-    await theirs.close()
+    async with replicas(f"sqlite:///{path}", poll=timedelta(milliseconds=20)) as (ours, theirs):
+        await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
+        assert await followed(ours, 0, 40) == list(range(1, 41))
+        assert await ours.wait_for_change(39, timedelta(hours=1)) == 40
 
 
 async def test_close_waits_for_what_was_submitted(path: Path) -> None:
@@ -232,7 +218,5 @@ async def test_close_waits_for_what_was_submitted(path: Path) -> None:
     await asyncio.sleep(0)
     await store.close()
     outcomes: list[Any] = await asyncio.gather(*writes, return_exceptions=True)
-    reopened = SqlStore(f"sqlite:///{path}")
-    await reopened.open()
-    assert len(await reopened.read(names)) == outcomes.count(None) == 50
-    await reopened.close()
+    async with replicas(f"sqlite:///{path}", 1) as (reopened,):
+        assert len(await reopened.read(names)) == outcomes.count(None) == 50

@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -14,12 +13,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 from hub.store import SqlStore
-from hub.store.credentials import SqlCredentials
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import HEAD, SCRIPTS, USABLE_FROM, Schema, schema_of, upgrade
 from hub.store.schema import metadata
 from machinery.errors import InvalidError
-from machinery.identity import CredentialId
 from tests.fakes.databases import migrated
 
 ROOT = Path(__file__).parents[2]
@@ -60,23 +57,6 @@ def test_alembic_is_loaded_before_the_transaction_that_needs_it_and_not_where_no
     command = [sys.executable, "-c", program, f"sqlite:///{engine.url.database}"]
     first, again = (subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout for _ in range(2))
     assert (first.strip(), again.strip()) == ("[False, True] True", "[False] False")
-
-
-def test_credentials_of_the_first_schema_are_certificates(engine: Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.execute(
-            text("INSERT INTO credentials (id, created_at, expires_at, created_by) VALUES ('0123456789abcdef', 1, 2, 'ann')")
-        )
-    upgrade(engine)
-    with engine.connect() as connection:
-        record = SqlCredentials(connection, writable=False).by_id(CredentialId("0123456789abcdef"))
-    assert record is not None
-    assert (record.created_by, record.token_hash) == ("ann", None)
-    engine.dispose()
 
 
 def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Selectable fields of objects that an earlier release stored: found after the first start, and not looked for again."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -9,18 +8,14 @@ from sqlalchemy import text
 from hub.domain.change import MANAGED_CLUSTERS, Query
 from hub.ports import Transaction
 from hub.services import clusters
-from hub.store.engine import parse_url, writing_engine
 from machinery.selectors import parse_field_selector
-from tests.fakes.databases import SqlDatabase, sqlite_database
+from tests.contract.conftest import database
+from tests.fakes.databases import SqlDatabase
+from tests.integration.test_store_upgrades import opened as engine_at
+
+__all__ = ["database"]  # the fixture
 
 CONDITION = {"reason": "R", "message": "", "lastTransitionTime": "2026-11-21T00:00:00Z"}
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> SqlDatabase:
-    if request.param == "sqlite":
-        return sqlite_database(tmp_path)
-    return SqlDatabase(request.getfixturevalue("migrated_postgres_url"))
 
 
 def make_clusters(tx: Transaction) -> None:
@@ -37,11 +32,9 @@ def chosen(tx: Transaction, selector: str) -> Sequence[str]:
 
 
 def changed_by_hand(database: SqlDatabase, *commands: str) -> None:
-    engine = writing_engine(parse_url(database.url))
-    with engine.begin() as connection:
+    with engine_at(database.url) as engine, engine.begin() as connection:
         for command in commands:
             connection.execute(text(command))
-    engine.dispose()
 
 
 AVAILABLE = "status.conditions.ManagedClusterConditionAvailable"
@@ -87,8 +80,5 @@ async def test_a_cluster_that_was_written_during_a_migration_has_its_narrow_row_
 
 
 def narrow(database: SqlDatabase) -> Sequence[object]:
-    engine = writing_engine(parse_url(database.url))
-    with engine.connect() as connection:
-        rows = [tuple(row) for row in connection.execute(text("SELECT * FROM inventory ORDER BY name"))]
-    engine.dispose()
-    return rows
+    with engine_at(database.url) as engine, engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text("SELECT * FROM inventory ORDER BY name"))]

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -32,7 +32,7 @@ from machinery.errors import ConflictError, ExpiredError, ForbiddenError, Unavai
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from tests.fakes.postgres_path import message_types, postgres_path
 from tests.fakes.stage import until
-from tests.integration.stores import names, newest, put
+from tests.integration.stores import followed, names, newest, put, replicas
 
 pytestmark = pytest.mark.postgres
 
@@ -46,16 +46,6 @@ END_LISTENERS = text(
 )
 
 
-@asynccontextmanager
-async def replicas(url: str, count: int, *, poll: timedelta, doorbell: bool = True) -> AsyncIterator[list[SqlStore]]:
-    async with AsyncExitStack() as stack:
-        stores = [SqlStore(url, poll=poll, doorbell=doorbell) for _ in range(count)]
-        for store in stores:
-            stack.push_async_callback(store.close)
-            await store.open()
-        yield stores
-
-
 @pytest.fixture
 def clean(migrated_postgres_url: str) -> str:
     return migrated_postgres_url
@@ -66,30 +56,6 @@ def other(clean: str) -> Iterator[Engine]:
     engine = writing_engine(parse_url(clean))
     yield engine
     engine.dispose()
-
-
-def certificate_record() -> CertificateRecord:
-    now = SystemClock().now()
-    return CertificateRecord(
-        serial=SerialNumber(7),
-        purpose=Purpose.AGENT,
-        user="edge",
-        groups=(),
-        not_before=now,
-        not_after=now + timedelta(days=1),
-        key_hash="k",
-        issued_at=now,
-        cluster=ClusterName("edge"),
-    )
-
-
-async def followed(store: SqlStore, after: int, until: int) -> list[int]:
-    seen: list[int] = []
-    async for changes in store.follow(after):
-        seen += [change.revision for change in changes]
-        if seen and seen[-1] >= until:
-            return seen
-    return seen
 
 
 async def heard(writer: SqlStore, reader: SqlStore) -> None:
@@ -131,7 +97,8 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
             peers.listen(queue.put_nowait)
             looking = asyncio.create_task(peers.run())
             stack.callback(looking.cancel)
-        record = certificate_record()
+        now = SystemClock().now()
+        record = CertificateRecord(SerialNumber(7), Purpose.AGENT, "edge", (), now, now + timedelta(days=1), "k", now)
         await one.run(lambda tx: tx.certificates.add(record))
         await one.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
         assert [await queue.get() for queue in found] == [record.serial] * 2
@@ -376,15 +343,8 @@ def increment(tx: Transaction) -> int:
 
 
 async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order(both: tuple[SqlStore, SqlStore]) -> None:
-    seen: list[int] = []
-
-    async def follow() -> None:
-        async for changes in both[0].follow(0):
-            seen.extend(change.revision for change in changes)
-            if seen and seen[-1] == 60:
-                return
-
-    counts, _ = await asyncio.gather(asyncio.gather(*(store.run(increment) for _ in range(30) for store in both)), follow())
+    writing = asyncio.gather(*(store.run(increment) for _ in range(30) for store in both))
+    counts, seen = await asyncio.gather(writing, followed(both[0], 0, 60))
     assert sorted(counts) == seen == list(range(1, 61))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")

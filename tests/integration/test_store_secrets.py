@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,13 @@ from hub.domain.change import CONFIG_MAPS, SECRETS, Key, Kind, Query
 from hub.ports import Transaction
 from hub.services import objects
 from hub.store import SqlStore, schema
-from hub.store.engine import parse_url, writing_engine
 from machinery.errors import InvalidError, UnavailableError
 from machinery.sealing import Seal, header_of
-from tests.fakes.databases import migrated
+from tests.contract.conftest import database
+from tests.fakes.databases import SqlDatabase
+from tests.integration.test_store_upgrades import opened as engine_at
+
+__all__ = ["database"]  # the fixture
 
 OLD, NEW = b"o" * 32, b"n" * 32
 KEY = Key("east", "login")
@@ -23,12 +25,9 @@ HIDDEN = b"c3dvcmRmaXNo"
 TABLES = (schema.objects, schema.changes)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{migrated(tmp_path / 'hub.db')}"
-    address: str = request.getfixturevalue("migrated_postgres_url")
-    return address
+@pytest.fixture
+def url(database: SqlDatabase) -> str:
+    return database.url
 
 
 @asynccontextmanager
@@ -49,11 +48,8 @@ def put(tx: Transaction, /, kind: Kind = SECRETS, **data: str) -> None:
 
 def rows(url: str) -> list[bytes]:
     """Everything that the database keeps of documents."""
-    engine = writing_engine(parse_url(url))
-    with engine.begin() as connection:
-        found = [bytes(row[0]) for table in TABLES for row in connection.execute(select(table.c.document))]
-    engine.dispose()
-    return found
+    with engine_at(url) as engine, engine.begin() as connection:
+        return [bytes(row[0]) for table in TABLES for row in connection.execute(select(table.c.document))]
 
 
 async def test_secrets_lie_sealed_in_the_database_and_are_read_as_they_were_written(url: str) -> None:

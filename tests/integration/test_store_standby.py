@@ -1,8 +1,4 @@
-"""A PostgreSQL and its synchronous standby: behind one address, which may lead to either, and when the standby is away.
-
-The address is a Service, a name or a balancer. A hub that was led to the standby must not stay there when the address leads to
-the primary again.
-"""
+"""A PostgreSQL and its synchronous standby: behind one address, which may lead to either, and when the standby is away."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

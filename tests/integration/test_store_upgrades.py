@@ -1,8 +1,4 @@
-"""Databases that earlier releases left: each is upgraded with everything in it, and the release before can go on using it.
-
-`tests/fixtures/databases` has one of the first schema, and one of the fifth with a row in each table that had come by then.
-`tests/fixtures/versions` has those of releases.
-"""
+"""Databases that earlier releases left: each is upgraded with everything in it, and the release before can go on using it."""
 
 import sqlite3
 import stat
@@ -63,7 +59,8 @@ def everything(tx: Transaction) -> dict[str, object]:
         "cluster": (cluster.document["metadata"]["labels"], cluster.revision),
         "log": [(change.revision, change.actor) for change in tx.changes.since(0)],
         "certificates": [record.agent for record in tx.certificates.of_cluster(ClusterName("edge"))],
-        "credential": (credential.cluster, tx.credentials.spent(credential.id)),
+        "credential": (credential.cluster, credential.created_by, tx.credentials.spent(credential.id)),
+        "token": credential.token_hash,
         "beat": (beat.available, beat.agent_version),
         "hub": tx.facts.get("hub-id"),
     }
@@ -73,10 +70,12 @@ EVERYTHING = {
     "cluster": ({"region": "eu"}, 1),
     "log": [(1, "ann")],
     "certificates": ["a1"],
-    "credential": ("edge", 1),
+    "credential": ("edge", "ann", 1),
     "beat": (True, "0.1.0"),
     "hub": "7f1f5f8e-3f3a-4a53-9d52-0f5b1f0c7a11",
 }
+TOKENS = {"v0001": None, "v0005": "abc"}
+"""The hash of the credential's token; those of the first schema are certificates."""
 
 
 async def test_a_database_of_every_earlier_schema_is_upgraded_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ async def test_a_database_of_every_earlier_schema_is_upgraded_with_all_that_is_i
         left_behind(folder / "hub.db", dump)
         with capture_logs() as logged:
             async with database.opened(None) as store:
-                assert await store.read(everything) == EVERYTHING, dump
+                assert await store.read(everything) == EVERYTHING | {"token": TOKENS[dump.stem]}, dump
         (copy,) = copies(folder / "hub.db")
         assert [line["copy"] for line in logged if line["event"] == "database copied before its migration"] == [str(copy)]
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -113,7 +112,7 @@ async def test_so_is_one_on_postgresql(tmp_path: Path, postgres_databases: Datab
                 migrate_to(target, dump.stem.removeprefix("v"))
                 copy_rows(source, target)
             async with SqlDatabase(url).opened(None) as store:
-                assert await store.read(everything) == EVERYTHING, dump
+                assert await store.read(everything) == EVERYTHING | {"token": TOKENS[dump.stem]}, dump
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

@@ -1,7 +1,4 @@
-"""What agents and hubs of every release have said works with this one; `tests/contract/test_store_backup.py`: what they kept.
-
-`tests/fixtures/versions` has a folder of each, as `record.py` there made it when the release was made; none is ever changed.
-"""
+"""What agents and hubs of every release have said (`tests/fixtures/versions`, never changed) works with this one."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -9,7 +9,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from hub.composition.operators import OperatorsDoor
 from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
 from hub.installation import ADMIN_FILE
-from hub.issuer import RotatingIssuer
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, clusters, namespaces, requests
 from hub.services.credentials import Terms, create_token
@@ -32,12 +31,13 @@ from hub.store import SqlStore
 from machinery import kubeconfig, pki
 from machinery.identity import AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
 from machinery.product import GROUP_SUFFIX
-from machinery.tls import Serving, client_context
+from machinery.tls import client_context
 from tests import programs
 from tests.fakes.databases import SEAL, migrated
 from tests.fakes.hubctl import Said, hubctl_at
 from tests.fakes.inprocess_hub import InProcessHub
 from tests.fakes.issuer import sign_anything
+from tests.fakes.rpc_stage import csr
 
 LIFETIMES = Lifetimes()
 REPLICA = "here"
@@ -92,18 +92,6 @@ class HubUnderTest(InProcessHub):
     @property
     def port(self) -> int:
         return self.hub.context.settings.https_listen.port
-
-    @property
-    def store(self) -> SqlStore:
-        return self.hub.resources.store
-
-    @property
-    def issuer(self) -> RotatingIssuer:
-        return self.hub.resources.issuer
-
-    @property
-    def serving(self) -> Serving:
-        return self.hub.certificates.doors.serving
 
     @property
     def access(self) -> Access:
@@ -162,16 +150,8 @@ class HubUnderTest(InProcessHub):
 
     async def request(self, cluster: str, name: str) -> None:
         """A certificate request that waits, as the door for agents stores it."""
-        submission = {
-            "apiVersion": "certificates.k8s.io/v1",
-            "kind": "CertificateSigningRequest",
-            "metadata": {"name": name, "labels": {CLUSTER_LABEL: cluster}},
-            "spec": {
-                "request": b64encode(_request(cluster)).decode(),
-                "signerName": SIGNER,
-                "usages": list(USAGES),
-            },
-        }
+        submission = asked_for(cluster, "bcdfg", cluster)
+        submission["metadata"] |= {"name": name}
         terms = Terms(ClusterName(cluster), None, LIFETIMES.bootstrap)
         credential, _token = await self.store.run(create_token, terms, "test")
         await self.store.run(requests.put, submission, None, Requester(bootstrap_user(credential.id)))
@@ -250,6 +230,7 @@ class Visitor:
 
     hub: HubUnderTest
     context: ssl.SSLContext
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         async with (
@@ -265,6 +246,20 @@ class Visitor:
     async def patch(self, path: str, body: Any) -> tuple[int, Any]:
         """A merge patch."""
         return await self.ask("PATCH", path, body, **MERGE)
+
+    async def token(self, account: str, **spec: Any) -> str:
+        """A token of a ServiceAccount in the namespace default, which is made if need be."""
+        await self.ask("POST", ACCOUNTS, {"metadata": {"name": account}})
+        status, answer = await self.ask("POST", f"{ACCOUNTS}/{account}/token", {"spec": spec})
+        assert status == 201, answer
+        return str(answer["status"]["token"])
+
+    async def whoami(self) -> tuple[str, list[str]]:
+        """The user and the groups as which the door knows the visitor."""
+        status, answer = await self.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        assert status == 201, answer
+        user = answer["status"]["userInfo"]
+        return user["username"], user["groups"]
 
     async def until(self, path: str, status: int) -> None:
         """Returns when the path is answered with that status."""
@@ -284,7 +279,7 @@ class Visitor:
         assert status == 201, answer
 
     def session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.context))
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.context), headers=self.headers)
 
     @asynccontextmanager
     async def watch(self, path: str) -> AsyncIterator["Watch"]:
@@ -321,6 +316,11 @@ def nobody(hub: HubUnderTest) -> Visitor:
     return Visitor(hub, client_context(hub.issuer.trust_bundle))
 
 
+def bearer(hub: HubUnderTest, token: str) -> Visitor:
+    """Somebody with a token and no certificate."""
+    return Visitor(hub, nobody(hub).context, {"Authorization": f"Bearer {token}"})
+
+
 def holder(hub: HubUnderTest, path: Path) -> Visitor:
     """The user of a kubeconfig."""
     credential = kubeconfig.read_kubeconfig(path).require_credential()
@@ -329,6 +329,16 @@ def holder(hub: HubUnderTest, path: Path) -> Visitor:
 
 async def admin_of(hub: HubUnderTest) -> Visitor:
     return holder(hub, await hub.admin())
+
+
+def asked_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:
+    """A certificate request as OCM's agent makes it, with the label of that cluster."""
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": f"{labelled}-", "labels": {CLUSTER_LABEL: labelled}},
+        "spec": {"request": b64encode(csr(cluster, agent)).decode(), "signerName": SIGNER, "usages": list(USAGES)},
+    }
 
 
 @contextmanager
@@ -347,10 +357,6 @@ def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_ke
     if ends <= tx.now:  # as one signed long ago: the hub itself signs none that has ended
         return issuer.issue(profile, SerialNumber(pki.random_serial()), tx.now)
     return certificates.sign(tx, issuer, profile, Holder(cluster=cluster, agent=agent))
-
-
-def _request(cluster: str) -> bytes:
-    return pki.build_request(agent_subject(ClusterName(cluster), AgentId("bcdfg")), pki.generate_key())
 
 
 def _environment(**more: str) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from base64 import b64encode
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,22 @@ from hub.domain.change import CLUSTER_SETS
 from hub.domain.credential import token_id
 from hub.services import credentials, objects, requests
 from hub.services.credentials import Terms
-from machinery import kubeconfig, pki
-from machinery.identity import AgentId, ClusterName, CredentialId, Subject, agent_subject
+from machinery import kubeconfig
+from machinery.identity import CredentialId, Subject
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps import BootstrapFile
 from spoke.domain.reach import Driver
-from tests.integration.door.conftest import CLUSTERS, RBAC, REQUESTS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
+from tests.integration.door.conftest import (
+    CLUSTERS,
+    RBAC,
+    REQUESTS,
+    HubUnderTest,
+    admin_of,
+    asked_for,
+    bearer,
+    holder,
+    hub_with,
+)
 
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
 
@@ -32,11 +42,11 @@ CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredential
 async def bootstrap(hub: HubUnderTest, folder: Path) -> tuple[Path, str]:
     """A kubeconfig with a token for edge1, and the token."""
     _, file = await made(hub, folder, "--cluster", "edge1", "--token")
-    return file, bearer(file)
+    return file, token_in(file)
 
 
-async def get(visitor: Visitor, path: str, token: str) -> tuple[int, Any]:
-    return await visitor.ask("GET", path, authorization=f"Bearer {token}")
+def token_in(file: Path) -> str:
+    return str(yaml.safe_load(file.read_bytes())["users"][0]["user"]["token"])
 
 
 @pytest.mark.kubectl
@@ -53,24 +63,24 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     assert [item["metadata"]["name"] for item in listed["items"]] == [token_id(token)]
     assert listed["items"][0]["spec"] == {"clusterName": "edge1", "expirationSeconds": 3600, "token": True, "uses": 1}
 
-    assert (await get(nobody(hub), "/apis", token))[0] == 200
-    status, answer = await get(nobody(hub), f"{CLUSTERS}/edge1", token)
+    assert (await bearer(hub, token).get("/apis"))[0] == 200
+    status, answer = await bearer(hub, token).get(f"{CLUSTERS}/edge1")
     assert status in (403, 404)
     assert status == 404 or f'User "system:bootstrap:{token_id(token)}" cannot get' in answer["message"]
 
     guesses = [f"{token_id(token)}.{index:032d}" for index in range(10)]
-    answers = await asyncio.gather(*(get(nobody(hub), "/apis", guess) for guess in guesses))
+    answers = await asyncio.gather(*(bearer(hub, guess).get("/apis") for guess in guesses))
     assert {status for status, _ in answers} == {401}
 
     await hub.join("edge1")
     admin = await admin_of(hub)
-    assert (await get(admin, f"{CLUSTERS}/edge1", "guess"))[0] == 200
+    assert (await replace(admin, headers={"Authorization": "Bearer guess"}).get(f"{CLUSTERS}/edge1"))[0] == 200
 
     path = await hub.agent("edge1")
     await hub.revoke(path)
     agent = holder(hub, path)
     assert (await agent.get("/apis"))[0] == 401
-    assert (await get(agent, "/apis", token))[0] == 200
+    assert (await replace(agent, headers=bearer(hub, token).headers).get("/apis"))[0] == 200
 
     await hub.runs(
         ("kubectl get --raw /apis", DONE, ""),
@@ -84,49 +94,28 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     assert info["extra"] == {"authentication.kubernetes.io/credential-id": [f"BOOTSTRAP={token_id(token)}"]}
 
     assert (await admin.ask("DELETE", f"{CREDENTIALS}/{token_id(token)}"))[0] == 200
-    status, answer = await get(nobody(hub), "/version", token)
+    status, answer = await bearer(hub, token).get("/version")
     assert (status, answer["reason"], answer["code"]) == (401, "Unauthorized", 401)
     assert re.search(r"^the bootstrap credential [0-9a-f]{16} is revoked: have a new bootstrap kubeconfig", answer["message"])
     wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
-    assert (await get(nobody(hub), "/version", wrong))[1]["message"] == "Unauthorized", "who guesses learns nothing"
+    assert (await bearer(hub, wrong).get("/version"))[1]["message"] == "Unauthorized", "who guesses learns nothing"
 
 
-def cluster(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "cluster.open-cluster-management.io/v1",
-        "kind": "ManagedCluster",
-        "metadata": {"name": name},
-        "spec": {"leaseDurationSeconds": 60},
-    }
+def cluster(name: str, **labels: str) -> dict[str, Any]:
+    kind = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+    return {**kind, "metadata": {"name": name, "labels": labels}, "spec": {"leaseDurationSeconds": 60}}
 
 
 def request_for(name: str) -> dict[str, Any]:
-    """As OCM's agent asks for its certificate."""
-    subject = agent_subject(ClusterName(name), AgentId("bcdfg"))
-    labels = {"open-cluster-management.io/cluster-name": name}
-    spec = {
-        "request": b64encode(pki.build_request(subject, pki.generate_key())).decode(),
-        "signerName": "kubernetes.io/kube-apiserver-client",
-        "usages": ["digital signature", "key encipherment", "client auth"],
-    }
-    return {
-        "apiVersion": "certificates.k8s.io/v1",
-        "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": f"{name}-", "labels": labels},
-        "spec": spec,
-    }
+    return asked_for(name, "bcdfg", name)
 
 
 async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: HubUnderTest, tmp_path: Path) -> None:
     _, token = await bootstrap(hub, tmp_path)
 
-    async def post(path: str, body: Any) -> int:
-        return (await nobody(hub).ask("POST", path, body, authorization=f"Bearer {token}"))[0]
-
-    assert await post(CLUSTERS, cluster("edge2")) == 403
-    assert await post(CLUSTERS, cluster("edge1")) == 201
-    assert await post(REQUESTS, request_for("edge2")) == 403
-    assert await post(REQUESTS, request_for("edge1")) == 201
+    rows = ((CLUSTERS, cluster("edge2"), 403), (CLUSTERS, cluster("edge1"), 201))
+    for path, body, expected in (*rows, (REQUESTS, request_for("edge2"), 403), (REQUESTS, request_for("edge1"), 201)):
+        assert (await bearer(hub, token).ask("POST", path, body))[0] == expected
     admin = await admin_of(hub)
     asked = (await admin.get(REQUESTS))[1]["items"]
     assert [item["spec"]["username"] for item in asked] == [f"system:bootstrap:{token_id(token)}"]
@@ -140,9 +129,9 @@ async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: Hub
 
     _, unbound = await hub.store.run(credentials.create_token, Terms(None, 2, timedelta(hours=1)), "ann")
     for name, expected in (("edge4", 201), ("edge5", 201), ("edge6", 403)):
-        code, _ = await nobody(hub).ask("POST", CLUSTERS, cluster(name), authorization=f"Bearer {unbound}")
+        code, _ = await bearer(hub, unbound).ask("POST", CLUSTERS, cluster(name))
         assert code == expected
-    code, answer = await nobody(hub).ask("POST", REQUESTS, request_for("edge6"), authorization=f"Bearer {unbound}")
+    code, answer = await bearer(hub, unbound).ask("POST", REQUESTS, request_for("edge6"))
     assert (code, "of 2, 0 spent and 2 held for others" in answer["message"]) == (403, True), answer
 
 
@@ -155,7 +144,7 @@ async def made(hub: HubUnderTest, folder: Path, *arguments: str) -> tuple[str, P
     line = f"create bootstrap-kubeconfig -o {file} --allow-loopback --server {hub.server}"
     ended = await hub.hubctl(line, *arguments)
     assert ended.code == DONE, ended.err
-    assert "token" not in yaml.safe_load(file.read_bytes())["users"][0]["user"] or bearer(file) not in ended.out + ended.err
+    assert "token" not in yaml.safe_load(file.read_bytes())["users"][0]["user"] or token_in(file) not in ended.out + ended.err
     newest = (await hub.store.read(lambda tx: list(tx.credentials.all())))[-1]
     return newest.id, file
 
@@ -168,27 +157,14 @@ async def test_a_credential_lasts_as_long_as_the_hub_gives_unless_it_is_said(tmp
             assert record.expires_at - record.created_at == timedelta(hours=hours), arguments
 
 
-def bearer(file: Path) -> str:
-    return str(yaml.safe_load(file.read_bytes())["users"][0]["user"]["token"])
-
-
 async def make_set(hub: HubUnderTest, name: str, **selector: Any) -> None:
-    document = {
-        "apiVersion": "cluster.open-cluster-management.io/v1beta2",
-        "kind": "ManagedClusterSet",
-        "metadata": {"name": name},
-        "spec": {"clusterSelector": {"selectorType": "ExclusiveClusterSetLabel", **selector}},
-    }
-    await hub.store.run(objects.put, CLUSTER_SETS, document, None, "test")
+    spec = {"clusterSelector": {"selectorType": "ExclusiveClusterSetLabel", **selector}}
+    await hub.store.run(objects.put, CLUSTER_SETS, {"metadata": {"name": name}, "spec": spec}, None, "test")
 
 
 def document(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "hub.open-cluster-management.io/v1alpha1",
-        "kind": "BootstrapCredential",
-        "metadata": {"generateName": "b-"},
-        "spec": {"token": True, **spec},
-    }
+    kind = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "BootstrapCredential"}
+    return {**kind, "metadata": {"generateName": "b-"}, "spec": {"token": True, **spec}}
 
 
 async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(hub: HubUnderTest, tmp_path: Path) -> None:
@@ -197,21 +173,13 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
         *(hub, tmp_path, "--cluster-pattern", "shop-*", "--cluster-pattern", "lab", "--cluster-set", "shops"),
         *("--label", "region=eu", "--uses", "2", "--expires", "8h", "--token"),
     )
-    token = bearer(file)
-
-    async def post(path: str, body: Any) -> tuple[int, Any]:
-        return await nobody(hub).ask("POST", path, body, authorization=f"Bearer {token}")
-
-    said = cluster("shop-1")
-    said["metadata"]["labels"] = {"region": "us"}
-    status, answer = await post(CLUSTERS, said)
+    joining = bearer(hub, token_in(file))
+    status, answer = await joining.ask("POST", CLUSTERS, cluster("shop-1", region="us"))
     assert (status, answer["metadata"]["labels"]) == (201, {SET: "shops", "region": "eu"})
-    said = cluster("shop-2")
-    said["metadata"]["labels"] = {SET: "banks"}
-    status, answer = await post(CLUSTERS, said)
+    status, answer = await joining.ask("POST", CLUSTERS, cluster("shop-2", **{SET: "banks"}))
     assert (status, 'ManagedClusterSet "banks"' in answer["message"]) == (403, True), answer
     for path, body in ((CLUSTERS, cluster("bank-1")), (REQUESTS, request_for("bank-1"))):
-        status, answer = await post(path, body)
+        status, answer = await joining.ask("POST", path, body)
         assert (status, "whose name fits shop-*, lab" in answer["message"]) == (403, True), answer
     listed = await hub.output("hubctl get bootstrap-credentials -o wide")
     assert re.search(rf"^{name} +shop-\*,lab +0/2 +Active .* 1 +shops +region=eu +<none> +admin", listed, re.MULTILINE), listed
@@ -220,12 +188,10 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
 async def test_a_newcomer_chooses_those_labels_alone_that_an_operator_lists(tmp_path: Path) -> None:
     async with hub_with(tmp_path, join_labels=("tier", "example.com/*")) as hub:
         _, file = await made(hub, tmp_path, "--cluster-pattern", "shop-*", "--label", "region=eu", "--uses", "2", "--token")
-        said = cluster("shop-1")
-        said["metadata"]["labels"] = {"tier": "test", "example.com/a": "b", "region": "us", "prod": "yes"}
-        status, answer = await nobody(hub).ask("POST", CLUSTERS, said, authorization=f"Bearer {bearer(file)}")
+        labels = {"tier": "test", "example.com/a": "b", "region": "us", "prod": "yes"}
+        status, answer = await bearer(hub, token_in(file)).ask("POST", CLUSTERS, cluster("shop-1", **labels))
         assert (status, answer["metadata"]["labels"]) == (201, {"tier": "test", "example.com/a": "b", "region": "eu"})
-        said["metadata"]["name"] = "entered"
-        status, answer = await (await admin_of(hub)).ask("POST", CLUSTERS, said)
+        status, answer = await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("entered", **labels))
         assert (status, answer["metadata"]["labels"]["prod"]) == (201, "yes")
 
 
@@ -235,21 +201,16 @@ async def test_a_credential_for_several_clusters_opens_none_beyond_its_bounds(hu
     await hub.join("bank-1", **{SET: "banks"})
     _, patterned = await made(hub, tmp_path, "--cluster-pattern", "shop-*")
     _, of_set = await made(hub, tmp_path, "--cluster-set", "shops", "--uses", "unlimited", "--token")
-    token = bearer(of_set)
-
-    async def by_token(path: str) -> int:
-        return (await nobody(hub).ask("GET", path, authorization=f"Bearer {token}"))[0]
-
-    visitor = holder(hub, patterned)
+    visitor, other = holder(hub, patterned), bearer(hub, token_in(of_set))
     for path in (f"{CLUSTERS}/shop-1", f"{CLUSTERS}?fieldSelector=metadata.name%3Dshop-1"):
-        assert ((await visitor.get(path))[0], await by_token(path)) == (200, 200), path
+        assert ((await visitor.get(path))[0], (await other.get(path))[0]) == (200, 200), path
     for path in (f"{CLUSTERS}/bank-1", f"{CLUSTERS}?fieldSelector=metadata.name%3Dbank-1", CLUSTERS):
-        assert ((await visitor.get(path))[0], await by_token(path)) == (403, 403), path
-    assert await by_token(f"{CLUSTERS}/new") == 404
+        assert ((await visitor.get(path))[0], (await other.get(path))[0]) == (403, 403), path
+    assert (await other.get(f"{CLUSTERS}/new"))[0] == 404
     of_cluster = f"{REQUESTS}?labelSelector=open-cluster-management.io/cluster-name"
     for name, code in (("shop-1", 200), ("bank-1", 403)):
         for path in (f"{of_cluster}%3D{name}", f"{of_cluster}%3D{name}&watch=1&timeoutSeconds=1"):
-            assert ((await visitor.get(path))[0], await by_token(path)) == (code, code), path
+            assert ((await visitor.get(path))[0], (await other.get(path))[0]) == (code, code), path
 
     _, file = await made(hub, tmp_path, "--cluster-pattern", "shop-*", "--grpc-server", "hub.example.org:8443")
     endpoint = kubeconfig.read_kubeconfig(file).require_endpoint()
@@ -257,21 +218,17 @@ async def test_a_credential_for_several_clusters_opens_none_beyond_its_bounds(hu
 
     terms = credentials.Terms(None, 1, timedelta(milliseconds=1))
     _, ended = await hub.store.run(credentials.create_token, terms, "ann")
-    status, answer = await nobody(hub).ask("GET", "/apis", authorization=f"Bearer {ended}")
+    status, answer = await bearer(hub, ended).get("/apis")
     assert status == 401
     assert re.match(r"the bootstrap credential \w+ expired at \S+Z: have a new bootstrap kubeconfig made", answer["message"])
 
 
 async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tmp_path: Path) -> None:
     name, file = await made(hub, tmp_path, "--cluster", "edge1", "--token", "--uses", "2")
-    token = bearer(file)
-    status, _ = await nobody(hub).ask("POST", CLUSTERS, cluster("edge1"), authorization=f"Bearer {token}")
-    assert status == 201
-    _, asked = await nobody(hub).ask("POST", REQUESTS, request_for("edge1"), authorization=f"Bearer {token}")
-    request = asked["metadata"]["name"]
-    await hub.store.run(
-        lambda tx: requests.decide(tx, request, approve=True, reason="Test", message="ok", actor="ann"),
-    )
+    joining = bearer(hub, token_in(file))
+    assert (await joining.ask("POST", CLUSTERS, cluster("edge1")))[0] == 201
+    request = (await joining.ask("POST", REQUESTS, request_for("edge1")))[1]["metadata"]["name"]
+    await hub.store.run(requests.decide, request, approve=True, reason="Test", message="ok", actor="ann")
     await hub.store.run(requests.issue, request, hub.issuer, Lifetimes(), "hub")
     await hub.store.run(credentials.revoke, CredentialId(name), "bob", "leaked")
     page = await hub.output(f"hubctl describe bootstrap-credential {name}")
@@ -382,8 +339,7 @@ async def test_a_demand_is_made_by_files_shown_and_beyond_this_door(hub: HubUnde
 async def test_an_agent_does_not_take_back_what_its_credential_gave(hub: HubUnderTest) -> None:
     await hub.join("edge1", env="prod")
     agent = holder(hub, await hub.agent("edge1"))
-    admin = await admin_of(hub)
-    assert (await admin.patch(f"{CLUSTERS}/edge1", {"spec": {"hubAcceptsClient": True}}))[0] == 200
+    await hub.accept("edge1")
     status, document = await agent.get(f"{CLUSTERS}/edge1")
     assert status == 200
     changed = {**document, "metadata": {**document["metadata"], "labels": {"env": "dev"}}}

@@ -4,17 +4,13 @@ import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from hub.apiserver.aggregation import Aggregation
 from hub.apiserver.clientca import ClientAuthorityFile
@@ -32,10 +28,10 @@ from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, agent_subject
 from machinery.kubeconfig import Credential, read_kubeconfig
 from machinery.tls import client_context, server_context
-from tests.fakes.authority import DAY, OtherCA
+from tests.fakes.authority import OtherCA
 from tests.fakes.management import AggregatingProxy, ManagementInMemory
-from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, holder, nobody
-from tests.integration.door.test_bootstrap_credentials import get
+from tests.fakes.scripted_apiserver import kubeconfig
+from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, bearer, holder, nobody
 
 
 class Guests:
@@ -67,6 +63,12 @@ def shows(hub: HubUnderTest, credential: Credential) -> Visitor:
     return Visitor(hub, client_context(hub.issuer.trust_bundle, credential.chain, credential.key))
 
 
+async def refused(visitor: Visitor, path: str = "/version") -> None:
+    """TLS refuses its certificate."""
+    with pytest.raises(aiohttp.ClientError):
+        await visitor.get(path)
+
+
 @pytest.fixture
 async def guests(hub: HubUnderTest, tmp_path: Path) -> Guests:
     guests = Guests(hub, tmp_path / "clients.crt")
@@ -89,22 +91,16 @@ async def test_certificates_of_another_ca_name_users_but_neither_operators_nor_a
     status, answer = await shows(guests.hub, agent).get(f"{CLUSTERS}/edge1")
     assert (status, "the server gives such names" in answer["message"]) == (401, True)
 
-    root, now = OtherCA("root"), SystemClock().now()
-    signing, key = ec.generate_private_key(ec.SECP256R1()), pki.generate_key()
-    middle = _signed(root, "middle", signing.public_key(), now)
-    plan = pki.Plan(Subject("erin"), pki.public_key_of(key), pki.random_serial(), now - DAY / 2, now + DAY)
-    pem = signing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    erin = Credential(pki.Authority(middle, pem).sign(plan), key)
-    await guests.write(middle)
-    assert await user_of(shows(guests.hub, erin)) == "erin"
+    middle = OtherCA("middle")
+    await guests.write(OtherCA("root").authority.cross_sign(middle.certificate, pki.random_serial()))
+    assert await user_of(shows(guests.hub, middle.issue("erin"))) == "erin", "a CA under another one"
 
 
 async def test_cas_are_exchanged_without_a_connection_lost(guests: Guests) -> None:
     hub = guests.hub
     await hub.join("edge1")
     carol, dave = guests.first.issue("carol", "ops"), guests.second.issue("dave", "ops")
-    with pytest.raises(aiohttp.ClientError):
-        await shows(guests.hub, dave).get("/version")
+    await refused(shows(guests.hub, dave))
     admin = await admin_of(hub)
     await admin.bind("cluster-admin", "Group", "watchers")
     watchers = (shows(hub, ca.issue(f"of-{number}", "watchers")) for number, ca in enumerate((guests.first, guests.second)))
@@ -118,8 +114,7 @@ async def test_cas_are_exchanged_without_a_connection_lost(guests: Guests) -> No
         await guests.write(guests.second.certificate)
         await ends.broken()
         assert stays.is_open
-        with pytest.raises(aiohttp.ClientError):
-            await shows(guests.hub, carol).get("/version")
+        await refused(shows(guests.hub, carol))
         assert await user_of(shows(guests.hub, dave)) == "dave"
         assert (await admin.get(CLUSTERS))[0] == 200, "the hub's own CA stays trusted"
         assert (await admin.patch(f"{CLUSTERS}/edge1", {"metadata": {"labels": {"tier": "gold"}}}))[0] == 200
@@ -165,33 +160,12 @@ async def test_a_client_ca_file_that_cannot_be_used_changes_nothing(guests: Gues
             ClientAuthorityFile(path, (), guests.hub.serving, SystemClock())
 
     await guests.write(guests.second.certificate, guests.hub.issuer.trust_bundle)
-    with pytest.raises(aiohttp.ClientError):
-        await shows(guests.hub, guests.second.issue("dave")).get("/version")
+    await refused(shows(guests.hub, guests.second.issue("dave")))
     agent = holder(guests.hub, await guests.hub.agent("edge1"))
     await guests.hub.join("edge1")
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
 
 
-def _signed(root: OtherCA, name: str, key: ec.EllipticCurvePublicKey, now: datetime) -> bytes:
-    """A CA's certificate under another CA."""
-    above = x509.load_pem_x509_certificate(root.certificate)
-    builder = (
-        x509.CertificateBuilder(above.subject, _name(name), key, x509.random_serial_number(), now - DAY, now + 2 * DAY)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)  # noqa: FBT003
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-    signing = load_pem_private_key(root.key, None)
-    assert isinstance(signing, ec.EllipticCurvePrivateKey)
-    return builder.sign(signing, SHA256()).public_bytes(Encoding.PEM)
-
-
-def _name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MINUTES = timedelta(minutes=5)
 
 
@@ -233,10 +207,8 @@ class KubernetesStage:
 
     async def who(self, credential: Credential) -> tuple[str, list[str]]:
         """As whom the door knows a certificate."""
-        status, answer = await shows(self.hub, credential).ask("POST", WHO, REVIEW)
-        assert status == 201, answer
-        told: dict[str, Any] = answer["status"]["userInfo"]
-        return told["username"], [group for group in told.get("groups", ()) if group != "system:authenticated"]
+        user, groups = await shows(self.hub, credential).whoami()
+        return user, [group for group in groups if group != "system:authenticated"]
 
     async def refused(self, credential: Credential) -> str:
         status, answer = await shows(self.hub, credential).get(CLUSTERS)
@@ -311,13 +283,11 @@ async def test_a_new_ca_is_trusted_at_once_and_an_old_or_removed_one_is_not(kube
     kubernetes.ca = OtherCA("kubernetes")
     kubernetes.provider.set(kubernetes.ca.certificate, kubernetes.ca.key)
     assert await kubernetes.who(await kubernetes.login("ann", "dev")) == ("ann", ["dev"])
-    with pytest.raises(aiohttp.ClientError):
-        await shows(kubernetes.hub, old).get(CLUSTERS)
+    await refused(shows(kubernetes.hub, old))
 
     ann = await kubernetes.login("ann", "dev")
     kubernetes.provider.unset()
-    with pytest.raises(aiohttp.ClientError):
-        await shows(kubernetes.hub, ann).get(CLUSTERS)
+    await refused(shows(kubernetes.hub, ann))
 
     folder: Path = kubernetes.hub.folder
     kubernetes.provider.set((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
@@ -373,12 +343,8 @@ async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_th
     assert (status, 'User "bob" cannot list resource "managedclusters"' in answer["message"]) == (403, True)
     assert (await stage.ask("ann", f"{CLUSTERS}/edge1", "DELETE"))[0] == 403
     user, asked = stage.management.asked[0]
-    assert (user, asked.verb, asked.group, asked.resource) == (
-        "ann",
-        "list",
-        "cluster.open-cluster-management.io",
-        "managedclusters",
-    )
+    group = "cluster.open-cluster-management.io"
+    assert (user, asked.verb, asked.group, asked.resource) == ("ann", "list", group, "managedclusters")
 
     admin = await admin_of(stage.hub)
     await admin.bind("cluster-admin", "ServiceAccount", "metrics", namespace="default")
@@ -389,9 +355,9 @@ async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_th
     status, answer = await stage.ask("system:serviceaccount:default:metrics", f"{RBAC}/clusterrolebindings", "POST", role)
     assert status == 403, answer
 
-    assert (await get(nobody(stage.hub), CLUSTERS, "ann-token"))[0] == 200
-    assert (await get(nobody(stage.hub), CLUSTERS, "bob-token"))[0] == 403
-    status, answer = await get(nobody(stage.hub), CLUSTERS, "guess")
+    assert (await bearer(stage.hub, "ann-token").get(CLUSTERS))[0] == 200
+    assert (await bearer(stage.hub, "bob-token").get(CLUSTERS))[0] == 403
+    status, answer = await bearer(stage.hub, "guess").get(CLUSTERS)
     assert (status, answer["message"]) == (401, "Unauthorized")
 
     claim = {"X-Remote-User": "ann", "X-Remote-Group": "system:masters"}
@@ -428,7 +394,7 @@ async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stag
     await stage.management.stop()
     await stage.aggregation.look()
     assert (await stage.ask("carol"))[0] == 403
-    assert (await get(nobody(stage.hub), CLUSTERS, "new-token"))[0] == 503
+    assert (await bearer(stage.hub, "new-token").get(CLUSTERS))[0] == 503
     assert (await (await admin_of(stage.hub)).get(CLUSTERS))[0] == 200
 
 
@@ -438,6 +404,5 @@ async def test_kubectl_works_through_the_clusters_aggregation_layer(stage: Stage
     async with AggregatingProxy(stage.management, stage.hub.server, stage.hub.issuer.trust_bundle) as proxy:
         for token, code, words in (("ann-token", 0, "edge1"), ("bob-token", 1, 'User "bob" cannot list')):
             path = tmp_path / f"{token}.kubeconfig"
-            clusters = [{"name": "m", "cluster": {"server": f"{proxy.url}/as/{token}"}}]
-            path.write_text(yaml.safe_dump({**stage.management.kubeconfig, "clusters": clusters}))
+            path.write_text(yaml.safe_dump(kubeconfig(f"{proxy.url}/as/{token}")))
             await stage.hub.runs(("kubectl get managedclusters", code, words), path=path)

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 from hub.cli.failures import DONE, MISUSED, NOT_FOUND
-from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
@@ -118,7 +117,7 @@ async def test_history_lists_each_change_of_an_object_to_readers_with_that_right
     assert (await raw(hub, f"{CLUSTERS}/edge1/history?after={after}"))[1]["changes"] == told["changes"][:1]
 
     await hub.join("edge1")
-    await hub.store.run(_accept)
+    await hub.accept("edge1")
     agent = holder(hub, await hub.agent("edge1"))
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
     assert (await agent.get(f"{CLUSTERS}/edge1/history"))[0] == 403
@@ -165,7 +164,3 @@ async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub
         await label(hub, "edge1", env="prod", step=str(step))
     assert [(await watching.line()).split()[-1] for _ in range(3)] == ["1", "2", "3"]
     await watching.end()
-
-
-def _accept(tx: Transaction) -> None:
-    clusters.set_accepted(tx, EDGE, True, "admin")  # noqa: FBT003 - what it takes

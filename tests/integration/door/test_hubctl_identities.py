@@ -37,14 +37,6 @@ class Site:
     admin: Visitor
     folder: Path
 
-    async def token(self, account: str) -> str:
-        """The token of an account, which is made if need be."""
-        await self.admin.ask("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}})
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        status, answer = await self.admin.ask("POST", f"{ACCOUNTS}/{account}/token", asked)
-        assert status == 201, answer
-        return str(answer["status"]["token"])
-
     async def end(self, account: str) -> None:
         assert (await self.admin.ask("DELETE", f"{ACCOUNTS}/{account}"))[0] == 200
 
@@ -109,7 +101,7 @@ def account(name: str) -> str:
 
 
 async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> None:
-    path = site.user(token=await site.token("robot"))
+    path = site.user(token=await site.admin.token("robot"))
     assert await whoami(path) == account("robot")
     await site.hub.runs(
         ("hubctl get clusters", DONE, "edge1"),
@@ -117,7 +109,7 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
         ("hubctl label cluster edge1 env=prod", DONE, ""),
         path=path,
     )
-    token = await site.token("robot")
+    token = await site.admin.token("robot")
     async with connect_proxy("ann:hush-hush") as proxy:
         good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
         assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
@@ -133,20 +125,20 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
     for words in (unknown, "`kubectl create token NAME`", "`hubctl login`"):
         assert words in said.err
     await site.admin.ask("DELETE", f"{RBAC}/clusterrolebindings/system:serviceaccounts:default")
-    said = await site.hub.hubctl("get clusters", path=site.user(token=await site.token("robot")))
+    said = await site.hub.hubctl("get clusters", path=site.user(token=await site.admin.token("robot")))
     assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
     assert 'user "robot" of kubeconfig' in said.err
 
 
 async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:
     file = site.hub.folder / "token"
-    path = site.user(token=await site.token("inline"), tokenFile="token")
+    path = site.user(token=await site.admin.token("inline"), tokenFile="token")
     assert await whoami(path) == account("inline"), "while the file is not there"
-    file.write_text(await site.token("one") + "\n")
+    file.write_text(await site.admin.token("one") + "\n")
     assert await whoami(path) == account("one")
     watching = await site.hub.start_hubctl("get", "clusters", "-w", "-o", "name", path=path)
     assert (await watching.line()).endswith("/edge1")
-    file.write_text(await site.token("two"))
+    file.write_text(await site.admin.token("two"))
     await site.end("one")
     await site.hub.join("edge2")
     assert (await watching.line()).endswith("/edge2")
@@ -154,12 +146,12 @@ async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Sit
 
 
 async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(site: Site) -> None:
-    site.answer({"token": await site.token("robot")})
+    site.answer({"token": await site.admin.token("robot")})
     said = await site.hub.hubctl("get clusters,csr", path=site.plugin())
     assert (said.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
     assert site.asked[0]["spec"] == {"interactive": False}
 
-    site.answer({"token": await site.token("robot")})
+    site.answer({"token": await site.admin.token("robot")})
     path = site.plugin()
     await site.end("robot")
     refused = await whoami(path)
@@ -168,7 +160,7 @@ async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_ref
     assert "the credential that the plug-in" in refused
 
     for version in (V1, V1BETA1):
-        site.answer({"token": await site.token("robot")}, version)
+        site.answer({"token": await site.admin.token("robot")}, version)
         env = [{"name": "TENANT", "value": "one"}]
         path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
         assert await whoami(path) == account("robot")
@@ -196,9 +188,9 @@ async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends
         return bool(site.asked)
 
     await until(begun, what="the plug-in is asked")  # from now on the certificate's time runs
-    site.answer({"token": await site.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3)))
+    site.answer({"token": await site.admin.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3)))
     assert (await watching.line()).endswith("/edge1")
-    site.answer({"token": await site.token("two")})
+    site.answer({"token": await site.admin.token("two")})
     if ends == "refused":
         await site.end("one")
     while len(site.asked) < 2:

@@ -167,7 +167,7 @@ def agent_of(cluster: ClusterName) -> str:
 
 async def accepted(hub: HubUnderTest, name: str) -> ClusterName:
     await hub.join(name)
-    await hub.store.run(clusters.set_accepted, ClusterName(name), accepted=True, actor="admin")
+    await hub.accept(name)
     return ClusterName(name)
 
 

@@ -16,12 +16,11 @@ from machinery.identity import SerialNumber, Subject
 from machinery.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
-from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
+from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
 
 GROUP = "login.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
 REQUESTS = f"{LOGIN}/tokencredentialrequests"
-SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FAILED = {"message": "authentication failed"}
 JWT = {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "corp"}
 WEBHOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
@@ -101,14 +100,6 @@ async def stage(hub: HubUnderTest, authority: OtherCA) -> AsyncIterator[Stage]:
         yield Stage(hub, issuer, webhook, admin)
 
 
-async def whoami(visitor: Visitor) -> tuple[str, list[str]]:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    status, answer = await visitor.ask("POST", SELF, body)
-    assert status == 201, answer
-    user = answer["status"]["userInfo"]
-    return user["username"], user["groups"]
-
-
 async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its_user_and_groups(stage: Stage) -> None:
     status = await stage.exchange(stage.issuer.token("ann", groups=["ops", "dev"]))
     credential = status["credential"]
@@ -122,7 +113,7 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
     assert (record.not_after - record.issued_at).total_seconds() == 300
     assert (record.issued_at - record.not_before).total_seconds() == 300
     visitor = Visitor(stage.hub, context_of(stage.hub, credential))
-    assert await whoami(visitor) == ("ann", ["dev", "ops", "system:authenticated"])
+    assert await visitor.whoami() == ("ann", ["dev", "ops", "system:authenticated"])
 
     ann = await stage.login(stage.issuer.token("ann", groups=["ops"]))
     code, answer = await ann.get(CLUSTERS)
@@ -133,15 +124,15 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
 
     path = f"{LOGIN}/jwtauthenticators/corp"
     ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
-    assert (await whoami(ann))[1] == ["chiefs", "system:authenticated"]
+    assert (await ann.whoami())[1] == ["chiefs", "system:authenticated"]
     await stage.change(path, operatorGroups=["chiefs"])
     ann = await stage.login(stage.issuer.token("ann", groups=["chiefs"]))
-    assert "system:masters" in (await whoami(ann))[1]
+    assert "system:masters" in (await ann.whoami())[1]
     assert (await ann.get(CLUSTERS))[0] == 200
 
     credential = (await stage.exchange(stage.issuer.token()))["credential"]
     ann = Visitor(stage.hub, context_of(stage.hub, credential))
-    assert (await whoami(ann))[0] == "ann"
+    assert (await ann.whoami())[0] == "ann"
     record = await stage.record(credential)
     await stage.hub.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test"))
     await ann.until("/version", 401)
@@ -151,7 +142,7 @@ async def test_a_webhook_names_a_user_and_is_asked_again_after_a_failure(stage: 
     extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
     stage.webhook.users["good"] = {"username": "bob", "groups": ["ops", "system:authenticated"], "extra": extra}
     bob = await stage.login("good", WEBHOOK)
-    assert await whoami(bob) == ("bob", ["ops", "system:authenticated"])
+    assert await bob.whoami() == ("bob", ["ops", "system:authenticated"])
     (review,) = stage.webhook.asked
     assert (review["apiVersion"], review["kind"]) == ("authentication.k8s.io/v1", "TokenReview")
     assert review["spec"] == {"token": "good"}
@@ -258,15 +249,11 @@ async def test_a_login_request_that_is_wrong_in_itself_is_refused_by_field(stage
 
 
 async def test_the_token_of_a_service_account_becomes_its_certificate_and_ends_with_it(stage: Stage) -> None:
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
-    await stage.admin.ask("POST", accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    _, answer = await stage.admin.ask("POST", f"{accounts}/robot/token", review)
-    token = answer["status"]["token"]
+    token = await stage.admin.token("robot")
     robot = await stage.login(token, ACCOUNT)
-    assert (await whoami(robot))[0] == "system:serviceaccount:default:robot"
+    assert (await robot.whoami())[0] == "system:serviceaccount:default:robot"
     again = await stage.login(token, ACCOUNT)
-    assert (await stage.admin.ask("DELETE", f"{accounts}/robot"))[0] == 200
+    assert (await stage.admin.ask("DELETE", f"{ACCOUNTS}/robot"))[0] == 200
     for visitor in (robot, again):
         await visitor.until("/version", 401)
     assert await stage.exchange(token, ACCOUNT) == FAILED

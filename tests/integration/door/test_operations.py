@@ -22,7 +22,7 @@ from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.metrics import gauge
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.door.conftest import ACCOUNTS, REPLICA, HubUnderTest, admin_of, holder, hub_with, nobody
+from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1", "127.0.0.1:8443", "127.0.0.1:6443", EPOCH, EPOCH, sessions=1, ready=True)
@@ -201,12 +201,10 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
 async def test_a_service_account_that_is_bound_to_the_monitoring_role_may_scrape(hub: HubUnderTest) -> None:
     hub.hub.context.metrics.bind(gauge("hub_answer", "An answer."), lambda: 42)
     admin = await admin_of(hub)
-    await admin.ask("POST", ACCOUNTS, {"metadata": {"name": "scraper"}})
-    token = (await admin.ask("POST", f"{ACCOUNTS}/scraper/token", {"spec": {}}))[1]["status"]["token"]
-    scraper = {"authorization": f"Bearer {token}"}
-    assert (await nobody(hub).ask("GET", "/metrics", **scraper))[0] == 403
+    scraper = bearer(hub, await admin.token("scraper"))
+    assert (await scraper.get("/metrics"))[0] == 403
     await admin.bind("system:monitoring", "ServiceAccount", "scraper", namespace="default")
-    status, text = await nobody(hub).ask("GET", "/metrics", **scraper)
+    status, text = await scraper.get("/metrics")
     assert status == 200
     assert "# HELP muster_hub_answer An answer.\n# TYPE muster_hub_answer gauge\nmuster_hub_answer 42\n" in text
-    assert (await nobody(hub).ask("POST", "/metrics", {}, **scraper))[0] == 403
+    assert (await scraper.ask("POST", "/metrics", {}))[0] == 403

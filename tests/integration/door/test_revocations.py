@@ -19,7 +19,6 @@ from hub.domain.authority import Authority, Phase, Wish
 from hub.domain.certificate import Lifetimes
 from hub.domain.renewal import RENEW
 from hub.issuer.local import make_authority
-from hub.ports import Transaction
 from hub.services import authorities, clusters
 from hub.services.authorities import Made
 from machinery import kubeconfig
@@ -75,7 +74,7 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
 async def test_an_agent_of_a_denied_cluster_gets_the_reason_as_a_cause(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     for accepted in (True, False):
-        await hub.store.run(clusters.set_accepted, ClusterName("edge1"), accepted=accepted, actor="test")
+        await hub.accept("edge1", accepted=accepted)
     agent = holder(hub, await hub.agent("edge1"))
     await hub.store.run(clusters.set_condition, ClusterName("edge1"), cluster_rules.ACCEPTED, "test")
     async with asyncio.timeout(10):
@@ -250,7 +249,7 @@ async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: Hu
     assert "PRIVATE" not in json.dumps(one)
 
     await hub.join("edge1")
-    await hub.store.run(_accept_edge1)
+    await hub.accept("edge1")
     now = (await every(hub))[first]
     outgoing = replace(now, phase=Phase.OUTGOING, since=now.since + timedelta(seconds=1))
     await hub.store.run(lambda tx: tx.authorities.put(outgoing))
@@ -264,7 +263,7 @@ async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_cred
     first = await begun(hub)
     await hub.join("edge1")
     await hub.agent("edge1")
-    await hub.store.run(_accept_edge1)
+    await hub.accept("edge1")
     kept = await hub.hubctl("ca rotate --compromised")
     assert (kept.code, "1 agents will need a new bootstrap credential:\n  edge1\n" in kept.out) == (INTERRUPTED, True)
     assert (await every(hub))[first].wish is None, "asking is not doing"
@@ -273,10 +272,6 @@ async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_cred
     assert (one.wish, one.ends_at is None) == (Wish.COMPROMISED, False)
     await hub.output("hubctl ca rotate --compromised --within 1h --yes")
     assert (await every(hub))[first].ends_at == one.ends_at, "it never gets more time"
-
-
-def _accept_edge1(tx: Transaction) -> None:
-    clusters.set_accepted(tx, ClusterName("edge1"), accepted=True, actor="admin")
 
 
 async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubUnderTest) -> None:

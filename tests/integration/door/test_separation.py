@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +12,11 @@ import pytest
 
 from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Holder, Purpose
-from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
-from hub.ports import Transaction
-from hub.services import addons, clusters, requests
+from hub.domain.request import CLUSTER_LABEL, SIGNER, RequestPhase
+from hub.services import addons, requests
 from machinery import pki
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject, recovery_subject
-from tests.integration.door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, holder, nobody
+from tests.integration.door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, asked_for, holder, nobody
 
 OTHER = "edge2"
 OWN_EVERYWHERE = {
@@ -57,19 +55,18 @@ class Place:
                 yield methods[verb], f"{roots[-1]}/{OTHER}{part}"
             elif part:
                 yield "POST", f"{roots[-1]}/{OTHER}{part}"
-            else:
-                yield from self._of_collections(verb, roots)
+            elif verb in ("create", "deletecollection"):
+                yield from (("POST" if verb == "create" else "DELETE", root) for root in roots)
+        yield from (("GET", path) for path in self.listed(OTHER))
 
-    def _of_collections(self, verb: str, roots: list[str]) -> Iterator[tuple[str, str]]:
-        for root in roots:
-            if verb == "create":
-                yield "POST", root
-            elif verb == "deletecollection":
-                yield "DELETE", root
-            elif verb in ("list", "watch"):
-                watch = "watch=1&timeoutSeconds=1&" if verb == "watch" else ""
-                for selector in ("", f"fieldSelector=metadata.name%3D{OTHER}", f"labelSelector={CLUSTER_LABEL}%3D{OTHER}"):
-                    yield "GET", f"{root}?{watch}{selector}"
+    def listed(self, cluster: str) -> Iterator[str]:
+        """Every path that lists or watches them, in all namespaces and in the cluster's, whole and by a selector."""
+        roots = [f"{self.prefix}/{self.name}"] + [f"{self.prefix}/namespaces/{cluster}/{self.name}"] * self.namespaced
+        for verb in {"list", "watch"} & set(self.verbs):
+            watch = "watch=1&timeoutSeconds=1&" if verb == "watch" else ""
+            for root in roots:
+                for selector in ("", f"fieldSelector=metadata.name%3D{cluster}", f"labelSelector={CLUSTER_LABEL}%3D{cluster}"):
+                    yield f"{root}?{watch}{selector}"
 
 
 async def places(visitor: Visitor) -> list[Place]:
@@ -84,13 +81,6 @@ async def places(visitor: Visitor) -> list[Place]:
 async def _served(visitor: Visitor, group: str, prefix: str) -> list[Place]:
     resources = (await visitor.get(prefix))[1]["resources"]
     return [Place(group, prefix, each["name"], each["namespaced"], tuple(each["verbs"])) for each in resources]
-
-
-async def accept(hub: HubUnderTest, name: str, *, accepted: bool = True) -> None:
-    def use_case(tx: Transaction) -> None:
-        clusters.set_accepted(tx, ClusterName(name), accepted=accepted, actor="test")
-
-    await hub.store.run(use_case)
 
 
 async def signed(hub: HubUnderTest, agent: str, cluster: str = "edge1", purpose: Purpose = Purpose.AGENT) -> Visitor:
@@ -109,8 +99,8 @@ def _no_limit_of_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 async def agent(hub: HubUnderTest) -> Visitor:
     await hub.join("edge1")
     await hub.join(OTHER)
-    await accept(hub, "edge1")
-    await accept(hub, OTHER)
+    await hub.accept("edge1")
+    await hub.accept(OTHER)
     return await signed(hub, "bcdfg")
 
 
@@ -191,7 +181,7 @@ async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_acc
     admin = await admin_of(hub)
     async with agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine, admin.watch(f"{CLUSTERS}/edge1?watch=1") as others:
         assert [await mine.type(), await others.type()] == ["ADDED", "ADDED"]
-        await accept(hub, "edge1", accepted=False)
+        await hub.accept("edge1", accepted=False)
         await mine.broken()
         assert others.is_open
 
@@ -199,17 +189,17 @@ async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_acc
     await agent.until(leases, 403)
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
     assert (await agent.patch(f"{CLUSTERS}/edge1/status", {"status": {}}))[0] == 403
-    await accept(hub, "edge1")
+    await hub.accept("edge1")
     await agent.until(leases, 200)
 
     await admin.bind("view", "Group", "system:open-cluster-management:edge1")
     assert (await agent.get(CLUSTERS))[0] == 200
-    await accept(hub, "edge1", accepted=False)
+    await hub.accept("edge1", accepted=False)
     await agent.until(CLUSTERS, 403)
 
     newer = await signed(hub, "other")
     # Issued by no request of the change log: what is known of the cluster is read anew with its next change.
-    await accept(hub, "edge1")
+    await hub.accept("edge1")
     await newer.until(leases, 200)
     await agent.until(leases, 403)
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 403
@@ -239,11 +229,11 @@ async def test_a_bootstrap_certificate_joins_and_requests_for_its_own_cluster_wi
     assert (await joining.get(f"{REQUESTS}?labelSelector={CLUSTER_LABEL}%3Dedge7"))[0] == 200
     assert (await joining.get(REQUESTS))[0] == 403
 
-    status, own = await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge7"))
+    status, own = await joining.ask("POST", REQUESTS, asked_for("edge7", "bcdfg", "edge7"))
     assert status == 201, own
     assert (await joining.get(f"{REQUESTS}/{own['metadata']['name']}"))[0] == 200
-    assert (await joining.ask("POST", REQUESTS, request_for("edge8", "bcdfg", "edge7")))[0] == 403
-    assert (await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge8")))[0] == 403
+    assert (await joining.ask("POST", REQUESTS, asked_for("edge8", "bcdfg", "edge7")))[0] == 403
+    assert (await joining.ask("POST", REQUESTS, asked_for("edge7", "bcdfg", "edge8")))[0] == 403
 
 
 async def test_an_agent_changes_of_an_add_ons_registrations_the_driver_alone(hub: HubUnderTest, agent: Visitor) -> None:
@@ -261,20 +251,12 @@ async def test_an_agent_changes_of_an_add_ons_registrations_the_driver_alone(hub
         assert (await agent.patch(path, {"status": {"registrations": [registration]}}))[0] == expected, registration
 
 
-def request_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:
-    asked = pki.build_request(agent_subject(ClusterName(cluster), AgentId(agent)), pki.generate_key())
-    return {
-        "metadata": {"generateName": f"{labelled}-", "labels": {CLUSTER_LABEL: labelled}},
-        "spec": {"request": b64encode(asked).decode(), "signerName": SIGNER, "usages": list(USAGES)},
-    }
-
-
 async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: HubUnderTest, agent: Visitor) -> None:
-    status, own = await agent.ask("POST", REQUESTS, request_for("edge1", "bcdfg", "edge1"))
+    status, own = await agent.ask("POST", REQUESTS, asked_for("edge1", "bcdfg", "edge1"))
     assert status == 201, own
     assert own["spec"]["username"] == "system:open-cluster-management:edge1:bcdfg"
-    assert (await agent.ask("POST", REQUESTS, request_for(OTHER, "bcdfg", OTHER)))[0] == 403
-    others = [await agent.ask("POST", REQUESTS, request_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
+    assert (await agent.ask("POST", REQUESTS, asked_for(OTHER, "bcdfg", OTHER)))[0] == 403
+    others = [await agent.ask("POST", REQUESTS, asked_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
     await hub.store.run(requests.review, own["metadata"]["name"], (), "test")
     for _, other in others:
         await hub.store.run(requests.review, other["metadata"]["name"], of_flag(("*",)), "test")
@@ -313,7 +295,7 @@ async def askers(hub: HubUnderTest) -> list[Asker]:
     edge1, agent = ClusterName("edge1"), AgentId("bcdfg")
     for name in ("edge1", OTHER):
         await hub.join(name)
-        await accept(hub, name)
+        await hub.accept(name)
     await hub.request(OTHER, "theirs")
     file = hub.folder / "edge7.kubeconfig"
     await hub.output(f"hubctl create bootstrap-kubeconfig --cluster edge7 -o {file} --allow-loopback")
@@ -405,7 +387,7 @@ async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTe
     connector = aiohttp.TCPConnector(ssl=agent.context)
     seen = 0
     async with aiohttp.ClientSession(hub.server, connector=connector) as session:
-        answers = await asyncio.gather(*(_items(session, path) for place in served for path in _own(place)))
+        answers = await asyncio.gather(*(_items(session, path) for place in served for path in place.listed("edge1")))
     for path, items in answers:
         for item in items:
             metadata = item["metadata"]
@@ -414,18 +396,6 @@ async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTe
             assert OTHER not in own, (path, metadata)
             seen += 1
     assert seen >= 6, "its cluster, its lease and its request, listed and watched"
-
-
-def _own(place: Place) -> Iterator[str]:
-    """Every way to list and watch that may be open to an agent of edge1, and those that must not be."""
-    if "/" in place.name:
-        return
-    roots = [f"{place.prefix}/{place.name}"] + [f"{place.prefix}/namespaces/edge1/{place.name}"] * place.namespaced
-    for verb in {"list", "watch"} & set(place.verbs):
-        watch = "watch=1&timeoutSeconds=1&" if verb == "watch" else ""
-        for root in roots:
-            for selector in ("", "fieldSelector=metadata.name%3Dedge1", f"labelSelector={CLUSTER_LABEL}%3Dedge1"):
-                yield f"{root}?{watch}{selector}"
 
 
 async def _items(session: aiohttp.ClientSession, path: str) -> tuple[str, list[Any]]:

@@ -16,8 +16,7 @@ from hub.services.credentials import Terms
 from machinery.identity import ClusterName, CredentialId
 from machinery.pki import unverified_claims
 from tests.fakes.fleetwork import addon, cluster, put, remove
-from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, holder, nobody
-from tests.integration.door.test_bootstrap_credentials import get
+from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, bearer, holder
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 USER = "system:serviceaccount:default:metrics"
@@ -28,30 +27,17 @@ async def admin(hub: HubUnderTest) -> Visitor:
     return await admin_of(hub)
 
 
+async def ask_token(admin: Visitor, spec: Any = None, **metadata: str) -> tuple[int, Any]:
+    return await admin.ask("POST", f"{ACCOUNTS}/metrics/token", {"metadata": metadata, "spec": spec or {}})
+
+
 async def make(admin: Visitor) -> str:
     """The account's uid."""
-    document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "metrics"}}
-    status, made = await admin.ask("POST", ACCOUNTS, document)
-    assert status == 201
-    return str(made["metadata"]["uid"])
-
-
-async def ask_token(admin: Visitor, spec: Any = None, **metadata: str) -> tuple[int, Any]:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": metadata, "spec": spec or {}}
-    return await admin.ask("POST", f"{ACCOUNTS}/metrics/token", body)
-
-
-async def token_of(admin: Visitor, **spec: Any) -> str:
-    status, answer = await ask_token(admin, spec)
-    assert status == 201, answer
-    return str(answer["status"]["token"])
+    return str((await admin.ask("POST", ACCOUNTS, {"metadata": {"name": "metrics"}}))[1]["metadata"]["uid"])
 
 
 async def review(admin: Visitor, token: str, *audiences: str) -> Any:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-    if audiences:
-        body["spec"]["audiences"] = list(audiences)  # type: ignore[index]
-    status, answer = await admin.ask("POST", REVIEWS, body)
+    status, answer = await admin.ask("POST", REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
     assert status == 201, answer
     return answer["status"]
 
@@ -67,14 +53,13 @@ async def test_a_token_request_is_answered_as_kubernetes_answers(hub: HubUnderTe
     }
     claims = unverified_claims(answer["status"]["token"]) or {}
     assert claims["kubernetes.io"]["serviceaccount"] == {"name": "metrics", "uid": uid}
-    status, answer = await get(nobody(hub), CLUSTERS, answer["status"]["token"])
+    status, answer = await bearer(hub, answer["status"]["token"]).get(CLUSTERS)
     assert (status, f'User "{USER}" cannot list' in answer["message"]) == (403, True)
 
-    claims = unverified_claims(await token_of(admin, expirationSeconds=2**32)) or {}
+    claims = unverified_claims(await admin.token("metrics", expirationSeconds=2**32)) or {}
     assert claims["exp"] - claims["iat"] == 366 * 24 * 3600
 
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token?dryRun=All", body)
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token?dryRun=All", {"spec": {}})
     assert (status, answer["status"]["token"]) == (201, "")
 
 
@@ -98,14 +83,13 @@ async def test_a_token_request_that_cannot_be_granted_is_refused_with_the_reason
         status, answer = await ask_token(admin, spec)
         assert (status, words in answer["message"]) == (code, True), answer
 
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token", asked)
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token", {})
     assert (status, "spec" in answer["message"]) == (422, True), answer
 
 
 async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: HubUnderTest, admin: Visitor) -> None:
     uid = await make(admin)
-    status = await review(admin, await token_of(admin))
+    status = await review(admin, await admin.token("metrics"))
     assert status["authenticated"] is True
     assert status["audiences"] == ["https://kubernetes.default.svc"]
     extra = status["user"].pop("extra")
@@ -113,26 +97,25 @@ async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: 
     groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
     assert status["user"] == {"username": USER, "uid": uid, "groups": groups}
 
-    vault = await token_of(admin, audiences=["vault"])
+    vault = await admin.token("metrics", audiences=["vault"])
     assert (await review(admin, vault, "vault", "other"))["audiences"] == ["vault"]
     refused = await review(admin, vault)
     assert (refused.get("authenticated"), refused["user"]) == (None, {})
     assert "is invalid for the target audiences" in refused["error"]
 
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}}
-    status, answer = await admin.ask("POST", REVIEWS, body)
+    status, answer = await admin.ask("POST", REVIEWS, {"spec": {}})
     assert (status, answer["message"]) == (400, "token is required for TokenReview in authentication")
 
-    token = await token_of(admin)
+    token = await admin.token("metrics")
     assert (await review(admin, "guess"))["error"] == "invalid bearer token"
     assert (await review(admin, token[:-4] + "AAAA"))["error"] == "invalid bearer token"
-    assert (await get(nobody(hub), "/version", token))[0] == 200
+    assert (await bearer(hub, token).get("/version"))[0] == 200
     await admin.ask("DELETE", f"{ACCOUNTS}/metrics")
     assert (await review(admin, token))["error"] == 'serviceaccounts "metrics" not found'
-    status, answer = await get(nobody(hub), "/version", token)
+    status, answer = await bearer(hub, token).get("/version")
     assert (status, answer["message"]) == (401, "Unauthorized")
     await make(admin)
-    assert (await get(nobody(hub), "/version", token))[0] == 401, "the next account of this name is another one"
+    assert (await bearer(hub, token).get("/version"))[0] == 401, "the next account of this name is another one"
 
 
 @pytest.mark.kubectl
@@ -153,10 +136,7 @@ EDGE = f"{CLUSTERS}?watch=1&fieldSelector=metadata.name%3Dedge1"
 @asynccontextmanager
 async def watching(hub: HubUnderTest, token: str) -> AsyncIterator[Watch]:
     """A watch of edge1."""
-    headers = {"Authorization": f"Bearer {token}"}
-    async with nobody(hub).session() as session, session.get(f"{hub.server}{EDGE}", headers=headers) as response:
-        assert response.status == 200
-        watch = Watch(response)
+    async with bearer(hub, token).watch(EDGE) as watch:
         assert await watch.type() == "ADDED"
         yield watch
 
@@ -171,11 +151,9 @@ async def test_open_watches_end_with_the_token_that_opened_them(hub: HubUnderTes
         await expires.broken()
 
     await make(admin)
-    account = await token_of(admin)
+    account = await admin.token("metrics")
     await admin.bind("view", "ServiceAccount", "metrics", namespace="default")
-    async with asyncio.timeout(10):
-        while (await get(nobody(hub), CLUSTERS, account))[0] != 200:
-            pass
+    await bearer(hub, account).until(CLUSTERS, 200)
     (first, token), (_, other) = await bootstrap(), await bootstrap()
     async with watching(hub, token) as revoked, watching(hub, account) as deleted, watching(hub, other) as stays:
         await hub.store.run(credentials.revoke, first)
@@ -191,9 +169,8 @@ EDGE1, EDGE2 = Key("edge1", "metrics"), Key("edge2", "metrics")
 
 
 async def asks(visitor: Visitor, namespace: str, account: str) -> int:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    status, _ = await visitor.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
-    return status
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    return (await visitor.ask("POST", path, {"spec": {}}))[0]
 
 
 async def settled(visitor: Visitor, status: int) -> None:

@@ -5,7 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -268,12 +268,12 @@ GRACE = timedelta(seconds=trials(test=3, soak=10))
 ADMIN = Actor("admin")
 
 
+@dataclass
 class Stage:
-    def __init__(self, server: ApiServer, storage: MemoryStorage, draining: Draining, url: str) -> None:
-        self.server = server
-        self.storage = storage
-        self.draining = draining
-        self.url = url
+    server: ApiServer
+    storage: MemoryStorage
+    draining: Draining
+    url: str
 
     async def write(self, name: str, size: int = 1) -> int:
         document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "y" * size}}
@@ -295,24 +295,17 @@ async def watches_open(subject: Stage, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def watched(session: aiohttp.ClientSession, url: str, after: int = 0) -> tuple[list[str], float]:
-    """The names of the objects that one watch tells, and when it ended. Raises when its last line is torn."""
+async def watched(session: aiohttp.ClientSession, url: str, after: int = 0, count: int = 0) -> tuple[list[str], float]:
+    """The names of the objects that one watch shows, the first `count` or all, and when it ended. No line may be torn."""
+    names: list[str] = []
     place = f"&resourceVersion={after}" if after else ""
     async with session.get(f"{url}/api/v1/configmaps?watch=1{place}") as response:
         assert response.status == 200
-        names = [json.loads(line)["object"]["metadata"]["name"] async for line in response.content]
-    return names, now()
-
-
-async def watched_for(session: aiohttp.ClientSession, url: str, after: int, count: int) -> tuple[list[str], int]:
-    """The first `count` names that a watch from a revision tells."""
-    names: list[str] = []
-    async with session.get(f"{url}/api/v1/configmaps?watch=1&resourceVersion={after}") as response:
         async for line in response.content:
             names.append(json.loads(line)["object"]["metadata"]["name"])
             if len(names) == count:
                 break
-    return names, response.status
+    return names, now()
 
 
 @soaked(WATCHES)
@@ -333,7 +326,7 @@ async def test_watches_end_evenly_and_whole_and_the_next_watch_gets_the_rest() -
         async with stage(subject.storage) as again:
             for names, _ in ended:
                 assert names in (["first"], ["first", "while it drains"])
-            resumed, _ = await watched_for(session, again.url, first, count=2)
+            resumed, _ = await watched(session, again.url, first, count=2)
     rate = max(LEAST_RATE, WATCHES / GRACE.total_seconds())
     moments = sorted(moment for _, moment in ended)
     assert took <= GRACE.total_seconds()
@@ -411,12 +404,12 @@ class OnlyMasters(Authorizer):
         return Decision(allowed="system:masters" in actor.groups)
 
 
+@dataclass
 class LoopbackStage:
-    def __init__(self, listening: Listening, loopback: Loopback, public: Loopback, draining: Draining) -> None:
-        self.listening = listening
-        self.loopback = loopback
-        self.public = public
-        self.draining = draining
+    listening: Listening
+    loopback: Loopback
+    public: Loopback
+    draining: Draining
 
     def client(self, loopback: Loopback | None = None) -> LoopbackClient:
         return LoopbackClient(loopback or self.loopback, "0.0.0.0", self.listening.port)  # noqa: S104 - as a hub listens

@@ -1,7 +1,4 @@
-"""Nobody opens another cluster at this door: every method that the descriptors have, with every credential.
-
-A method that is new and has no expectation here fails the test, so that none is forgotten.
-"""
+"""No credential opens another cluster at this door: every method of the descriptors is tried with every one."""
 
 import asyncio
 from collections.abc import Callable, Iterator
