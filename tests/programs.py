@@ -97,14 +97,26 @@ async def run(
         file.write(given.encode())
         file.seek(0)
         process = await start(module, *arguments, **{"stdin": file, "stdout": PIPE, "stderr": PIPE, **options})
+    return await _outcome(process, None, within)
+
+
+async def command(
+    *words: str, given: str = "", within: float = 60, stderr: Stream = PIPE, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """The same of a program that is not ours."""
+    process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, stderr=stderr, **options)
+    return await _outcome(process, given.encode(), within)
+
+
+async def _outcome(process: Process, given: bytes | None, within: float) -> subprocess.CompletedProcess[str]:
     try:
-        out, err = await asyncio.wait_for(process.communicate(), within)
+        out, err = await asyncio.wait_for(process.communicate(given), within)
     except BaseException:
         with suppress(ProcessLookupError):
             process.kill()
         raise
     assert process.returncode is not None
-    return subprocess.CompletedProcess([module, *arguments], process.returncode, (out or b"").decode(), (err or b"").decode())
+    return subprocess.CompletedProcess((), process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:

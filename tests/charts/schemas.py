@@ -10,12 +10,9 @@ from kubernetes_validate import utils as kubernetes_validate
 
 TEXT: dict[str, Any] = {"type": "string"}
 PORT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65535}
-HOST: dict[str, Any] = {
-    "type": "string",
-    "pattern": "^(\\*\\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-}
-SECTION: dict[str, Any] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
-
+_NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+HOST: dict[str, Any] = {"type": "string", "pattern": "^(\\*\\.)?" + _NAME}
+SECTION: dict[str, Any] = {"type": "string", "pattern": "^" + _NAME}
 INTERVAL: dict[str, Any] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"}
 
 
@@ -72,13 +69,13 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     ),
     ("monitoring.coreos.com", "ServiceMonitor"): _object(
         "selector endpoints",
-        selector=_object("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),
+        selector=_object("matchLabels", matchLabels=TEXTS),
         endpoints=_some(_object("port", port=TEXT, path=TEXT, interval=INTERVAL)),
     ),
     ("monitoring.coreos.com", "PrometheusRule"): _object("groups", groups=_some(GROUP)),
     ("monitoring.coreos.com", "PodMonitor"): _object(
         "selector podMetricsEndpoints",
-        selector=_object("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),
+        selector=_object("matchLabels", matchLabels=TEXTS),
         podMetricsEndpoints=_some(_object(port=TEXT, path=TEXT, interval=INTERVAL)),
     ),
 }

@@ -16,13 +16,12 @@ from hub.domain.reported import HubState, hubs_of
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.kubeconfig import read_kubeconfig
-from tests.e2e.processes import Bench, Program, free_port, until
+from tests.e2e.processes import AVAILABLE, Bench, Program, free_port, until
 from tests.fakes.forwarder import Forwarder
 
 NAMESPACE = "open-cluster-management-agent"
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 SECRETS = Resource("", "v1", "secrets")
-AVAILABLE = "ManagedClusterConditionAvailable"
 HERE = "ManagedClusterAvailable"
 ELSEWHERE = ("ManagedClusterStandby", "ManagedClusterMoved")
 QUICK = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=300ms", "--flush-window=50ms")

@@ -22,8 +22,10 @@ from machinery.errors import MusterError, NotFoundError
 from machinery.kube.client import KubeClient
 from machinery.pki import CertificateFacts, parse_certificate
 from tests import programs
+from tests.checks import present
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+AVAILABLE = "ManagedClusterConditionAvailable"
 PATIENCE = 100.0
 """Seconds after which a test gives up: a little less than its own time-out, so that it fails with a sentence."""
 OFTEN, SELDOM = 0.03, 0.15
@@ -101,7 +103,7 @@ def status_of(document: Mapping[str, Any], kind: str) -> str | None:
 
 
 def is_available(document: Mapping[str, Any]) -> bool:
-    return status_of(document, "ManagedClusterConditionAvailable") == "True"
+    return status_of(document, AVAILABLE) == "True"
 
 
 def stored(database: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -155,18 +157,14 @@ class Program:
 
     @property
     def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
+        return present(self.process).pid
 
     def send(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
+        present(self.process).send_signal(number)
 
     async def piped(self) -> str:
         """What a program with a limit said until it ended: a file of its own would be full, too."""
-        assert self.process is not None
-        assert self.process.stderr is not None
-        return (await self.process.stderr.read()).decode()
+        return (await present(present(self.process).stderr).read()).decode()
 
     async def probe(self, path: str) -> tuple[int, str]:
         """Status and text of one of an agent's probes."""
@@ -208,9 +206,8 @@ class Program:
 
     async def ended(self) -> int:
         """Its exit code."""
-        assert self.process is not None
         try:
-            return await asyncio.wait_for(self.process.wait(), PATIENCE)
+            return await asyncio.wait_for(present(self.process).wait(), PATIENCE)
         except TimeoutError:
             pytest.fail(f"{self.name} did not end within {PATIENCE:g} s", pytrace=False)
 
@@ -281,15 +278,17 @@ class Bench:
         assert ended.returncode == code, f"hubctl {' '.join(arguments)}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
         return ended.stdout + (ended.stderr if code else "")
 
-    async def bootstrap(self, cluster: str) -> Path:
-        file = self.folder / f"{cluster}.bootstrap"
-        loopback = ("--allow-loopback",)
-        await self.hubctl("create", "bootstrap-kubeconfig", "--cluster", cluster, "-o", str(file), *loopback)
+    async def bootstrap(self, cluster: str, *options: str, name: str = "") -> Path:
+        """A bootstrap kubeconfig, in a file of that name or of the cluster's."""
+        file = self.folder / f"{name or cluster}.bootstrap"
+        create = ("create", "bootstrap-kubeconfig", "--cluster", cluster, "--allow-loopback", "-o", str(file))
+        await self.hubctl(*create, *options)
         return file
 
     async def prepared(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
         """A spoke for `cluster` that is not started yet, with a hollow cluster when there is none."""
-        kubeconfig, file = await asyncio.gather(self._cluster(cluster), self._bootstrap(cluster, bootstrap))
+        kubeconfig = await self._cluster(cluster)
+        file = bootstrap or await self.bootstrap(cluster)
         return self.program(
             f"spoke-{cluster}-{len(self.programs)}",
             *("spoke", "run", "--cluster-name", cluster, "--kubeconfig", str(kubeconfig)),
@@ -303,9 +302,6 @@ class Bench:
     async def _cluster(self, name: str) -> Path:
         file = self.folder / f"{name}.kubeconfig"
         return file if file.exists() else await self.hollow(name)
-
-    async def _bootstrap(self, cluster: str, file: Path | None) -> Path:
-        return file or await self.bootstrap(cluster)
 
     async def get(self, path: str) -> Any:
         async with await KubeClient.from_file(self.admin) as client:

@@ -1,7 +1,7 @@
 """Several replicas of one hub as processes: one database, one set of keys, a load balancer before them, and their election."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,8 +77,8 @@ class Replicas:
     def __getitem__(self, number: int) -> Replica:
         return self.all[number]
 
-    def prepared(self, *flags: str, environment: dict[str, str] | None = None) -> Replica:
-        """One more, not yet started and not yet behind the balancer."""
+    def prepared(self, *flags: str, environment: Callable[[str], dict[str, str]] | None = None) -> Replica:
+        """One more, not yet started and not yet behind the balancer. `environment`: by the replica's name."""
         replica = Replica(f"hub-{len(self.all)}", self.bench.folder)
         self.all.append(replica)
         replica.program = self.bench.program(
@@ -87,13 +87,13 @@ class Replicas:
             *(f"--grpc-listen=127.0.0.1:{replica.grpc_port}", f"--https-listen=127.0.0.1:{replica.https_port}"),
             *(f"--grpc-advertised=127.0.0.1:{self.grpc.port}", f"--https-advertised=127.0.0.1:{self.https.port}"),
             *(f"--keys-dir={self.bench.folder / 'keys'}", *self.flags, *flags),
-            environment={"HUB_DATABASE_URL": self.database, **(environment or {})},
+            environment={"HUB_DATABASE_URL": self.database, **(environment(replica.name) if environment else {})},
         )
         return replica
 
-    async def start(self, count: int, *flags: str) -> list[Replica]:
+    async def start(self, count: int, *flags: str, **options: Any) -> list[Replica]:
         """Starts `count` more at the same moment; they are ready and behind the balancer when this returns."""
-        started = [self.prepared(*flags) for _ in range(count)]
+        started = [self.prepared(*flags, **options) for _ in range(count)]
         await asyncio.gather(*(replica.process.start() for replica in started))
         await asyncio.gather(*(self.ready(replica) for replica in started))
         return started
@@ -193,15 +193,12 @@ class Election:
 
     async def start(self, count: int, *flags: str) -> None:
         """Starts so many, and notes from then on."""
-        started = [self._prepared(*flags) for _ in range(count)]
-        await asyncio.gather(*(replica.process.start() for replica in started))
-        await asyncio.gather(*(self.replicas.ready(replica) for replica in started))
-        await self.run(NOTES)
 
-    def _prepared(self, *flags: str) -> Replica:
-        name = f"hub-{len(self.replicas.all)}"
-        url = self.ways.get(name, self.replicas.database)
-        return self.replicas.prepared(*FAST, *flags, environment=marked(url, name))
+        def environment(name: str) -> dict[str, str]:
+            return marked(self.ways.get(name, self.replicas.database), name)
+
+        await self.replicas.start(count, *FAST, *flags, environment=environment)
+        await self.run(NOTES)
 
     async def holder(self) -> tuple[str, int]:
         """The lock as it stands; "" is nobody."""

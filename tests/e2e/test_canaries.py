@@ -128,12 +128,8 @@ async def use_secrets(bench: Bench, canaries: Canaries) -> None:
     """Secrets that are written, changed, refused and read."""
     value, other = planted(canaries, "Secret"), planted(canaries, "changed Secret")
     refused = planted(canaries, "refused Secret")
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "canary"},
-        "data": {"key": b64encode(value.encode()).decode()},
-    }
+    kind = {"apiVersion": "v1", "kind": "Secret"}
+    secret = {**kind, "metadata": {"name": "canary"}, "data": {"key": b64encode(value.encode()).decode()}}
     await asked(bench, "POST", f"{DEFAULT}/secrets", secret)
     await asked(bench, "PUT", f"{DEFAULT}/secrets/canary", {**secret, "data": {}, "stringData": {"key": other}})
     bad = {**secret, "metadata": {"name": "NOT VALID"}, "stringData": {"key": refused}, "data": {"a b": refused}}
@@ -167,8 +163,7 @@ async def use_tokens(bench: Bench, canaries: Canaries) -> None:
 
 async def use_credentials(bench: Bench, canaries: Canaries) -> None:
     """Bootstrap credentials: good, broken, revoked."""
-    tokens = bench.folder / "tokens.bootstrap"
-    await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", "c2", "--token", "-o", str(tokens), "--allow-loopback")
+    tokens = await bench.bootstrap("c2", "--token", name="tokens")
     canaries.add_kubeconfig("a bootstrap kubeconfig with a token", tokens)
     broken = bench.folder / "broken.bootstrap"
     broken.write_text(tokens.read_text().replace("clusters:", "clusters: [}"))

@@ -28,6 +28,7 @@ from tests.charts.rights import Calls, rights_of
 from tests.e2e.processes import Bench, Program, free_port, is_gone, until
 from tests.e2e.test_agents import ADDONS, AUTO, SETS, applied
 from tests.fakes.authority import OtherCA
+from tests.programs import STDOUT, command
 
 pytestmark = pytest.mark.e2e
 
@@ -108,11 +109,7 @@ async def attested_bootstrap(stage: Stage) -> None:
     bench, entry = stage.bench, stage.cluster.kubeconfig()["clusters"][0]["cluster"]
     ca = bench.folder / "c1.ca"
     ca.write_bytes(base64.b64decode(entry["certificate-authority-data"]))
-    file = bench.folder / "c1.bootstrap"
-    attest = ("--attest-issuer", stage.cluster.url, "--attest-ca", str(ca))
-    await bench.hubctl(
-        *("create", "bootstrap-kubeconfig", "--cluster", "c1", "-o", str(file), "--allow-loopback", "--uses", "5", *attest)
-    )
+    file = await bench.bootstrap("c1", "--uses", "5", "--attest-issuer", stage.cluster.url, "--attest-ca", str(ca))
     data = {"kubeconfig": base64.b64encode(file.read_bytes()).decode()}
     await stage.admin.create(SECRETS.path(namespace=NAMESPACE), {"metadata": {"name": "west"}, "data": data})
 
@@ -219,15 +216,8 @@ async def ran(container: dict[str, Any], environment: dict[str, str]) -> tuple[i
     """The command of a container, here."""
     assert container["command"][0] == "python"
     arguments = container["command"][1:] + container["args"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments,
-        env={**os.environ, **environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 30)
-    return process.returncode or 0, out.decode()
+    ended = await command(sys.executable, *arguments, env={**os.environ, **environment}, stderr=STDOUT)
+    return ended.returncode, ended.stdout
 
 
 async def test_the_kubeconfig_that_a_hub_puts_into_its_secret_opens_it(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from machinery.kube.client import KubeClient
 from tests.e2e.crowd import Crowd, crowd_of
-from tests.e2e.processes import CLUSTERS, Bench, status_of, until
+from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until
 from tests.e2e.replicas import Election, Replica, replicas_of
 from tests.fakes.postgres_path import Way, postgres_path
 from tests.trials import SOAKING, soaked, trials
@@ -73,10 +73,10 @@ async def databases(replicated_servers: tuple["PostgresServer", "PostgresServer"
 
 
 async def all_are(replicas: list[Replica], *, ready: bool) -> None:
-    async def so() -> bool:
+    async def probed() -> bool:
         return {await replica.probed() for replica in replicas} == {200 if ready else 500}
 
-    await until(so, what="every replica is ready" if ready else "no replica is ready")
+    await until(probed, what="every replica is ready" if ready else "no replica is ready")
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def silent_is_noticed(election: Election, crowd: Crowd) -> None:
 
     def unknown(document: object) -> bool:
         assert isinstance(document, dict)
-        return status_of(document, "ManagedClusterConditionAvailable") == "Unknown"
+        return status_of(document, AVAILABLE) == "Unknown"
 
     async with crowd.running(range(AGENTS - 1)):
         await crowd.all_heard_of(range(AGENTS - 1))

@@ -13,13 +13,13 @@ import yaml
 from hub.cli.joining import DEFAULT_NAMESPACE, KEY, SECRET
 from machinery.kube.client import KubeClient
 from tests.e2e.hubs import now
-from tests.e2e.processes import CLUSTERS, SHORT_LEASE, Bench, is_available, status_of, until
+from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, is_available, status_of, until
+from tests.programs import command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 GRACE = 5.0
 ACCEPTED = "HubAcceptedManagedCluster"
-AVAILABLE = "ManagedClusterConditionAvailable"
 JOINED = "ManagedClusterJoined"
 
 
@@ -161,12 +161,8 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
     objects = list(yaml.safe_load_all(file.read_text()))
     namespaces = {each["metadata"].get("namespace", "agents") for each in objects}
     assert namespaces == {"agents", "open-cluster-management-agent-addon"}
-    kubectl = await asyncio.create_subprocess_exec(
-        *("kubectl", "--kubeconfig", str(there), "apply", "-f", str(file)), stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await kubectl.communicate()
-    assert kubectl.returncode == 0
-    assert printed.decode().count(" created") == len(objects)
+    ended = await command("kubectl", "--kubeconfig", str(there), "apply", "-f", str(file))
+    assert (ended.returncode, ended.stdout.count(" created")) == (0, len(objects)), ended.stderr
     async with await KubeClient.from_file(there) as client:
         deployment = await client.get("/apis/apps/v1/namespaces/agents/deployments/muster-spoke")
     assert [each["image"] for each in deployment["spec"]["template"]["spec"]["containers"]] == ["example.com/spoke:1"]

@@ -1,15 +1,12 @@
 """A real kubectl against a real hub and one agent that joins: commands in the order of a table, their exit codes and output."""
 
-import asyncio
-import json
 import re
-from dataclasses import dataclass
 
-import aiohttp
 import pytest
 
 from tests.e2e.processes import Bench, until
 from tests.fakes.kubectl import Kubectl
+from tests.integration.door.test_kubectl import ADD_ON
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(300)]
 
@@ -33,12 +30,6 @@ metadata: {name: blue, namespace: team-a}
 spec: {clusterSet: blue}
 """
 METRICS = r"feature\.open-cluster-management\.io/addon-metrics"
-ADD_ON = """
-apiVersion: addon.open-cluster-management.io/v1beta1
-kind: ManagedClusterAddOn
-metadata: {name: metrics, namespace: edge1}
-spec: {}
-"""
 ROLE = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -47,80 +38,72 @@ rules: [{apiGroups: [""], resources: [namespaces], verbs: [get, list]}]
 """
 
 
-@dataclass(frozen=True, slots=True)
 class Step:
-    """A command with its input, its exit code, patterns that its output has, and one that it must not have."""
+    """A command with patterns that its output has, its exit code, its input, and a pattern that its output must not have."""
 
-    command: str
-    says: tuple[str, ...] = ()
-    exit: int = 0
-    given: str = ""
-    lacks: str = ""
-
-
-def told(command: str, *says: str, exit: int = 0, given: str = "", lacks: str = "") -> Step:  # noqa: A002
-    return Step(command, says, exit, given, lacks)
+    def __init__(self, command: str, *says: str, exit: int = 0, given: str = "", lacks: str = "") -> None:  # noqa: A002
+        self.command, self.says, self.exit, self.given, self.lacks = command, says, exit, given, lacks
 
 
 MCL = "managedcluster.cluster.open-cluster-management.io"
 STEPS = (
     # The server and what it serves.
-    told("cluster-info", "Kubernetes control plane.* is running at https://127.0.0.1"),
-    told("api-resources --namespaced=true -o name", r"^leases\.coordination\.k8s\.io$", lacks="^namespaces$"),
-    told("api-resources --verbs=deletecollection --api-group=addon.open-cluster-management.io", "managedclusteraddons"),
-    told("explain mca --api-version=addon.open-cluster-management.io/v1beta1", "VERSION: +v1beta1"),
-    told("explain mca --api-version=addon.open-cluster-management.io/v1alpha1", "VERSION: +v1alpha1"),
-    told("explain managedclustersets.spec", "FIELD: spec"),
-    told("explain mcl.status.conditions --output=plaintext-openapiv2", "lastTransitionTime\t<string> -required-"),
-    told("explain mcl.nothing", "does not exist", exit=1),
+    Step("cluster-info", "Kubernetes control plane.* is running at https://127.0.0.1"),
+    Step("api-resources --namespaced=true -o name", r"^leases\.coordination\.k8s\.io$", lacks="^namespaces$"),
+    Step("api-resources --verbs=deletecollection --api-group=addon.open-cluster-management.io", "managedclusteraddons"),
+    Step("explain mca --api-version=addon.open-cluster-management.io/v1beta1", "VERSION: +v1beta1"),
+    Step("explain mca --api-version=addon.open-cluster-management.io/v1alpha1", "VERSION: +v1alpha1"),
+    Step("explain managedclustersets.spec", "FIELD: spec"),
+    Step("explain mcl.status.conditions --output=plaintext-openapiv2", "lastTransitionTime\t<string> -required-"),
+    Step("explain mcl.nothing", "does not exist", exit=1),
     # Writing.
-    told("create -f -", f"^{MCL}/east created$", given=EAST),
-    told("apply -f -", f"^{MCL}/west created$", given=WEST),
-    told("label mcl --all checked=yes", f"^{MCL}/east labeled$", f"^{MCL}/west labeled$"),
+    Step("create -f -", f"^{MCL}/east created$", given=EAST),
+    Step("apply -f -", f"^{MCL}/west created$", given=WEST),
+    Step("label mcl --all checked=yes", f"^{MCL}/east labeled$", f"^{MCL}/west labeled$"),
     # Reading, in every form.
-    told("get mcl -L region", "REGION$", " us$"),
-    told("get mcl -l region!=us,!nothing -o name", "/east$", lacks="/west$"),
-    told("get mcl --field-selector spec.hubAcceptsClient=true -o name", f"^{MCL}/edge1$", lacks="/east$"),
-    told("get mcl --field-selector status.available!=True -o name", "/east$", "/west$"),
-    told("get mcl,csr,ns -o name", "^namespace/default$", f"^{MCL}/west$", "^certificatesigningrequest"),
-    told("events -A", "."),
+    Step("get mcl -L region", "REGION$", " us$"),
+    Step("get mcl -l region!=us,!nothing -o name", "/east$", lacks="/west$"),
+    Step("get mcl --field-selector spec.hubAcceptsClient=true -o name", f"^{MCL}/edge1$", lacks="/east$"),
+    Step("get mcl --field-selector status.available!=True -o name", "/east$", "/west$"),
+    Step("get mcl,csr,ns -o name", "^namespace/default$", f"^{MCL}/west$", "^certificatesigningrequest"),
+    Step("events -A", "."),
     # A cluster joins: its certificate is approved with kubectl, and waited for.
-    told("certificate approve {csr}", "approved$"),
-    told("wait mcl/edge1 --for=condition=ManagedClusterConditionAvailable --timeout=25s", "condition met$"),
-    told("get mcl --field-selector status.available=True,status.joined=True -o name", f"^{MCL}/edge1$", lacks="east|west"),
-    told(
+    Step("certificate approve {csr}", "approved$"),
+    Step("wait mcl/edge1 --for=condition=ManagedClusterConditionAvailable --timeout=25s", "condition met$"),
+    Step("get mcl --field-selector status.available=True,status.joined=True -o name", f"^{MCL}/edge1$", lacks="east|west"),
+    Step(
         "get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client -o name",
         "^certificatesigningrequest.*edge1",
     ),
-    told("get csr --field-selector spec.signerName=example.com/other -o name", lacks="certificatesigningrequest"),
-    told("get events -A --field-selector involvedObject.kind=ManagedCluster,involvedObject.name=edge1", "managedcluster/edge1"),
-    told("get events -A --field-selector involvedObject.name=nobody", "No resources found"),
-    told("get lease -n edge1 managed-cluster-lease", "^managed-cluster-lease"),
-    told("describe mcl edge1", "Type: +ManagedClusterJoined"),
-    told("create ns team-a", "^namespace/team-a created$"),
-    told("auth reconcile -f -", "reconciled$", given=ROLE),
+    Step("get csr --field-selector spec.signerName=example.com/other -o name", lacks="certificatesigningrequest"),
+    Step("get events -A --field-selector involvedObject.kind=ManagedCluster,involvedObject.name=edge1", "managedcluster/edge1"),
+    Step("get events -A --field-selector involvedObject.name=nobody", "No resources found"),
+    Step("get lease -n edge1 managed-cluster-lease", "^managed-cluster-lease"),
+    Step("describe mcl edge1", "Type: +ManagedClusterJoined"),
+    Step("create ns team-a", "^namespace/team-a created$"),
+    Step("auth reconcile -f -", "reconciled$", given=ROLE),
     # Cluster sets and add-ons.
-    told("create -f -", "managedclusterset.*/blue created$", given=SET),
-    told("get mclsets default global -o name", "/default$", "/global$"),
-    told("get mcl edge1 --show-labels", "cluster.open-cluster-management.io/clusterset=default"),
-    told("label mcl edge1 cluster.open-cluster-management.io/clusterset=blue --overwrite", "labeled$"),
-    told("get managedclustersets -o name", "/blue$"),
-    told("wait mclset/blue --for=condition=ClusterSetEmpty=False --timeout=30s", "condition met$"),
-    told("get mclset blue -o jsonpath={.status.conditions[0].message}", "^1 ManagedClusters selected$"),
-    told("create -f -", "managedclustersetbinding.*/blue created$", given=BINDING),
-    told("wait managedclustersetbinding/blue -n team-a --for=condition=Bound --timeout=30s", "condition met$"),
-    told("create -f -", "managedclusteraddon.*/metrics created$", given=ADD_ON),
-    told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1 -o yaml", "addon.*/v1alpha1$", "metrics"),
-    told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1", "^metrics"),
-    told("get mca -A", "^edge1 +metrics"),
-    told(f"wait mcl/edge1 --for=jsonpath={{.metadata.labels.{METRICS}}}=unreachable --timeout=30s", "condition met$"),
-    told("get mcl -l feature.open-cluster-management.io/addon-metrics=unreachable -o name", "/edge1$"),
-    told("get mca -A --field-selector status.available=True", "No resources found"),
-    told("delete mca metrics -n edge1 --timeout=10s", "deleted"),
+    Step("create -f -", "managedclusterset.*/blue created$", given=SET),
+    Step("get mclsets default global -o name", "/default$", "/global$"),
+    Step("get mcl edge1 --show-labels", "cluster.open-cluster-management.io/clusterset=default"),
+    Step("label mcl edge1 cluster.open-cluster-management.io/clusterset=blue --overwrite", "labeled$"),
+    Step("get managedclustersets -o name", "/blue$"),
+    Step("wait mclset/blue --for=condition=ClusterSetEmpty=False --timeout=30s", "condition met$"),
+    Step("get mclset blue -o jsonpath={.status.conditions[0].message}", "^1 ManagedClusters selected$"),
+    Step("create -f -", "managedclustersetbinding.*/blue created$", given=BINDING),
+    Step("wait managedclustersetbinding/blue -n team-a --for=condition=Bound --timeout=30s", "condition met$"),
+    Step("create -f -", "managedclusteraddon.*/metrics created$", given=ADD_ON),
+    Step("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1 -o yaml", "addon.*/v1alpha1$", "metrics"),
+    Step("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1", "^metrics"),
+    Step("get mca -A", "^edge1 +metrics"),
+    Step(f"wait mcl/edge1 --for=jsonpath={{.metadata.labels.{METRICS}}}=unreachable --timeout=30s", "condition met$"),
+    Step("get mcl -l feature.open-cluster-management.io/addon-metrics=unreachable -o name", "/edge1$"),
+    Step("get mca -A --field-selector status.available=True", "No resources found"),
+    Step("delete mca metrics -n edge1 --timeout=10s", "deleted"),
     # Deleting.
-    told("delete mcl east --timeout=10s", '"east" deleted'),
-    told("delete mcl -l region=us --timeout=10s", '"west" deleted'),
-    told("delete ns team-a --timeout=20s", '"team-a" deleted'),
+    Step("delete mcl east --timeout=10s", '"east" deleted'),
+    Step("delete mcl -l region=us --timeout=10s", '"west" deleted'),
+    Step("delete ns team-a --timeout=20s", '"team-a" deleted'),
 )
 
 
@@ -145,23 +128,3 @@ async def test_kubectl_does_what_operators_need(bench: Bench) -> None:
     kubectl = Kubectl(bench.folder, kubeconfig=bench.admin)
     failures = [found for step in STEPS if (found := await failure(kubectl, bench, step))]
     assert not failures, "\n\n".join(failures)
-
-
-async def test_a_watch_prints_each_change_and_a_proxy_stands_before_the_hub(bench: Bench) -> None:
-    await bench.hub()
-    kubectl = Kubectl(bench.folder, kubeconfig=bench.admin)
-    assert (await kubectl("create", "-f", "-", given=EAST)).exit == 0
-    async with (
-        kubectl.following("get", "mcl", "--watch-only", "-o", "name") as watching,
-        kubectl.following("proxy", "--port=0") as proxy,
-        aiohttp.ClientSession() as session,
-    ):
-        line = asyncio.ensure_future(watching.readline())
-        while not line.done():  # until the watch is there to see the change
-            await kubectl("annotate", "mcl", "east", "--overwrite", f"count={asyncio.get_running_loop().time()}")
-            await asyncio.wait((line,), timeout=0.5)
-        assert (await line).decode() == f"{MCL}/east\n"
-        port = re.findall(rb":(\d+)", await proxy.readline())[0].decode()
-        url = f"http://127.0.0.1:{port}/apis/cluster.open-cluster-management.io/v1/managedclusters/east"
-        async with session.get(url) as answer:
-            assert (answer.status, json.loads(await answer.text())["metadata"]["name"]) == (200, "east")

@@ -28,7 +28,8 @@ from machinery.kubeconfig import read_kubeconfig
 from machinery.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from tests.e2e.crowd import Entrance, entrance
+from spoke.ports import ClientIdentity, HubAddress
+from tests.e2e.crowd import entrance
 from tests.e2e.processes import CLUSTERS, Bench, Program, asked_for_debug, free_port, until
 from tests.fakes.postgres_path import postgres_path
 from tests.trials import repeated, soaked, trials
@@ -118,12 +119,16 @@ async def operator(bench: Bench, *, fresh: bool = False, anonymous: bool = False
         yield Operator(session, f"https://127.0.0.1:{bench.https_port}", context)
 
 
+def channel(address: HubAddress, identity: ClientIdentity) -> aio.Channel:
+    """A connection of its own to the door for agents."""
+    credentials = grpc.ssl_channel_credentials(address.ca, identity.key, identity.certificate)
+    return aio.secure_channel(address.target, credentials, [("grpc.use_local_subchannel_pool", 1)])
+
+
 def admin_channel(bench: Bench) -> aio.Channel:
-    """A connection of its own to the door for agents, with the administrator's certificate."""
     admin = read_kubeconfig(bench.admin)
-    shown = admin.require_credential()
-    credentials = grpc.ssl_channel_credentials(admin.cluster.certificate_authority, shown.key, shown.chain)
-    return aio.secure_channel(admin.require_endpoint().grpc_server, credentials, [("grpc.use_local_subchannel_pool", 1)])
+    shown, address = admin.require_credential(), admin.require_endpoint().grpc_server
+    return channel(HubAddress(address, admin.cluster.certificate_authority), ClientIdentity(shown.chain, shown.key))
 
 
 def hooked(bench: Bench, hooks: str, **settings: str) -> Program:
@@ -137,11 +142,6 @@ def hooked(bench: Bench, hooks: str, **settings: str) -> Program:
         **settings,
     }
     return bench.program("hub", "tests.fakes.hub_with_hooks", environment=environment)
-
-
-def channel_of(way: Entrance) -> aio.Channel:
-    credentials = grpc.ssl_channel_credentials(way.address.ca, way.identity.key, way.identity.certificate)
-    return aio.secure_channel(way.address.target, credentials, [("grpc.use_local_subchannel_pool", 1)])
 
 
 def audited(bench: Bench) -> set[str]:
@@ -171,8 +171,8 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
     hub = await bench.hub(f"--debug-socket={debug}")
     names = [cluster_name(f"edge{number}") for number in range(CALLS)]
     way = await entrance(bench.admin, CALLS)
-    async with operator(bench) as old, operator(bench, fresh=True) as fresh, channel_of(way) as channel:
-        stub = RegistrationStub(channel)
+    async with operator(bench) as old, operator(bench, fresh=True) as fresh, channel(way.address, way.identity) as agent:
+        stub = RegistrationStub(agent)
         assert (await old.ask("GET", CLUSTERS)).code == 200
         async with held(bench.data / "hub.db", debug):
             calls = [
@@ -217,13 +217,13 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
         operator(bench) as old,
         operator(bench, fresh=True) as fresh,
         operator(bench) as idle,
-        channel_of(way) as channel,
+        channel(way.address, way.identity) as agent,
     ):
         assert (await idle.ask("GET", CLUSTERS)).code == 200
-        await RegistrationStub(channel).GetHub(registration.GetHubRequest())
+        await RegistrationStub(agent).GetHub(registration.GetHubRequest())
         async with held(bench.data / "hub.db", debug):
             request = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="1")
-            call = RegistrationStub(channel).EnsureCluster(request)
+            call = RegistrationStub(agent).EnsureCluster(request)
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
             await in_flight(debug, calls=1)
             hub.send(signal.SIGTERM)
@@ -241,8 +241,8 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
 async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(bench: Bench) -> None:
     program = await hooked(bench, "calls", HUB_SHUTDOWN_DELAY="1500ms").start()
     await bench.ready(program)
-    async with operator(bench) as old, operator(bench, fresh=True) as fresh, admin_channel(bench) as channel:
-        stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
+    async with operator(bench) as old, operator(bench, fresh=True) as fresh, admin_channel(bench) as to_hub:
+        stub: Any = HealthStub(to_hub)  # type: ignore[no-untyped-call]
         watch = stub.Watch(HealthCheckRequest())
         assert (await watch.read()).status == HealthCheckResponse.SERVING
         loop, started = asyncio.get_running_loop(), asyncio.get_running_loop().time()
@@ -259,7 +259,7 @@ async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(benc
             await asyncio.sleep(0.02)
         assert (await fell).status == HealthCheckResponse.NOT_SERVING
         answers = [(fallen, path, await task) for fallen, path, task in asked]
-        rpc = [await outcome(RegistrationStub(channel).GetHub(registration.GetHubRequest()))]
+        rpc = [await outcome(RegistrationStub(to_hub).GetHub(registration.GetHubRequest()))]
         (bench.folder / "go").touch()  # until then the hook holds the stop up, however long all that took
         assert await program.ended() == 0
     late = [answer.code for fallen, path, answer in answers if path == "/readyz" and fallen]
@@ -347,8 +347,8 @@ async def test_a_database_that_is_lost_makes_the_hub_unready_and_never_dead(benc
         hub = await bench.hub(environment={"HUB_DATABASE_URL": url})
         async with operator(bench) as admin:
             assert (await admin.ask("GET", "/livez/database")).code == 404
-        async with operator(bench, anonymous=True) as client, admin_channel(bench) as channel:
-            stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
+        async with operator(bench, anonymous=True) as client, admin_channel(bench) as to_hub:
+            stub: Any = HealthStub(to_hub)  # type: ignore[no-untyped-call]
 
             async def shows(*, ready: bool) -> bool:
                 health = (await stub.Check(HealthCheckRequest())).status

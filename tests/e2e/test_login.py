@@ -48,22 +48,11 @@ class Stage:
         programs = f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / "cache"), "PATH": programs}
 
-    async def run(self, *command: str) -> CompletedProcess[str]:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self.environment,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 30)
-        return CompletedProcess(command, process.returncode or 0, out.decode(), err.decode())
-
     async def hubctl(self, *arguments: str, given: str = "") -> CompletedProcess[str]:
         return await programs.run("hub.cli", *arguments, given=given, env=self.environment)
 
     async def kubectl(self, path: Path, *arguments: str) -> CompletedProcess[str]:
-        return await self.run("kubectl", f"--kubeconfig={path}", *arguments)
+        return await programs.command("kubectl", f"--kubeconfig={path}", *arguments, env=self.environment)
 
     async def login(self, authenticator: str, *source: str, given: str = "", name: str = "ann") -> Path:
         path = self.home / f"{name}.kubeconfig"

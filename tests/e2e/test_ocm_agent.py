@@ -209,8 +209,7 @@ async def hub(bench: Bench) -> AsyncIterator[Hub]:
         spec = {"decides": ["Accept", "Approve"], "requesters": [{"kind": "BootstrapCredential"}], "clusterNames": [NAME]}
         rule = {"apiVersion": RULES, "kind": "ApprovalRule", "metadata": {"name": "ones"}, "spec": spec}
         await admin.create(f"/apis/{RULES}/approvalrules", rule)
-    file = bench.folder / "ocm.kubeconfig"
-    await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", NAME, "--token", "--allow-loopback", "-o", str(file))
+    file = await bench.bootstrap(NAME, "--token")
     kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, file))
     cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
     assert KUBECONFIG_EXTENSION not in [each["name"] for each in cluster["extensions"]], (

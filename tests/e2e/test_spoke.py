@@ -12,14 +12,13 @@ import yaml
 from machinery.clock import SystemClock
 from machinery.kube.client import Resource
 from tests.e2e.hubs import now
-from tests.e2e.processes import SHORT_LEASE, Bench, Program, recorded, status_of, until
+from tests.e2e.processes import AVAILABLE, SHORT_LEASE, Bench, Program, recorded, status_of, until
 from tests.fakes.hub import MemoryHub
 from tests.trials import soak_only
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 FAKETIME = "libfaketimeMT.so.1"
-AVAILABLE = "ManagedClusterConditionAvailable"
 NAMESPACE = "open-cluster-management-agent"
 SECRETS = Resource("", "v1", "secrets")
 LIVES = 8
@@ -93,16 +92,14 @@ async def test_wrong_settings_and_an_unusable_bootstrap_kubeconfig_end_the_start
 async def test_an_expired_bootstrap_credential_is_told_and_replaced_and_a_namesake_is_not_merged(bench: Bench) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1")
-    file = bench.folder / "c1.bootstrap"
-    again = ("create", "bootstrap-kubeconfig", "--cluster", "c1", "--allow-loopback", "-o")
-    await bench.hubctl(*again, str(file), "--expires=1s")
+    await bench.bootstrap("c1", "--expires=1s")
     await asyncio.sleep(1.2)  # until it has expired
     await spoke.start()
     await spoke.says("expired at")
     assert (await spoke.probe("/livez"))[0] == 200
     code, text = await spoke.probe("/readyz")
     assert (code, "expired at" in text) == (503, True)
-    await bench.hubctl(*again, str(file))
+    await bench.bootstrap("c1")
     await bench.available("c1")
 
     other = await bench.hollow("twin")

@@ -28,6 +28,7 @@ from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
 from machinery.pki import Plan, parse_request, random_serial
 from machinery.product import GROUP_SUFFIX
+from tests.checks import present
 from tests.fakes.authority import OtherCA
 from tests.fakes.inprocess_hub import hub_in_process
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
@@ -104,8 +105,7 @@ class HubWorld(World):
 
     @property
     def storage(self) -> ServiceStorage:
-        assert self._storage is not None
-        return self._storage
+        return present(self._storage)
 
     @property
     def connections(self) -> int:
@@ -114,8 +114,7 @@ class HubWorld(World):
 
     async def forget(self) -> None:
         """Compacts all that has happened."""
-        assert self._store is not None
-        await self._store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
+        await present(self._store).run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
 
     async def _users(self, *_sections: object) -> Sequence[ExternalAuthenticator]:
         return (RecordedUsers(everyone=self._everyone),)

@@ -25,6 +25,7 @@ from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, Loss
+from tests.checks import present
 from tests.fakes.hub import MemoryHub
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 
@@ -212,8 +213,7 @@ class HubRig:
     async def reported(self) -> Mapping[str, object]:
         """What the last report said of CLUSTER, and the conditions of the add-on `logs`."""
         cluster = await self.stage.cluster(CLUSTER)
-        logs = await self.stage.store.read(lambda tx: tx.objects.get(ADDONS, Key(CLUSTER, "logs")))
-        assert logs is not None
+        logs = present(await self.stage.store.read(lambda tx: tx.objects.get(ADDONS, Key(CLUSTER, "logs"))))
         status = cluster["status"]
         return {
             "capacity": status["capacity"]["cpu"],
@@ -257,8 +257,7 @@ class HubRig:
 
     async def owner(self) -> tuple[str, int]:
         """Which hub CLUSTER belongs to, and the epoch of that."""
-        last = await self.stage.store.read(lambda tx: tx.heartbeats.of(CLUSTER))
-        assert last is not None
+        last = present(await self.stage.store.read(lambda tx: tx.heartbeats.of(CLUSTER)))
         return str(last.owner), last.epoch
 
     @property

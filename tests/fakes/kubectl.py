@@ -1,12 +1,11 @@
 """A real kubectl with its own home and kubeconfig."""
 
-import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.programs import STDOUT, command
 
 KUBECONFIG = """
 apiVersion: v1
@@ -55,29 +54,5 @@ class Kubectl:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), "KUBE_EDITOR": EDITOR}
 
     async def __call__(self, *arguments: str, given: str = "") -> Said:
-        process = await self._started(arguments)
-        output, _ = await asyncio.wait_for(process.communicate(given.encode()), 30)
-        assert process.returncode is not None
-        return Said(process.returncode, output.decode())
-
-    @asynccontextmanager
-    async def following(self, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
-        """The output of a command that does not end by itself."""
-        process = await self._started(arguments)
-        assert process.stdout is not None
-        try:
-            yield process.stdout
-        finally:
-            process.kill()
-            await process.communicate()
-
-    async def _started(self, arguments: tuple[str, ...]) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            "kubectl",
-            *arguments,
-            cwd=self._directory,
-            env=self._environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        ended = await command("kubectl", *arguments, given=given, cwd=self._directory, env=self._environment, stderr=STDOUT)
+        return Said(ended.returncode, ended.stdout)

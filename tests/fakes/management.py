@@ -1,7 +1,7 @@
 """A management cluster in memory, and its aggregation layer: a proxy that hands requests on in its users' names."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 import aiohttp
@@ -136,38 +136,26 @@ class ManagementInMemory(TokenAuthenticator):
         return Held((), ())
 
 
-class AggregatingProxy:
-    """`async with`. Hands what comes below `/as/<token>/` on to `backend`, in the name of whom the token belongs to."""
+@asynccontextmanager
+async def aggregating_proxy(management: ManagementInMemory, backend: str, trust: bytes) -> AsyncIterator[str]:
+    """The URL of a proxy. What comes below `/as/<token>/` goes to `backend`, in the name of whom the token belongs to."""
 
-    def __init__(self, management: ManagementInMemory, backend: str, trust: bytes) -> None:
-        self._management = management
-        self._backend = backend
-        self._trust = trust
-        self._stack = AsyncExitStack()
-        self.url = ""
-
-    async def __aenter__(self) -> Self:
-        shown = self._management.proxy_ca.issue("front-proxy-client")
-        connector = aiohttp.TCPConnector(ssl=client_context(self._trust, shown.chain, shown.key))
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        app = web.Application()
-        app.router.add_route("*", "/as/{token}/{path:.*}", self._hand_on)
-        listening = await serve(app, "127.0.0.1", 0)
-        self._stack.push_async_callback(listening.close)
-        self.url = f"http://127.0.0.1:{listening.port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def _hand_on(self, request: web.Request) -> web.Response:
-        actor = self._management.users.get(request.match_info["token"])
+    async def forward(request: web.Request) -> web.Response:
+        actor = management.users.get(request.match_info["token"])
         if actor is None:
             return web.Response(status=401)
         kept = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
         headers = [*kept.items(), ("X-Remote-User", actor.user), *(("X-Remote-Group", group) for group in actor.groups)]
-        body = await request.read()
-        place = self._backend + request.path_qs.removeprefix(f"/as/{request.match_info['token']}")
-        async with self._session.request(request.method, place, data=body, headers=headers) as answer:
-            told = {"Content-Type": answer.headers["Content-Type"]}
-            return web.Response(body=await answer.read(), status=answer.status, headers=told)
+        place = backend + request.path_qs.removeprefix(f"/as/{request.match_info['token']}")
+        async with session.request(request.method, place, data=await request.read(), headers=headers) as answer:
+            shown = {"Content-Type": answer.headers["Content-Type"]}
+            return web.Response(body=await answer.read(), status=answer.status, headers=shown)
+
+    shown = management.proxy_ca.issue("front-proxy-client")
+    connector = aiohttp.TCPConnector(ssl=client_context(trust, shown.chain, shown.key))
+    app = web.Application()
+    app.router.add_route("*", "/as/{token}/{path:.*}", forward)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        listening = await serve(app, "127.0.0.1", 0)
+        yield f"http://127.0.0.1:{listening.port}"
+        await listening.close()

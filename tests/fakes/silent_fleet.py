@@ -21,6 +21,7 @@ from machinery.clock import ManualClock
 from machinery.controller import PartlyFailedError
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 
 SECOND = timedelta(seconds=1)
@@ -147,8 +148,7 @@ class Fleet:
 
     def lead(self, number: int) -> None:
         """Another leader begins with nothing but the database."""
-        replica = self.replicas[number]
-        assert replica is not None
+        replica = present(self.replicas[number])
         self.leader, self._led_by = number, replica
         self.judging = Availability(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
         self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
@@ -194,14 +194,12 @@ class Fleet:
 
     async def flush(self) -> None:
         for number in self.up:
-            replica = self.replicas[number]
-            assert replica is not None
+            replica = present(self.replicas[number])
             await replica.beats.flush()
 
     async def mark(self) -> None:
         for number in self.up:
-            replica = self.replicas[number]
-            assert replica is not None
+            replica = present(self.replicas[number])
             await replica.hearing.mark()
 
     async def judge(self) -> None:

@@ -86,7 +86,7 @@ class Client:
     async def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         shown = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.session.request(method, self.url + path, data=data, headers=shown) as response:
+        async with self.session.request(method, URL(self.url + path, encoded=True), data=data, headers=shown) as response:
             text = await response.text()
             return response.status, json.loads(text) if response.content_type == "application/json" else text
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
-from yarl import URL
 
 from machinery.apiserver.access import AllowEverything, Attributes, Authorizer, Decision
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
@@ -18,10 +16,11 @@ from machinery.apiserver.resource import STATUS, Group, Resource, Version
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
 from tests.fakes.managedfields import SCHEMA
-from tests.integration.test_apiserver import running
+from tests.integration.test_apiserver import Client, running
 
 V1, V2 = "example.com/v1", "example.com/v2"
 PATH = "/apis/example.com/v1/examples/a"
+APPLY = "application/apply-patch+yaml"
 STATUS_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"phase": {"type": "string"}}}
 _PROPERTIES: dict[str, Any] = {**SCHEMA["properties"], "status": STATUS_SCHEMA, "label": {"type": "string"}}
 
@@ -57,44 +56,33 @@ class NoCreating(Authorizer):
         return Decision(attributes.verb != "create", "not here")
 
 
-@dataclass(slots=True)
-class Client:
-    """Requests to one server, and its clock."""
+@dataclass
+class Applier(Client):
+    """A client that applies, and its server's clock."""
 
-    session: aiohttp.ClientSession
-    url: str
     clock: ManualClock
 
-    async def send(self, method: str, path: str, body: Any, media: str, **headers: str) -> tuple[int, Any, list[str]]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        given = {"Content-Type": media, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        async with self.session.request(method, URL(self.url + path, encoded=True), data=data, headers=given) as response:
-            return response.status, await response.json(), response.headers.getall("Warning", [])
-
     async def apply(self, config: Any, query: str = "fieldManager=me", path: str = PATH) -> tuple[int, Any]:
-        status, answer, _ = await self.send("PATCH", f"{path}?{query}", config, "application/apply-patch+yaml")
-        return status, answer
+        return await self("PATCH", f"{path}?{query}", config, Content_Type=APPLY)
 
     async def merge(self, patch: Any, path: str = PATH, **headers: str) -> tuple[int, Any]:
-        status, answer, _ = await self.send("PATCH", path, patch, "application/merge-patch+json", **headers)
-        return status, answer
+        return await self("PATCH", path, patch, Content_Type="application/merge-patch+json", **headers)
 
     async def create(self, **content: Any) -> Any:
-        status, answer, _ = await self.send("POST", PATH.rpartition("/")[0], example(**content), "application/json")
+        status, answer = await self("POST", PATH.rpartition("/")[0], example(**content), Content_Type="application/json")
         assert status == 201, answer
         return answer
 
     async def get(self, path: str = PATH) -> Any:
-        async with self.session.get(self.url + path) as response:
-            return await response.json()
+        return (await self("GET", path))[1]
 
 
 @pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Applier]:
     clock, groups = ManualClock(), (Group("", (NAMESPACE, CONFIG_MAP)), Group("example.com", (EXAMPLE,)))
     authorizer = getattr(request, "param", AllowEverything())
     async with running(MemoryStorage(clock=clock), groups=groups, authorizer=authorizer, clock=clock, namespaces=None) as made:
-        yield Client(made.session, made.url, clock)
+        yield Applier(made.session, made.listening, made.server, made.storage, clock)
 
 
 def example(api_version: str = V1, *, metadata: Mapping[str, Any] | None = None, **content: Any) -> dict[str, Any]:
@@ -107,7 +95,7 @@ def held(document: Mapping[str, Any]) -> dict[str, Any]:
     return {" ".join((entry["manager"], entry.get("subresource", ""))).strip(): entry["fieldsV1"] for entry in entries}
 
 
-async def test_an_apply_makes_what_is_not_there_and_says_created(client: Client) -> None:
+async def test_an_apply_makes_what_is_not_there_and_says_created(client: Applier) -> None:
     status, made = await client.apply(example(number=1))
     assert (status, made["number"], made["metadata"]["generation"]) == (201, 1, 1)
     assert held(made) == {"me": {"f:number": {}}}
@@ -121,7 +109,7 @@ async def test_an_apply_makes_what_is_not_there_and_says_created(client: Client)
 
 
 @pytest.mark.parametrize("client", [NoCreating()], indirect=True)
-async def test_who_may_not_create_creates_nothing_by_applying(client: Client) -> None:
+async def test_who_may_not_create_creates_nothing_by_applying(client: Applier) -> None:
     status, refusal = await client.apply(example(number=1))
 
     assert (status, refusal["reason"]) == (403, "Forbidden")
@@ -129,7 +117,7 @@ async def test_who_may_not_create_creates_nothing_by_applying(client: Client) ->
     assert (await client.get())["code"] == 404
 
 
-async def test_a_dry_run_answers_and_writes_nothing(client: Client) -> None:
+async def test_a_dry_run_answers_and_writes_nothing(client: Applier) -> None:
     status, shown = await client.apply(example(number=1), "fieldManager=me&dryRun=All")
     assert (status, held(shown)) == (201, {"me": {"f:number": {}}})
     assert (await client.get())["code"] == 404
@@ -141,7 +129,7 @@ async def test_a_dry_run_answers_and_writes_nothing(client: Client) -> None:
     assert await client.get() == before
 
 
-async def test_the_status_is_applied_on_its_own_path_and_not_through_the_object(client: Client) -> None:
+async def test_the_status_is_applied_on_its_own_path_and_not_through_the_object(client: Applier) -> None:
     assert (await client.apply(example(status={"phase": "A"}), path=f"{PATH}/status"))[0] == 404
     status, document = await client.apply(example(number=1, status={"phase": "A"}))
     assert (status, "status" in document) == (201, False)
@@ -153,7 +141,7 @@ async def test_the_status_is_applied_on_its_own_path_and_not_through_the_object(
     assert held(document)["me status"] == {"f:status": {"f:phase": {}}}
 
 
-async def test_what_an_apply_asks_is_checked(client: Client) -> None:
+async def test_what_an_apply_asks_is_checked(client: Applier) -> None:
     wrong = [
         ("", 422, 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'),
         ("fieldManager=" + "x" * 129, 422, "fieldManager: Too long: may not be more than 128 bytes"),
@@ -171,7 +159,7 @@ async def test_what_an_apply_asks_is_checked(client: Client) -> None:
     assert "may not be specified for non-apply patch" in refusal["message"]
 
 
-async def test_a_configuration_that_does_not_fit_is_refused(client: Client) -> None:
+async def test_a_configuration_that_does_not_fit_is_refused(client: Applier) -> None:
     wrong: list[tuple[Any, str]] = [
         (example(V2, number=1), "invalid object type: example.com/v2, Kind=Example"),
         ({"kind": "Example", "metadata": {"name": "a"}}, "invalid object type: , Kind=Example"),
@@ -211,18 +199,19 @@ async def test_a_configuration_that_does_not_fit_is_refused(client: Client) -> N
         (yaml.safe_dump(example(number=1)).encode() + b"number: 2\n", 'line 6: key "number" already set in map'),
     ],
 )
-async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(client: Client, body: bytes, told: str) -> None:
-    media, path = "application/apply-patch+yaml", f"{PATH}?fieldManager=me&fieldValidation="
+async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(client: Applier, body: bytes, told: str) -> None:
+    found = []
+    for validation in ("Strict", "Warn", "Ignore"):
+        path = f"{client.url}{PATH}?fieldManager=me&fieldValidation={validation}"
+        async with client.session.patch(path, data=body, headers={"Content-Type": APPLY}) as response:
+            answer, warnings = await response.json(), response.headers.getall("Warning", [])
+            warned = [warning.replace("\\", "") for warning in warnings]
+            found.append((response.status, answer.get("message", answer.get("number")), warned))
+    strict = f"error strict decoding patch: {told}"
+    assert found == [(400, strict, []), (201, 2, [f'299 - "{told}"']), (200, 2, [])]
 
-    status, refusal, _ = await client.send("PATCH", f"{path}Strict", body, media)
-    assert (status, refusal["message"]) == (400, f"error strict decoding patch: {told}")
-    status, made, warnings = await client.send("PATCH", f"{path}Warn", body, media)
-    assert (status, made["number"]) == (201, 2)
-    assert [warning.replace("\\", "") for warning in warnings] == [f'299 - "{told}"']
-    assert (await client.send("PATCH", f"{path}Ignore", body, media))[2] == []
 
-
-async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(client: Client) -> None:
+async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(client: Applier) -> None:
     made = await client.create(number=1)
     stale = example(metadata={"resourceVersion": made["metadata"]["resourceVersion"]}, text="a")
     await client.merge({"text": "b"})
@@ -237,7 +226,7 @@ async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(c
     assert "no existing object was found" in refusal["message"]
 
 
-async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Client) -> None:
+async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Applier) -> None:
     await client.create(number=1)
 
     for agent, manager in (("kubectl-neat/v1.2 (linux)", "kubectl-neat"), ("x" * 200, "x" * 128), ("a\tb/1", "ab")):
@@ -245,16 +234,13 @@ async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Clie
         assert manager in held(document), list(held(document))
 
 
-async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: Client) -> None:
+async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: Applier) -> None:
     resets: tuple[list[Any], ...] = ([], [{}])
     for reset in resets:
         await client.apply(example(number=1))
-        status, document, _ = await client.send(
-            "PUT",
-            PATH,
-            {**await client.get(), "metadata": {**(await client.get())["metadata"], "managedFields": reset}},
-            "application/json",
-        )
+        changed = await client.get()
+        changed["metadata"]["managedFields"] = reset
+        status, document = await client("PUT", PATH, changed, Content_Type="application/json")
         assert (status, held(document)) == (200, {})
 
     status, document = await client.merge({"number": 2})
@@ -264,7 +250,7 @@ async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: Cli
     assert held(document) == {"me": {"f:text": {}}, "before-first-apply": {"f:number": {}}}
 
 
-async def test_a_writer_of_the_status_resets_nothing(client: Client) -> None:
+async def test_a_writer_of_the_status_resets_nothing(client: Applier) -> None:
     await client.apply(example(number=1))
 
     status, document = await client.merge({"metadata": {"managedFields": [{}]}, "status": {"phase": "A"}}, f"{PATH}/status")
@@ -274,7 +260,7 @@ async def test_a_writer_of_the_status_resets_nothing(client: Client) -> None:
     assert held(document)["Python status"] == {"f:status": {".": {}, "f:phase": {}}}
 
 
-async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(client: Client) -> None:
+async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(client: Applier) -> None:
     await client.apply(example(number=1))
     entry = {"operation": "Apply", "apiVersion": V1, "fieldsType": "FieldsV1", "fieldsV1": {"spec": {}}}
     nonsense: tuple[Any, ...] = ([{"manager": "x"}], "x", 5, [5], [entry])
@@ -288,7 +274,7 @@ async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(clie
     assert held(document) == {"other": {"f:number": {}}}
 
 
-async def test_holders_are_told_in_the_version_they_wrote_in(client: Client) -> None:
+async def test_holders_are_told_in_the_version_they_wrote_in(client: Applier) -> None:
     await client.apply(example(text="a", number=1), "fieldManager=one")
 
     status, refusal = await client.apply(example(V2, label="b"), "fieldManager=two", PATH.replace("v1", "v2"))
@@ -301,7 +287,7 @@ async def test_holders_are_told_in_the_version_they_wrote_in(client: Client) -> 
     assert versions == {"one": (V1, {"f:number": {}}), "two": (V2, {"f:label": {}})}
 
 
-async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Client) -> None:
+async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Applier) -> None:
     before = await client.create(number=1, names={"a": "1"})
     client.clock.advance(timedelta(minutes=1))
 
@@ -314,7 +300,7 @@ async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Cli
     assert await client.apply(config) == (200, made), "the server takes back the only change"
 
 
-async def test_finalizers_and_owners_are_held_one_by_one(client: Client) -> None:
+async def test_finalizers_and_owners_are_held_one_by_one(client: Applier) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"}
     await client.apply(example(metadata={"finalizers": ["x.io/a"], "ownerReferences": [owner]}), "fieldManager=one")
     other = {**owner, "uid": "u2"}
@@ -329,7 +315,7 @@ async def test_finalizers_and_owners_are_held_one_by_one(client: Client) -> None
     }
 
 
-async def test_two_who_apply_at_once_what_is_not_there_both_succeed(client: Client) -> None:
+async def test_two_who_apply_at_once_what_is_not_there_both_succeed(client: Applier) -> None:
     path = "/api/v1/namespaces/x/configmaps/c"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
     assert (await client.apply(config, path=path))[0] == 404

@@ -47,6 +47,10 @@ def run(folder: Path, command: str, *words: str | Path) -> Result:
     return CliRunner().invoke(main, [command, *map(str, words), f"--data-dir={folder}"])
 
 
+def ends(answer: Result, code: int, words: str) -> None:
+    assert (answer.exit_code, words in answer.output) == (code, True), answer.output
+
+
 def keys(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".key", ".crt")}
 
@@ -71,21 +75,16 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
 def test_what_becomes_of_the_keys_is_asked_and_without_them_the_restored_hub_waits(hub: Path, tmp_path: Path) -> None:
     file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
     for flags in ((), (sealed, "--without-keys")):
-        answer = run(hub, "backup", file, *flags)
-        assert (answer.exit_code, "say what becomes of the hub's keys" in answer.output) == (1, True)
+        ends(run(hub, "backup", file, *flags), 1, "say what becomes of the hub's keys")
     assert not file.exists()
-    answer = run(hub, "backup", file, "--without-keys")
-    assert (answer.exit_code, "keep a copy of" in answer.output) == (0, True)
-    answer = run(tmp_path / "elsewhere", "restore", file, "--unverified")
-    assert (answer.exit_code, "put them there before it starts" in answer.output) == (0, True)
-    answer = run(tmp_path / "third", "restore", file, sealed)
-    assert (answer.exit_code, "has no keys in it" in answer.output) == (1, True)
+    ends(run(hub, "backup", file, "--without-keys"), 0, "keep a copy of")
+    ends(run(tmp_path / "elsewhere", "restore", file, "--unverified"), 0, "put them there before it starts")
+    ends(run(tmp_path / "third", "restore", file, sealed), 1, "has no keys in it")
     grouped = CliRunner(env={"HUB_API_GROUP_SUFFIX": "example.org"})
     answer = grouped.invoke(main, ["restore", str(file), f"--data-dir={tmp_path / 'fourth'}"])
-    assert (answer.exit_code, "--api-group-suffix open-cluster-management.io" in answer.output) == (1, True)
+    ends(answer, 1, "--api-group-suffix open-cluster-management.io")
     (tmp_path / "passphrase").write_text("short\n")
-    answer = run(hub, "backup", tmp_path / "short.zip", sealed)
-    assert (answer.exit_code, "12 characters at least" in answer.output) == (1, True)
+    ends(run(hub, "backup", tmp_path / "short.zip", sealed), 1, "12 characters at least")
 
 
 def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, tmp_path: Path) -> None:
@@ -121,8 +120,7 @@ def test_a_backup_without_keys_is_restored_as_it_was_made_or_unverified(hub: Pat
     assert run(elsewhere, "restore", file).exit_code == 0
     assert run(tmp_path / "another", "restore", unproven, "--unverified").exit_code == 0
     (hub / "secrets.key").unlink()
-    answer = run(hub, "backup", tmp_path / "again.zip", "--without-keys")
-    assert (answer.exit_code, "its restore needs --unverified" in answer.output) == (0, True)
+    ends(run(hub, "backup", tmp_path / "again.zip", "--without-keys"), 0, "its restore needs --unverified")
 
 
 def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path, tmp_path: Path) -> None:
@@ -131,14 +129,11 @@ def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path,
     other = tmp_path / "other"
     create_keys(other, Lifetimes(), datetime.now(UTC))
     before = keys(other)
-    answer = run(other, "restore", file, sealed)
-    assert (answer.exit_code, "keys are never replaced" in answer.output) == (1, True)
+    ends(run(other, "restore", file, sealed), 1, "keys are never replaced")
     assert keys(other) == before
-    answer = run(hub, "restore", file, sealed)
-    assert (answer.exit_code, "--replace" in answer.output) == (1, True)
+    ends(run(hub, "restore", file, sealed), 1, "--replace")
     with sole_user(f"sqlite:///{hub / 'hub.db'}"):
-        answer = run(hub, "restore", file, sealed, "--replace")
-        assert (answer.exit_code, "in use by another hub" in answer.output) == (1, True)
+        ends(run(hub, "restore", file, sealed, "--replace"), 1, "in use by another hub")
         assert run(hub, "backup", tmp_path / "again.zip", sealed).exit_code == 0, "a backup is made while it runs"
     assert run(hub, "restore", file, sealed, "--replace").exit_code == 0
     assert list(hub.glob("hub.db.before-restore.*"))

@@ -22,6 +22,7 @@ from hub.store import SqlStore
 from hub.store.changes import LEAP
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
+from tests.checks import present
 from tests.integration.stores import followed, names, put, replicas
 from tests.trials import repeated
 
@@ -110,8 +111,7 @@ async def test_disk_full(store: SqlStore) -> None:
 async def test_a_fault_while_the_last_one_is_found_to_be_over_is_not_forgotten(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = store._writer
-    assert writer is not None
+    writer = present(store._writer)
     full = OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
     run, again = store.run, [full]
 

@@ -27,6 +27,7 @@ from tests.charts.rendering import (
     refusal_flaws,
     render,
 )
+from tests.checks import present
 
 LEAST = VALUES["hub"]
 SERVED_BY_KUBERNETES = {
@@ -198,8 +199,7 @@ def test_the_serving_certificate_has_the_services_name_or_is_mounted() -> None:
     settings = settings_of(documents)
     [mount] = [each for each in container(documents)["volumeMounts"] if each["name"] == "serving"]
     for file in (settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file):
-        assert file is not None
-        assert str(file.parent) == mount["mountPath"]
+        assert str(present(file).parent) == mount["mountPath"]
 
 
 def test_replicas_are_kept_apart_where_it_can_be_unless_told_otherwise() -> None:
@@ -287,8 +287,7 @@ def test_metrics_are_scraped_by_a_service_that_no_load_balancer_opens() -> None:
     documents = render("hub", MATRIX["hub"]["seen"] | {"service": {"type": "LoadBalancer"}})
     settings = settings_of(documents)
     ports = {port["name"]: port["containerPort"] for port in container(documents)["ports"]}
-    assert settings.metrics_listen is not None
-    assert ports["metrics"] == settings.metrics_listen.port
+    assert ports["metrics"] == present(settings.metrics_listen).port
     assert settings.metrics_per_cluster
     doors, scraped = sorted(of_kind(documents, "Service"), key=lambda each: str(each["spec"]["type"]), reverse=True)
     assert [port["name"] for port in doors["spec"]["ports"]] == ["grpc", "https"]

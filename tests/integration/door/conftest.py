@@ -365,21 +365,8 @@ def _environment(**more: str) -> Mapping[str, str]:
 
 
 async def run(*command: str, **variables: str) -> Said:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=_environment(**variables),
-    )
-    try:
-        async with asyncio.timeout(30):
-            out, err = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    ended = await programs.command(*command, env=_environment(**variables))
+    return Said(ended.returncode, ended.stdout, ended.stderr)
 
 
 @pytest.fixture

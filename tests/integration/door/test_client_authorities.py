@@ -29,7 +29,7 @@ from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, ag
 from machinery.kubeconfig import Credential, read_kubeconfig
 from machinery.tls import client_context, server_context
 from tests.fakes.authority import OtherCA
-from tests.fakes.management import AggregatingProxy, ManagementInMemory
+from tests.fakes.management import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig
 from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, bearer, holder, nobody
 
@@ -401,8 +401,8 @@ async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stag
 @pytest.mark.kubectl
 async def test_kubectl_works_through_the_clusters_aggregation_layer(stage: Stage, tmp_path: Path) -> None:
     await stage.hub.join("edge1")
-    async with AggregatingProxy(stage.management, stage.hub.server, stage.hub.issuer.trust_bundle) as proxy:
+    async with aggregating_proxy(stage.management, stage.hub.server, stage.hub.issuer.trust_bundle) as proxy:
         for token, code, words in (("ann-token", 0, "edge1"), ("bob-token", 1, 'User "bob" cannot list')):
             path = tmp_path / f"{token}.kubeconfig"
-            path.write_text(yaml.safe_dump(kubeconfig(f"{proxy.url}/as/{token}")))
+            path.write_text(yaml.safe_dump(kubeconfig(f"{proxy}/as/{token}")))
             await stage.hub.runs(("kubectl get managedclusters", code, words), path=path)

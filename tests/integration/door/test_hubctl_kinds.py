@@ -146,19 +146,14 @@ async def test_a_wait_ends_when_it_is_so_and_when_the_time_is_over(fleet: HubUnd
     assert await gone.line() == 'cluster "edge2" is gone'
 
 
-LOOKED_AT = """
-apiVersion: hub.open-cluster-management.io/v1alpha1
-kind: ApprovalRule
-metadata: {name: edges, labels: {a: b}}
-spec: {decides: [Accept], requesters: [{kind: BootstrapCredential}], clusterNames: ["edge*"]}
----
+LOOKED_AT = f"""{RULE.replace("team: north", "a: b")}---
 apiVersion: v1
 kind: Event
-metadata: {name: looked, namespace: default}
+metadata: {{name: looked, namespace: default}}
 type: Normal
 reason: Looked
 message: well
-involvedObject: {kind: ApprovalRule, name: edges}
+involvedObject: {{kind: ApprovalRule, name: edges}}
 lastTimestamp: "2026-01-01T00:00:00Z"
 """
 HIDDEN = "{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: default}, data: {key: aGlkZGVu}}"

@@ -26,6 +26,7 @@ from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError, T
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
 from machinery.timestamps import format_micro_time
+from tests.checks import present
 from tests.fakes.stage import until
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
@@ -128,17 +129,14 @@ async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leas
     await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
     before = await leases.revision()
     written = await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
-    stored = await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1")))
-    assert stored is not None
-    assert stored.at is not None
-    assert round(stored.at.timestamp() * 1_000_000) == written.revision
+    stored = present(await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1"))))
+    assert round(present(stored.at).timestamp() * 1_000_000) == written.revision
     assert await leases.revision() == before, "heartbeats are not news"
 
     for off, status in ((HOUR, "False"), (0 * HOUR, "True"), (-HOUR, "False")):
         await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC) + off), ADMIN)
         cluster = await store.read(clusters.find, ClusterName("edge1"))
-        found = conditions.find(cluster.document["status"]["conditions"], conditions.CLOCK_SYNCED)
-        assert found is not None
+        found = present(conditions.find(cluster.document["status"]["conditions"], conditions.CLOCK_SYNCED))
         assert found.status == status, off
 
 

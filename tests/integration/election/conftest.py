@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from hub.election import RowLock
+from hub.election import FencedStore, RowLock
 from hub.store import SqlStore
 from hub.store.bounds import SessionLimits
 from hub.store.lifeline import SqlLifeline
-from machinery.election import KUBERNETES
+from machinery.clock import SystemClock
+from machinery.election import KUBERNETES, Leadership, Record
 
 
 @pytest.fixture
@@ -31,3 +32,10 @@ async def row(url: str) -> AsyncIterator[RowLock]:
     line = SqlLifeline(url, lease=KUBERNETES.lease)
     yield RowLock(line)
     await line.close()
+
+
+def fenced(store: SqlStore, held: Record) -> FencedStore:
+    """As the leader's controllers have it, whatever happened to the lock since."""
+    flag = Leadership(SystemClock())
+    flag.hold(held.term, SystemClock().monotonic() + 1000)
+    return FencedStore(store, flag, held.term)

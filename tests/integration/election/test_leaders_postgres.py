@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from hub.election import FencedStore, RowLock
+from hub.election import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine import READERS
 from hub.store.lifeline import SqlLifeline
-from machinery.clock import SystemClock
-from machinery.election import Candidate, Leadership, Record
+from machinery.election import Candidate, Record
 from machinery.errors import NotLeaderError
 from tests.fakes.postgres_path import postgres_path
+from tests.integration.election.conftest import fenced
 
 pytestmark = pytest.mark.postgres
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
@@ -54,20 +54,16 @@ def _waits(tx: Transaction) -> bool:
     return bool(tx.objects._connection.execute(WAITING).scalar_one())  # type: ignore[attr-defined]
 
 
-def fenced(store: SqlStore, held: Record) -> FencedStore:
-    """As the leader's controllers have it, whatever happened to the lock since."""
-    flag = Leadership(SystemClock())
-    flag.hold(held.term, SystemClock().monotonic() + 1000)
-    return FencedStore(store, flag, held.term)
-
-
-async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_none_comes_after(
+async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_a_renewal_does_not(
     store: SqlStore, locks: tuple[RowLock, RowLock]
 ) -> None:
     mine = await locks[0].take(None, ONE, LEASE)
     held = Held()
     writing = asyncio.create_task(fenced(store, mine).run(held))
     await asyncio.to_thread(held.begun.wait)
+    renewed = await locks[0].renew(mine)
+    assert renewed.version != mine.version
+    mine = renewed
     taking = asyncio.create_task(locks[1].take(mine, TWO, LEASE))
     while not await store.read(_waits):
         assert not taking.done(), "the transaction has the term"
@@ -77,19 +73,6 @@ async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_none_co
     with pytest.raises(NotLeaderError):
         await fenced(store, mine).run(lambda tx: tx.facts.set("written", "late"))
     assert await store.read(lambda tx: tx.facts.get("written")) == "yes"
-
-
-async def test_a_renewal_does_not_wait_for_the_leader_s_own_transactions(
-    store: SqlStore, locks: tuple[RowLock, RowLock]
-) -> None:
-    mine = await locks[0].take(None, ONE, LEASE)
-    held = Held()
-    writing = asyncio.create_task(fenced(store, mine).run(held))
-    await asyncio.to_thread(held.begun.wait)
-    renewed = await locks[0].renew(mine)
-    assert renewed.version != mine.version
-    held.go_on.set()
-    await writing
 
 
 async def test_load_on_the_store_holds_up_neither_a_renewal_nor_a_look_at_health(

@@ -9,18 +9,19 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from hollow.cluster import HollowCluster
-from hub.election import FencedStore, RowLock
+from hub.election import RowLock
 from hub.election.leaselock import LeaseAndTerm
 from hub.leading import Leading, leadership
 from hub.ports import Store
 from hub.settings import load
 from hub.store import SqlStore
 from machinery.clock import SystemClock
-from machinery.election import Candidate, Leadership, Record
+from machinery.election import Candidate, Record
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LeaseLock
 from tests.fakes.virtual_time import ManualTimetable
+from tests.integration.election.conftest import fenced
 
 pytestmark = pytest.mark.postgres
 OURS, LEASE = Candidate("new", "new-1"), timedelta(seconds=15)
@@ -77,11 +78,8 @@ async def test_replicas_that_were_told_different_names_compete_for_one_lock(url:
         assert two.snapshot()["leader"] == "hub-0"
 
 
-def fenced(store: SqlStore, held: Record) -> Writing:
-    """As the leader's controllers write, whatever happened to the lock since."""
-    flag = Leadership(SystemClock())
-    flag.hold(held.term, SystemClock().monotonic() + 1000)
-    return Writing(FencedStore(store, flag, held.term))
+async def written(store: SqlStore, held: Record) -> bool:
+    return await Writing(fenced(store, held)).write()
 
 
 async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_and_is_seen_by_who_waits_for_the_row(
@@ -93,7 +91,7 @@ async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_a
         lease = LeaseLock(client, "default", "muster-hub", clock=clock)
         by_lease = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
         taken = await by_lease.take(await by_lease.read(), OURS, LEASE)
-        assert (await fenced(store, by_row).write(), await fenced(store, taken).write()) == (False, True)
+        assert (await written(store, by_row), await written(store, taken)) == (False, True)
         with pytest.raises(ConflictError):
             await row.renew(by_row)
         seen = await row.read()
@@ -103,7 +101,7 @@ async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_a
         assert renewed is not None
         assert (renewed.holder, renewed.version != seen.version) == ("new", True), "who waits for the row sees that it is held"
         again = await row.take(renewed, Candidate("hub-0", "a"), LEASE)
-        assert (await fenced(store, taken).write(), await fenced(store, again).write()) == (False, True)
+        assert (await written(store, taken), await written(store, again)) == (False, True)
         with pytest.raises(ConflictError):
             await by_lease.renew(taken)
 
@@ -171,13 +169,13 @@ async def test_beside_replicas_of_a_release_that_named_the_rows_one_writes_and_e
     for _ in range(2):
         seen = await row.read()
         mine = await row.take(seen, OURS, LEASE)
-        assert (old.may_write(), old.renews(), await fenced(store, mine).write()) == (False, False, True)
+        assert (old.may_write(), old.renews(), await written(store, mine)) == (False, False, True)
         before = old.sees()
         mine = await row.renew(mine)
         assert (before[0], old.sees()) == ("new", ("new", before[1] + 1)), "it waits, as we renew what it looks at"
 
         old.take()
-        assert (old.may_write(), old.renews(), await fenced(store, mine).write()) == (True, True, False)
+        assert (old.may_write(), old.renews(), await written(store, mine)) == (True, True, False)
         with pytest.raises(ConflictError):
             await row.renew(mine)
         assert not await row.release(mine)

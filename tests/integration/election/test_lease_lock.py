@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from hollow.cluster import HollowCluster
-from hub.election import FencedStore, RowLock
+from hub.election import RowLock
 from hub.election.incluster import lease_lock
 from hub.election.leaselock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
 from machinery.clock import ManualClock, SystemClock
-from machinery.election import Candidate, Leadership, Lock, Record
+from machinery.election import Candidate, Lock, Record
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LEASE as MILLISECONDS
 from machinery.kube.leaselock import TERM, LeaseLock
+from tests.checks import present
 from tests.fakes.databases import SqlDatabase, migrated
+from tests.integration.election.conftest import fenced
 
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
 LEASE = timedelta(seconds=15)
@@ -71,8 +73,7 @@ async def test_it_is_taken_renewed_and_released_as_every_lock(lock: Lock, clock:
     assert (await lock.renew(mine)).term == mine.term
     assert await lock.release(mine)
     clock.advance(timedelta(seconds=1))
-    left = await lock.read()
-    assert left is not None
+    left = present(await lock.read())
     assert left.holder == ""
     assert (await lock.take(left, TWO, LEASE)).term == 2
 
@@ -114,8 +115,7 @@ async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: Lease
         await client.patch(PATH, {"metadata": {"annotations": {TERM: written, MILLISECONDS: written}}})
         with pytest.raises(ConflictError):
             await lease.renew(mine)
-        seen = await lease.read()
-        assert seen is not None
+        seen = present(await lease.read())
         assert (seen.holder, seen.term, seen.lease) == (mine.holder, 0, LEASE), written
         mine = await lease.take(seen, TWO, LEASE)
         assert mine.term == 1
@@ -167,10 +167,8 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
     holder = LeaseAndTerm(lease, row, clock=clock, every=timedelta(milliseconds=1))
     mine = await holder.take(None, ONE, LEASE)
     late = await row.take(await row.read(), TWO, LEASE)  # it had won the Lease once, and was frozen before it took the term
-    flag = Leadership(clock)
-    flag.hold(mine.term, clock.monotonic() + 10)
     with pytest.raises(NotLeaderError):
-        await FencedStore(store, flag, mine.term).run(lambda tx: tx.facts.set("written", "yes"))
+        await fenced(store, mine).run(lambda tx: tx.facts.set("written", "yes"))
     with pytest.raises(ConflictError):
         await holder.renew(mine)
     again = await holder.take(await holder.read(), ONE, LEASE)
@@ -190,8 +188,7 @@ async def test_the_cluster_is_asked_seldom_and_at_once_when_the_row_was_released
     clock.advance(timedelta(seconds=1))
     assert (await follower.read()) != first
     await leader.release(mine)
-    released = await follower.read()
-    assert released is not None
+    released = present(await follower.read())
     assert released.holder == ""
 
 

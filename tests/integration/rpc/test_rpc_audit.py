@@ -8,6 +8,7 @@ import grpc
 
 from hub.domain.audit import Record, Stage
 from hub.domain.auditlog import AuditQuery
+from tests.checks import present
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal, rpc_stage
 
 ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}"
@@ -27,10 +28,8 @@ async def test_each_changing_call_of_a_registration_is_recorded(stage: RpcStage)
     joined, submitted, record = await stage.audit()
     assert summary(joined) == ("create", "managedclusters", 201)
     assert summary(submitted) == ("create", "certificatesigningrequests", 201)
-    assert joined.object_ref is not None
-    assert submitted.object_ref is not None
-    assert joined.object_ref.name == "edge"
-    assert submitted.object_ref.name.startswith("edge-")
+    assert present(joined.object_ref).name == "edge"
+    assert present(submitted.object_ref).name.startswith("edge-")
     assert joined.user is not None
     assert joined.user.username.startswith("system:bootstrap:")
     assert joined.user.extra["muster/certificate-serial"]
@@ -85,5 +84,4 @@ async def test_session_is_recorded_when_it_opens_and_with_its_end(stage: RpcStag
     assert [summary(opened), summary(ended)] == [SESSION] * 2
     assert (opened.stage, ended.stage) == (Stage.RESPONSE_STARTED, Stage.RESPONSE_COMPLETE)
     assert opened.audit_id == ended.audit_id
-    assert opened.user is not None
-    assert opened.user.username == "system:open-cluster-management:edge:agent"
+    assert present(opened.user).username == "system:open-cluster-management:edge:agent"

@@ -113,8 +113,7 @@ async def test_farewell_moves_the_cluster_at_once_and_ends_the_session(stage: Rp
     stream = await opened(stage, credential, EPOCH)
     await stream.send(beat=wire.Beat(sequence=2))
     await farewell(stream)
-    condition = rules.availability(await stage.cluster("edge1"))
-    assert condition is not None
+    condition = present(rules.availability(await stage.cluster("edge1")))
     assert (condition.reason, OTHER in condition.message) == ("ManagedClusterMoved", True)
     await stage.parts.beats.flush()
     assert await available(stage) == MOVED
