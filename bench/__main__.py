@@ -21,6 +21,7 @@ COMMANDS = {
         "audit",
         "backup",
         "bodies",
+        "probe",
         "replicas",
         "spread",
         "storm",
