@@ -83,7 +83,7 @@ async def build_operators_door(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
-            audit=(Auditing(access.auditor), RefusalLimit(limits.refusals)),
+            audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),
         loopback=loopback.identity,

@@ -112,8 +112,10 @@ class Arrival(asyncio.Protocol):
         except BaseException:
             self._leave()
             raise
-        assert secured is not None  # noqa: S101 - of a handshake that has succeeded
-        self._hand_over(secured)
+        if secured is None:  # the connection was aborted here in the middle of it, as at a stop
+            self._leave()
+        else:
+            self._hand_over(secured)
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
         assert self._place is not None  # noqa: S101 - it has entered

@@ -10,15 +10,18 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver.access import ANONYMOUS, Attributes
+from machinery.apiserver.access import ANONYMOUS, Attributes, peer_certificate
 from machinery.apiserver.filters import Incoming, Inner
-from machinery.apiserver.limits import PATIENCE, Openings, Pool, Rates, origin
+from machinery.apiserver.limits import PATIENCE, Openings, Pool, Rates, Turns, origin
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
-from machinery.errors import ForbiddenError, UnauthorizedError
+from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
 
 LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
+
+NOT_OF_THE_CALLER = (UnavailableError, DeadlineError, TooManyRequestsError)
+"""Errors that say nothing about who asks, or that are a bound already."""
 
 Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
 """The pool of a request, and the identity that it counts for; "" is never limited in its rate."""
@@ -63,19 +66,37 @@ class Limiting:
 class RefusalLimit:
     """Bounds how often one address is refused without being known; a filter that stands before authentication.
 
-    Above the rate a refusal is answered by 429. Callers with a good credential, and what everybody may ask, are never refused
-    by it: whole fleets have one address.
+    Every error that is the caller's own counts. Above the rate a refusal is answered by 429, and in turn with the others; who
+    shows no credential waits for the turn before anything of the request is read. Callers with a good credential, and what
+    everybody may ask, are never refused by it and never wait: whole fleets have one address.
     """
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
+        self._turns = Turns(clock)
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        host, request = origin(incoming.request.remote or ""), incoming.request
+        shows_nothing = "Authorization" not in request.headers and peer_certificate(request) is None
+        if incoming.attributes.resource and shows_nothing and not self._rates.has_room(host):
+            async with self._turns.one(host):
+                return await self._counted(incoming, inner, host)
+        try:
+            return await self._counted(incoming, inner, host)
+        except TooManyRequestsError:
+            if incoming.authenticated.user == ANONYMOUS.user:
+                async with self._turns.one(host):
+                    pass
+            raise
+
+    async def _counted(self, incoming: Incoming, inner: Inner, host: str) -> web.StreamResponse:
         try:
             return await inner(incoming)
-        except (UnauthorizedError, ForbiddenError):
+        except NOT_OF_THE_CALLER:
+            raise
+        except MusterError:
             if incoming.authenticated.user == ANONYMOUS.user:
-                self._rates.check(origin(incoming.request.remote or ""))
+                self._rates.check(host)
             raise
 
 

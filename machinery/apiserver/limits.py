@@ -9,8 +9,8 @@ After Kubernetes' priority and fairness, with queues by identity where it shuffl
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -193,6 +193,28 @@ class Pool:
             "refused": self._refused,
             "retry_after": self._pushback.value,
         }
+
+
+class Turns:
+    """Turns of addresses that are refused too often: two at once in all, one of an address, and a pause after each.
+
+    So neither their number nor that of their connections makes more work than a bounded part of a processor.
+    """
+
+    PAUSE = timedelta(milliseconds=20)
+    LEVEL = Level("refused", seats=2, queue=100_000, each=100_000)
+
+    def __init__(self, clock: Clock) -> None:
+        self._pool = Pool(self.LEVEL, clock)
+
+    @asynccontextmanager
+    async def one(self, host: str) -> AsyncIterator[None]:
+        """A block in turn. Raises TooManyRequestsError when the turn does not come in time."""
+        await self._pool.take(host, REQUEST_LIMIT / PATIENCE)
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().call_later(self.PAUSE.total_seconds(), self._pool.give, host)
 
 
 class Pools:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -75,6 +76,26 @@ async def test_an_agent_leaves_an_owner_that_moves_it_denies_it_or_is_stopped(hu
     began = now()
     assert await hubs[0].serving.stop(signal.SIGTERM) == 0
     await hubs.beats("moved", hubs[1], began)
+
+
+async def test_frozen_replica_behind_a_balancer_is_left_by_a_new_connection(hubs: Hubs) -> None:
+    """One address, so that only the balancer can choose another replica, and only for a new connection.
+
+    The agent is silent for 5 s until its beat counts as lost, 5 s for each such connection, and a pause: below 20 s with one.
+    """
+    agent, path = await hubs.spoke("balanced", "--hub-silence=1s", count=1), hubs[0].path
+    await hubs[0].shows("balanced", HERE)
+    opened, real = agent.output.count("session.opened"), hubs[0].grpc_port
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        silent = frozen.getsockname()[1]
+        path.targets = [silent]
+        path.silence()
+        path.reroute()
+        await until(lambda: path.taken[silent], what="the balancer gives the agent the frozen replica again")
+        path.targets = [real]
+        await agent.says("session.opened", opened + 1)
+        assert path.taken[silent] == 1
+    await hubs.beats("balanced", hubs[0], now())
 
 
 @soak_only(1)  # in `make test`: test_hub_that_refuses_or_is_silent_is_left_in_time in tests/unit/spoke/test_failover.py

@@ -1,6 +1,7 @@
 """What is no HTTP, and connections beyond what the process may have: answered or closed, and they fill no log."""
 
 import asyncio
+import gc
 import logging
 import resource
 import ssl
@@ -180,7 +181,9 @@ async def test_balancer_that_is_trusted_names_the_address_of_its_clients_and_nob
         assert {await seen(listening, context, header) for header in HEADERS if header} == {""}
 
 
-async def test_one_address_has_a_bounded_number_of_connections_from_before_its_handshake() -> None:
+async def test_one_address_has_a_bounded_number_of_connections_from_before_its_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with echoing(each=2, proxies=(ip_network("127.0.0.0/8"),)) as (listening, context):
         held = [await asyncio.open_connection("127.0.0.1", listening.port) for _ in range(2)]
         for _, writer in held:
@@ -191,6 +194,12 @@ async def test_one_address_has_a_bounded_number_of_connections_from_before_its_h
         for _, writer in held:
             writer.transport.abort()
         await until_found(lambda: seen(listening, context, same), "203.0.113.7")
+        _, waiting = await asyncio.open_connection("127.0.0.1", listening.port)
+        waiting.write(same)
+        await until(lambda: len(listening.connections.arriving) == 1)
+    waiting.close()
+    gc.collect()
+    assert "never retrieved" not in caplog.text, "a stop in the middle of a handshake is no error"
 
 
 async def until_found(ask: Callable[[], Awaitable[str]], expected: str) -> None:

@@ -1,6 +1,5 @@
 """Bounds what the checks of bearer tokens cost at addresses that are refused too often."""
 
-import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
@@ -8,17 +7,13 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from hashlib import blake2b
 
-from machinery.apiserver.limits import BACK_SOON, PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Pool, Rates, origin
+from machinery.apiserver.limits import BACK_SOON, TOO_MANY, Rates, Turns, origin
 from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError, UnauthorizedError
 
 REFUSED_FOR = timedelta(seconds=10)
 """How long a refused token is remembered. One that becomes good meanwhile waits for the rest of it at such an address."""
 MAX_REMEMBERED = 10_000
-PAUSE = timedelta(milliseconds=10)
-"""From a refusal to the next check at the same address."""
-CHECKS = Level("token-checks", seats=2, queue=100_000, each=100_000)
-"""At all such addresses together; one address has at most one of the two seats."""
 
 
 class TokenChecks:
@@ -32,7 +27,7 @@ class TokenChecks:
     def __init__(self, refusals: Rates, clock: Clock) -> None:
         self._refusals = refusals
         self._clock = clock
-        self._turns = Pool(CHECKS, clock)
+        self._turns = Turns(clock)
         self._key = secrets.token_bytes(32)
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._bad: OrderedDict[bytes, float] = OrderedDict()
@@ -47,17 +42,10 @@ class TokenChecks:
                 yield
             return
         self._check_refused(known)
-        await self._turns.take(host, REQUEST_LIMIT / PATIENCE)
-        pause = timedelta()
-        try:
+        async with self._turns.one(host):
             self._check_refused(known)  # while it waited
             with self._remembering(known):
                 yield
-        except UnauthorizedError:
-            pause = PAUSE
-            raise
-        finally:
-            asyncio.get_running_loop().call_later(pause.total_seconds(), self._turns.give, host)
 
     def _check_refused(self, known: bytes) -> None:
         if self._bad.get(known, 0.0) > self._clock.monotonic():
