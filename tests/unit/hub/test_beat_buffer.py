@@ -21,6 +21,7 @@ from machinery.identity import ClusterName
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.unit.hub.conftest import failing
 
 SECOND = timedelta(seconds=1)
 GRACE = 300 * SECOND
@@ -33,6 +34,7 @@ AWAY = UnavailableError("the database is away")
 class Acks(Sink):
     """`seen`: what was acknowledged, and whether that ended a silence."""
 
+    epoch: int = 0
     seen: list[tuple[int, bool]] = field(default_factory=list)
     refused: list[StaleEpochError] = field(default_factory=list)
 
@@ -90,15 +92,7 @@ def world() -> World:
 
 def wrong(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[], None]:
     """Has the end of c1's silence fail until what is returned is called."""
-    right = heartbeats.revive
-
-    def fail(tx: Any, beat: Any, actor: str) -> Any:
-        if beat.cluster == C1:
-            raise error
-        return right(tx, beat, actor)
-
-    monkeypatch.setattr(heartbeats, "revive", fail)
-    return lambda: monkeypatch.setattr(heartbeats, "revive", right)
+    return failing(monkeypatch, heartbeats, "revive", error, lambda beat, _actor: beat.cluster == C1)
 
 
 async def test_replica_hears_again_when_nothing_that_waited_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

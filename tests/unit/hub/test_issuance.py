@@ -166,7 +166,7 @@ def test_renewal_is_approved_while_its_cluster_is_accepted_and_its_certificate_v
 def test_superseded_agent_waits_for_an_operator_until_its_successor_is_revoked(newcomer: Newcomer, clock: ManualClock) -> None:
     """Two agents with one cluster name: the one that came last is the cluster's own."""
     certificate = newcomer.registered()
-    newcomer.store.transact(_register_addon)
+    newcomer.store.transact(register_addon)
     addon = _addon_request(newcomer, certificate)
     clock.advance(timedelta(seconds=1))
     other = Newcomer(newcomer.store, agent=AgentId("agent-2"))
@@ -182,7 +182,7 @@ def test_superseded_agent_waits_for_an_operator_until_its_successor_is_revoked(n
 def test_request_that_is_not_its_requesters_own_waits_for_an_operator(newcomer: Newcomer) -> None:
     """Submission checks this already; the approver checks it again."""
     certificate = newcomer.registered()
-    newcomer.store.transact(_register_addon)
+    newcomer.store.transact(register_addon)
     other = Newcomer(newcomer.store, cluster=ClusterName("other"), uid="uid-2")
     others = other.registered()
     request = pki.build_request(addon_subject(EDGE, AddOnName("work"), "work"), pki.generate_key())
@@ -201,7 +201,7 @@ def test_request_that_is_not_its_requesters_own_waits_for_an_operator(newcomer: 
 def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: InlineStore, asker: str, target: str) -> None:
     own, others = (Newcomer(store, cluster=ClusterName(name), uid=f"uid-{name}") for name in (asker, target))
     certificates = {"forged": own.registered(), "own": others.registered()}
-    store.transact(_register_addon, target)
+    store.transact(register_addon, target)
     subject = addon_subject(others.cluster, AddOnName("work"), "work")
     for name, certificate in certificates.items():
         submitted = others.submission(certificate, addon=WORK, request=pki.build_request(subject, pki.generate_key()))
@@ -213,7 +213,7 @@ def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: 
     assert f'came with a certificate of cluster "{asker}" and asks for one of cluster "{target}"' in state.message
 
 
-def _register_addon(tx: Transaction, cluster: str = "edge", /, **subject: Any) -> None:
+def register_addon(tx: Transaction, cluster: str = "edge", /, **subject: Any) -> None:
     registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
     document = {"metadata": {"name": "work", "namespace": cluster}, "status": {"registrations": [registration]}}
     addons.put(tx, document, tx.objects.get(ADDONS, Key(cluster, "work")), OPERATOR)
@@ -227,7 +227,7 @@ def _addon_request(newcomer: Newcomer, certificate: CertificateRecord) -> str:
 
 def test_addon_certificate_is_its_registrations(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
-    newcomer.store.transact(_register_addon)
+    newcomer.store.transact(register_addon)
     name = _addon_request(newcomer, certificate)
     assert newcomer.review(name) is not None
     newcomer.issue(name)
@@ -251,7 +251,7 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
     certificate = newcomer.registered()
 
     def check(user: str, group: str) -> None:
-        newcomer.store.transact(lambda tx: _register_addon(tx, user=user, groups=[group]))
+        newcomer.store.transact(lambda tx: register_addon(tx, user=user, groups=[group]))
         request = pki.build_request(Subject(user, frozenset((group,))), pki.generate_key())
         submission = newcomer.submission(certificate, addon=WORK, request=request)
         newcomer.store.transact(_list_subjects, "")
@@ -264,7 +264,7 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
         else:
             assert "not an add-on's to have" in failure(newcomer, name)
         newcomer.store.transact(_list_subjects, "")
-        newcomer.store.transact(_register_addon)
+        newcomer.store.transact(register_addon)
 
     rows = (
         ("listed", "system:nodes"),
@@ -279,13 +279,13 @@ def test_addon_whose_registration_changed_or_that_is_being_deleted_gets_no_certi
     certificate = newcomer.registered()
 
     def check(changed: dict[str, Any]) -> None:
-        newcomer.store.transact(_register_addon)
+        newcomer.store.transact(register_addon)
         name = _addon_request(newcomer, certificate)
-        newcomer.store.transact(lambda tx: _register_addon(tx, **changed))
+        newcomer.store.transact(lambda tx: register_addon(tx, **changed))
         assert failure(newcomer, name)
 
     check_each(check, [({"user": "somebody-else"},), ({"groups": ["another"]},), ({"organizationUnits": ["another"]},)])
-    newcomer.store.transact(_register_addon)
+    newcomer.store.transact(register_addon)
     name = _addon_request(newcomer, certificate)
     newcomer.store.transact(_begin_deletion)
     assert "is being deleted" in failure(newcomer, name)
@@ -517,7 +517,7 @@ def test_certificate_of_an_addon_has_its_own_names_or_those_that_its_definition_
     )
 
     def may(registered: dict[str, Any]) -> bool:
-        newcomer.store.transact(lambda tx: _register_addon(tx, **registered))
+        newcomer.store.transact(lambda tx: register_addon(tx, **registered))
         default = addon_subject(EDGE, AddOnName("work"), "work")
         user, groups = registered.get("user", default.common_name), registered.get("groups", default.organizations)
         request = pki.build_request(Subject(user, frozenset(groups)), pki.generate_key())

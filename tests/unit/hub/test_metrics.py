@@ -1,6 +1,5 @@
 """Metrics of the hub, and the log level that an operator orders."""
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from hub.domain.brake import Limits
 from hub.domain.cluster import Joining, StatusReport, joining_document
 from hub.domain.trust import AgentTrust
 from hub.domain.verbosity import Order
-from hub.heartbeat import BeatBuffer, Sink
+from hub.heartbeat import BeatBuffer
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
@@ -23,31 +22,16 @@ from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import Incoming
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.errors import StaleEpochError, UnavailableError
+from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.metrics import Registry
 from machinery.timestamps import format_micro_time
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
+from tests.unit.hub.test_beat_buffer import Acks
 
 AGENT = AgentId("xk7pq")
-
-
-@dataclass
-class Beating(Sink):
-    """Where beats come from."""
-
-    epoch: int = 0
-    acknowledged: list[int] = field(default_factory=list)
-    refused: list[StaleEpochError] = field(default_factory=list)
-
-    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        del ended_silence
-        self.acknowledged.append(sequence)
-
-    def refuse(self, error: StaleEpochError) -> None:
-        self.refused.append(error)
 
 
 class Asked(InlineStore):
@@ -146,7 +130,7 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
 
 async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: InlineStore) -> None:
     """Beats of an earlier epoch and those that end a silence are counted separately."""
-    buffer, agent = BeatBuffer(store, clock, timedelta(seconds=1)), Beating()
+    buffer, agent = BeatBuffer(store, clock, timedelta(seconds=1)), Acks()
     for sequence, name in ((1, "a"), (2, "a"), (3, "b")):
         buffer.hold(ClusterName(name), sequence, agent, available=True)
     store.failure = UnavailableError("away")
@@ -160,11 +144,11 @@ async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(c
     assert (counts.stored, counts.refused, counts.failures) == (3, 0, 1)
     assert counts.lag.total == pytest.approx(6.0)
     assert (counts.rows.count, counts.rows.total) == (1, 3)
-    assert sorted(agent.acknowledged) == [2, 3, 4]
-    late = Beating(epoch=1)
+    assert sorted(agent.seen) == [(2, False), (3, False), (4, False)]
+    late = Acks(epoch=1)
     store.transact(lambda tx: tx.heartbeats.claim(ClusterName("gone"), 5))
     buffer.hold(ClusterName("gone"), 1, late, available=True)
-    buffer.hold(ClusterName("back"), 1, Beating(), available=True, ends_silence=True)
+    buffer.hold(ClusterName("back"), 1, Acks(), available=True, ends_silence=True)
     await buffer.flush()
     assert (counts.stored, counts.revived, counts.refused) == (4, 1, 1)
     assert len(late.refused) == 1

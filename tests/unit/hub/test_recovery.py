@@ -157,11 +157,6 @@ def loss(store: InlineStore, clock: ManualClock) -> Loss:
     return Loss(store, clock, authority, made)
 
 
-def ask(newcomer: Newcomer, holder: CertificateRecord, *, unattended: bool = True) -> str:
-    asked = newcomer.submission(holder, request=newcomer.request(key=pki.generate_key()))
-    return newcomer.store.transact(lambda tx: requests.recover(tx, asked, unattended=unattended))
-
-
 def test_agent_that_renewed_after_the_backup_returns_without_an_operator(loss: Loss, newcomer: Newcomer) -> None:
     newcomer.registered()
     loss.restored()
@@ -172,7 +167,7 @@ def test_agent_that_renewed_after_the_backup_returns_without_an_operator(loss: L
     events = loss.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
     reported = [event.document for event in events if event.document["reason"] == readoption.REASON]
     assert [each["message"].split(":")[0] for each in reported] == ['agent "agent-1" comes back']
-    name = ask(newcomer, holder)
+    name = recover(newcomer, holder)
     assert newcomer.state(name).phase is RequestPhase.APPROVED
     newcomer.issue(name)
     assert newcomer.state(name).phase is RequestPhase.ISSUED
@@ -184,7 +179,7 @@ def test_an_agent_that_took_a_place_after_the_backup_has_it(loss: Loss, newcomer
     loss.restored()
     other = replace(newcomer, agent=AgentId("agent-2"))
     holder = loss.back(loss.signed(recovery_subject(EDGE, other.agent)), agent=other.agent)
-    assert other.state(ask(other, holder)).phase is RequestPhase.APPROVED
+    assert other.state(recover(other, holder)).phase is RequestPhase.APPROVED
 
 
 def test_a_cluster_that_joined_after_the_backup_is_entered_and_waits_to_be_accepted(loss: Loss, newcomer: Newcomer) -> None:
@@ -192,7 +187,7 @@ def test_a_cluster_that_joined_after_the_backup_is_entered_and_waits_to_be_accep
     holder = loss.back(loss.signed())
     stored = loss.store.transact(lambda tx: clusters.find(tx, EDGE))
     assert stored.document["spec"]["hubAcceptsClient"] is False
-    name = ask(newcomer, holder)
+    name = recover(newcomer, holder)
     assert newcomer.state(name).phase is RequestPhase.APPROVED
     with pytest.raises(ForbiddenError, match="not accepted"):
         loss.store.transact(lambda tx: clusters.require_accepted(clusters.find(tx, EDGE)))
@@ -202,8 +197,8 @@ def test_operator_approves_where_the_order_says_so_except_agents_on_record(loss:
     newcomer.registered()
     loss.made = loss.clock.now()  # its certificate is of the time that may be lost, and is not lost
     loss.restored(Readopts.APPROVAL)
-    assert newcomer.state(ask(newcomer, newcomer.certificate(Purpose.RECOVERY))).phase is RequestPhase.APPROVED
-    assert newcomer.state(ask(newcomer, loss.back(loss.signed()))).phase is RequestPhase.PENDING
+    assert newcomer.state(recover(newcomer, newcomer.certificate(Purpose.RECOVERY))).phase is RequestPhase.APPROVED
+    assert newcomer.state(recover(newcomer, loss.back(loss.signed()))).phase is RequestPhase.PENDING
 
 
 def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, newcomer: Newcomer) -> None:
@@ -243,7 +238,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
     assert record.revoked_at is not None
     assert loss.store.transact(readoption.refusal_of, pki.parse_certificate(certificate)) is None
     with pytest.raises(ForbiddenError, match="only a recovery certificate"):
-        ask(newcomer, record)
+        recover(newcomer, record)
     assert serial in [each.serial for each in loss.store.transact(lambda tx: tx.certificates.revoked(tx.now))]
 
 

@@ -14,10 +14,8 @@ from bench.csrs.mutations import MUTATIONS
 from bench.csrs.runs import ran, summed
 from hub.domain import request as rules
 from hub.domain.certificate import Purpose
-from hub.domain.change import ADDONS, REQUESTS, Key, Query
+from hub.domain.change import REQUESTS, Query
 from hub.domain.request import AddOnRequest
-from hub.ports import Transaction
-from hub.services import addons
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, TooLargeError, TooManyRequestsError
@@ -25,8 +23,9 @@ from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_s
 from machinery.pki import names
 from tests.checks import check_each, check_refusals
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
+from tests.fakes.registration import AGENT, EDGE, Newcomer
 from tests.trials import soaked, trials
+from tests.unit.hub.test_issuance import register_addon
 
 ADDON = AddOnName("work")
 SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -177,12 +176,6 @@ def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
     other.submit(other.bootstrap())
 
 
-def _register_addon(tx: Transaction, /, **subject: Any) -> None:
-    registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
-    document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
-    addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR)
-
-
 def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
     asked = AddOnRequest(ADDON, SIGNER)
@@ -191,7 +184,7 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
     request = pki.build_request(default, key, ("work.addon.open-cluster-management.io",))
     with pytest.raises(ForbiddenError, match="no registration"):
         newcomer.submit(certificate, addon=asked, request=request)
-    newcomer.store.transact(_register_addon)
+    newcomer.store.transact(register_addon)
     with pytest.raises(ForbiddenError, match="no registration"):
         newcomer.submit(certificate, addon=AddOnRequest(ADDON, "example.com/other"), request=request)
     with pytest.raises(InvalidError, match="subject"):

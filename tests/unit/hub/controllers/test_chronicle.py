@@ -25,6 +25,7 @@ from machinery.clock import ManualClock
 from machinery.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
+from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
 C1 = ClusterName("c1")
@@ -312,14 +313,8 @@ async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the
 
 
 async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = events.tell
-
-    def wrong(tx: Transaction, told: Sequence[Told], actor: str) -> None:
-        if any(each.reason == "Reason3" for each in told):
-            raise InvalidError("it breaks a rule")
-        right(tx, told, actor)
-
-    monkeypatch.setattr(events, "tell", wrong)
+    error = InvalidError("it breaks a rule")
+    failing(monkeypatch, events, "tell", error, lambda told, _: any(each.reason == "Reason3" for each in told))
     subject = Recorder(hub.store)
     for number in range(AT_MOST + 5):
         subject.wants(news(number))

@@ -8,7 +8,7 @@ import pytest
 from hub.domain import cluster as cluster_rules
 from hub.domain import clusterset as rules
 from hub.domain import document as doc
-from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Query
+from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
 from hub.domain.clusterprofile import SET as OF_SET
 from hub.ports import Transaction
 from hub.services import clusters, clustersets, heartbeats, namespaces
@@ -18,6 +18,7 @@ from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from tests.checks import present
 from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find, open_namespace, put, remove
+from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import Hub
 
 EU = {"matchLabels": {"region": "eu"}}
@@ -97,14 +98,8 @@ async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monke
         hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", name))
     work = Fleetwork(hub.store)
     await work.start()
-    right = clustersets.settle_binding
-
-    def wrong(tx: Transaction, key: Key, actor: str) -> None:
-        if key.namespace == "east":
-            raise InvalidError("it breaks a rule")
-        right(tx, key, actor)
-
-    monkeypatch.setattr(clustersets, "settle_binding", wrong)
+    error = InvalidError("it breaks a rule")
+    failing(monkeypatch, clustersets, "settle_binding", error, lambda key, _actor: key.namespace == "east")
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one"))
     with pytest.raises(AssertionError, match="go on"):
         await work.settle()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ from hub.domain.history import (
 )
 from hub.services import audit, history
 from machinery.errors import ExpiredError, UnavailableError
-from tests.fakes.inline_store import InlineStore
+from tests.unit.hub.conftest import transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -125,29 +124,19 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     assert ledger.floor == ledger.compacted, "with no room at all nothing is kept but what watches need"
 
 
-class Counting(InlineStore):
-    """Counts its transactions that write."""
-
-    transactions = 0
-
-    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        self.transactions += 1
-        return await super().run(use_case, *args, **kwargs)
-
-
 async def test_each_transaction_passes_a_portion_and_no_part_is_asked_in_vain(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
-    hub.store = Counting(hub.clock)
     hub.join("c1")
     relabel(hub, 100, timedelta(seconds=1))
     hub.clock.advance(2 * HOUR)
     monkeypatch.setattr(history, "PASSED_AT_ONCE", 20)
+    written = transactions_of(hub.store, monkeypatch)
     steps = await settle(compaction(hub, replace(KEEPING, history=timedelta())))
     of_the_log, others = 4, 3
     assert steps >= 10
-    assert hub.store.transactions <= of_the_log * steps + others
+    assert len(written) <= of_the_log * steps + others
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert (ledger.compacted, ledger.floor) == (hub.revision, hub.revision)
 

@@ -27,7 +27,7 @@ from hub.domain.namespace import namespace
 from hub.domain.request import RequestPhase
 from hub.ports import Transaction
 from hub.roster import Controllers
-from hub.services import addons, approval_rules, clusters, namespaces
+from hub.services import addons, clusters, namespaces
 from hub.services.approving import Outcome
 from hub.settings import load
 from machinery.clock import ManualClock
@@ -39,6 +39,7 @@ from tests.checks import present
 from tests.fakes.fleetwork import find
 from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
+from tests.unit.hub.test_approval_rules import put_rule
 
 
 async def step(subject: Batched, *names: str) -> None:
@@ -182,15 +183,6 @@ async def until(hub: Hub, condition: Callable[[], object], within: timedelta = t
                 return
 
 
-def put_rule(hub: Hub, name: str, **spec: Any) -> None:
-    document = {"metadata": {"name": name}, "spec": {"decides": ["Accept", "Approve"], "clusterNames": ["*"], **spec}}
-
-    def write(tx: Transaction) -> None:
-        approval_rules.put(tx, document, tx.objects.get(APPROVAL_RULES, Key("", name)), "ann")
-
-    hub.store.transact(write)
-
-
 def status_of(hub: Hub, name: str) -> dict[str, Any]:
     stored = present(hub.store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", name))))
     return dict(stored.document.get("status") or {})
@@ -204,8 +196,8 @@ def told(hub: Hub, reason: str) -> list[str]:
 async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_and_dry_runs_are_counted() -> None:
     hub, decided = Hub(), list[Decision]()
     async with working(hub, decided=decided):
-        put_rule(hub, "dry", dryRun=True)
-        put_rule(hub, "ones", clusterNames=["c1"], paused=True)
+        put_rule(hub.store, "dry", dryRun=True)
+        put_rule(hub.store, "ones", clusterNames=["c1"], paused=True)
         hub.join("c1")
         name = hub.submit("c1")
         hub.join("c2")
@@ -216,7 +208,7 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
         assert status_of(hub, "ones")["conditions"][0]["reason"] == "Paused"
         assert all(each.dry_run for each in decided)
         assert (hub.state(name).phase, hub.condition("c1", HUB_ACCEPTED)) == (RequestPhase.PENDING, None)
-        put_rule(hub, "ones", clusterNames=["c1"])
+        put_rule(hub.store, "ones", clusterNames=["c1"])
         await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
         await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and '"ones"' in found.message)
         await until(hub, lambda: status_of(hub, "ones").get("matched") == 2)
@@ -234,7 +226,7 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
 async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for_who_asks() -> None:
     """The ManagedCluster comes first and says nothing of who asks."""
     hub, outcomes = Hub(), list[Outcome]()
-    put_rule(hub, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
+    put_rule(hub.store, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
     hub.join("c1")
     approving = Approval(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append)
     approving.wants(hub.submit("c1"))

@@ -18,6 +18,7 @@ from machinery.conditions import Condition
 from machinery.controller import PartlyFailedError
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
+from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import Hub
 
 DAY = timedelta(days=1)
@@ -139,14 +140,7 @@ async def test_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.Mo
     for name in ("c1", "c2", "c3"):
         silent(hub, name)
     hub.clock.advance(7 * DAY)
-    right = aftermath.age
-
-    def wrong(tx: Transaction, name: ClusterName, policy: Policy, actor: str) -> object:
-        if name == "c1":
-            raise InvalidError("it breaks a rule")
-        return right(tx, name, policy, actor)
-
-    monkeypatch.setattr(aftermath, "age", wrong)
+    failing(monkeypatch, aftermath, "age", InvalidError("it breaks a rule"), lambda name, *_: name == "c1")
     with pytest.raises(PartlyFailedError, match="1 of 3 failed, the last of them c1: it breaks a rule"):
         await aging(hub).reconcile("all")
     assert [mark(hub, name) for name in ("c1", "c2", "c3")] == [None, "True", "True"]

@@ -19,6 +19,7 @@ from machinery.conditions import Condition
 from machinery.controller import PartlyFailedError
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
+from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
 SECOND = timedelta(seconds=1)
@@ -206,28 +207,16 @@ async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub
     await world.step()
     world.set(rules.SILENT)
     hub.clock.advance(DELAY)
-    run, written = hub.store.run, list[str]()
-
-    async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        written.append("transaction")
-        return await run(use_case, *args, **kwargs)
-
-    monkeypatch.setattr(hub.store, "run", noted)
+    written = transactions_of(hub.store, monkeypatch)
     await world.step()
     assert (world.tainted, len(written)) == (120, 2)
     world.set(rules.AVAILABLE)
-    put = clusters.put
-
-    def failing(tx: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-        if new["metadata"]["name"] == "c1":
-            raise ConflictError("somebody else was faster")
-        return put(tx, new, *args, **kwargs)
-
-    monkeypatch.setattr(clusters, "put", failing)
+    error = ConflictError("somebody else was faster")
+    mend = failing(monkeypatch, clusters, "put", error, lambda new, *_: new["metadata"]["name"] == "c1")
     with pytest.raises(PartlyFailedError, match="1 of 120 failed, the last of them c1"):
         await world.step()
     assert [name for name in world.names if world.taints(name)] == ["c1"], "the first of them, and no other"
-    monkeypatch.setattr(clusters, "put", put)
+    mend()
     await world.step()
     assert world.tainted == 0
 
