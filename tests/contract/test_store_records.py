@@ -23,7 +23,7 @@ from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import LIFETIMES, Newcomer
-from tests.unit.hub.test_revocation_lists import FIRST, TwoSigners
+from tests.unit.hub.test_revocation import FIRST, TwoSigners
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
 NONE = timedelta()

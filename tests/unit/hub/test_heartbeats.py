@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hub.domain import cluster as rules
+from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
@@ -18,7 +19,6 @@ from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from hub.settings import load
 from hub.silence import Silence
-from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import UNKNOWN
 from machinery.errors import UnavailableError
@@ -66,27 +66,6 @@ def verdict(store: InlineStore) -> tuple[str, str]:
     return condition.status, condition.reason
 
 
-def test_silence_becomes_unknown_exactly_at_its_end(
-    available: InlineStore, newcomer: Newcomer, clock: ManualClock, started: datetime
-) -> None:
-    newcomer.accept(accepted=False)
-    available.transact(clusters.set_condition, EDGE, rules.DENIED, "hub")  # a denied cluster is judged as before
-    assert expire(available, started) == Expiry(expired=False, look_again=GRACE + WINDOW)
-    clock.advance(GRACE + WINDOW - MICROSECOND)
-    assert expire(available, started) == Expiry(expired=False, look_again=MICROSECOND)
-    assert verdict(available)[0] == "True"
-    clock.advance(MICROSECOND)
-    assert expire(available, started) == Expiry(expired=True, look_again=GRACE)
-    assert verdict(available) == ("Unknown", "ManagedClusterLeaseUpdateStopped")
-    document = available.transact(clusters.find, EDGE).document
-    found = present(conditions.find(document["status"]["conditions"], conditions.AVAILABLE))
-    assert found.last_transition_time == clock.now()
-    revision = available.state.revision
-    clock.advance(GRACE)
-    assert expire(available, started).expired
-    assert available.state.revision == revision
-
-
 def set_lease(store: InlineStore, seconds: int) -> None:
     def change(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
@@ -118,18 +97,6 @@ def test_longer_lease_and_other_changes_give_no_new_grace(
     assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=5) + WINDOW)
     clock.advance(timedelta(seconds=5) + WINDOW)
     assert expire(available, started).expired
-
-
-def test_beat_after_a_silence_restores_the_agents_verdict(
-    available: InlineStore, clock: ManualClock, started: datetime
-) -> None:
-    unavailable = ("False", "ManagedClusterKubeAPIServerUnavailable")
-    for word, expected in ((False, unavailable), (None, unavailable), (True, ("True", "ManagedClusterAvailable"))):
-        clock.advance(GRACE + WINDOW)
-        assert expire(available, started).expired
-        assert available.transact(heartbeats.revive, Beat(EDGE, NONE, word), "hub")
-        assert verdict(available) == expected, word
-        assert expire(available, started).look_again == GRACE + WINDOW
 
 
 def test_beat_without_a_verdict_restores_the_last_one_and_never_true_by_itself() -> None:
@@ -173,26 +140,21 @@ def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store:
     fallen = clock.now()
     clock.advance(WINDOW)
     store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=False), "beat")
+
+    def patch(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_status(stored.document, conditions=[rules.AVAILABLE.to_document()]), stored, "kubectl")
+
+    store.transact(patch)
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
     assert kept(store) == [
         ("", "True", "ManagedClusterAvailable", "agent"),
         ("True", "Unknown", "ManagedClusterLeaseUpdateStopped", "judge"),
         ("Unknown", "False", "ManagedClusterKubeAPIServerUnavailable", "beat"),
-        ("False", "", "Deleted", "ann"),
+        ("False", "True", "ManagedClusterAvailable", "kubectl"),
+        ("True", "", "Deleted", "ann"),
     ]
     assert store.state.transitions[1].at == fallen
-
-
-def test_what_an_operator_writes_is_kept_too(newcomer: Newcomer, store: InlineStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-
-    def patch(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        status = {"conditions": [rules.UNAVAILABLE.to_document()]}
-        clusters.put(tx, {**stored.document, "status": status}, stored, "kubectl")
-
-    store.transact(patch)
-    assert kept(store) == [("", "False", rules.UNAVAILABLE.reason, "kubectl")]
 
 
 def test_cluster_flaps_from_the_threshold_of_falls_until_they_are_old(clock: ManualClock) -> None:
@@ -250,14 +212,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-async def test_clusters_are_judged_from_the_start_after_the_first_mark(world: World) -> None:
-    hearing = world.start()
-    assert await world.since(hearing) is None
-    await hearing.mark()
-    await world.pass_time(600)
-    assert await world.since(hearing) == world.started
 
 
 @pytest.mark.parametrize("jump", [MINUTE, 3 * SECOND, -3 * SECOND, -MINUTE], ids=str)
@@ -367,15 +321,6 @@ async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_
     anew = world.now
     await world.pass_time(3)
     assert await world.since(standing) == await world.since(other) == anew
-
-
-async def test_replicas_that_are_gone_are_forgotten(world: World) -> None:
-    world.start("a")
-    await world.pass_time(1)
-    del world.up["a"]
-    world.stand_still(100_000)
-    await world.start("b").mark()
-    assert list(world.store.state.marks) == ["b"]
 
 
 SETTINGS = load({}, None, {})

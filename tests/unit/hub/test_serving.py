@@ -76,18 +76,6 @@ def shown(given: Given, generations: Generations) -> DoorsCertificate:
     return DoorsCertificate(source, generations.issuer, SystemClock())
 
 
-async def test_files_are_shown_and_exchanged_and_their_ca_is_told_to_peers(given: Given, generations: Generations) -> None:
-    first = given.write("hub.example.com")
-    doors = shown(given, generations)
-    assert doors.serving.material.chain == first
-    assert generations.issuer.trust_bundle.endswith(given.ca.certificate)
-    assert given.ca.certificate not in generations.issuer.client_trust, "no client comes in by it"
-    second = given.write("hub.example.com")
-    doors.renew()
-    assert doors.serving.material.chain == second
-    await doors.check()
-
-
 async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given: Given, generations: Generations) -> None:
     rows: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: given.files.key.write_bytes(pki.generate_key()), "a pair"),
@@ -104,6 +92,8 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given:
         shown(given, generations)  # a hub does not start with it
     good = given.write("hub.example.com")
     doors = shown(given, generations)
+    assert generations.issuer.trust_bundle.endswith(given.ca.certificate)
+    assert given.ca.certificate not in generations.issuer.client_trust, "no client comes in by it"
     for spoil, message in rows:
         spoil()
         doors.renew()

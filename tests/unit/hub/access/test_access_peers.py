@@ -1,4 +1,4 @@
-"""Holders of certificates and bootstrap tokens: identified by their records on each request, refused once revoked."""
+"""Holders of certificates and bootstrap tokens, refused once revoked, and the priority level of their requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hub.access import BootstrapTokens, Peers
+from hub.access.limits import AccessLimits, Capacity, level_of
 from hub.access.looking import AFRESH, POLL, RARELY, SOON, Looking
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
 from hub.apiserver.authentication import end_with_revocations
@@ -19,9 +20,11 @@ from hub.domain.credential import CredentialRecord, token_id, token_of
 from hub.services import certificates, credentials
 from hub.services.credentials import Terms
 from machinery import pki
+from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authentication import Presence
+from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
-from machinery.errors import InvalidError, UnauthorizedError, UnavailableError, Verdict
+from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError, Verdict
 from machinery.identity import ClusterName, CredentialId, SerialNumber, Subject
 from tests.checks import refusal_of
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
@@ -294,3 +297,63 @@ def test_looks_are_regular_or_follow_announcements_and_some_are_far_back() -> No
     assert len(looks.far) == 6
     failing = looks_of(Bell(), Looks(failing=True), until=5)
     assert len(failing.far) == len(failing.at) >= 5 / POLL.total_seconds()
+
+
+ADMIN = Actor("admin", ("system:masters", "system:authenticated"))
+USER = Actor("bob", ("system:authenticated",))
+AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
+TOKEN = Actor("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
+CREDENTIAL = Actor("system:bootstrap:1234", ("system:bootstrappers:managedcluster",))
+
+
+def asked(verb: str, what: str) -> Attributes:
+    if what.startswith("/"):
+        return Attributes(verb, what)
+    plain, _, group = what.partition(".")
+    resource, _, part = plain.partition("/")
+    return Attributes(verb, f"/apis/{group}/v1/{resource}", group, "v1", resource, part, name="x")
+
+
+LEVELS = {
+    (ADMIN, "list managedclusters.cluster"): "exempt",
+    (ADMIN, "delete managedclusters.cluster"): "exempt",
+    (ANONYMOUS, "get /readyz"): "exempt",
+    (ANONYMOUS, "get /livez/ping"): "exempt",
+    (ANONYMOUS, "get /api"): "read-only",
+    (USER, "list managedclusters.cluster"): "read-only",
+    (USER, "watch managedclusters.cluster"): "read-only",
+    (USER, "patch managedclusters.cluster"): "mutating",
+    (USER, "update leases.coordination.k8s.io"): "mutating",
+    (AGENT, "update leases.coordination.k8s.io"): "lifelines",
+    (AGENT, "get leases.coordination.k8s.io"): "lifelines",
+    (AGENT, "create certificatesigningrequests.certificates.k8s.io"): "lifelines",
+    (AGENT, "create managedclusters.cluster"): "lifelines",
+    (AGENT, "patch managedclusters/status.cluster"): "status-reports",
+    (AGENT, "patch managedclusteraddons/status.addon"): "status-reports",
+    (AGENT, "connect managedclusters/session.cluster"): "sessions",
+    (AGENT, "create events."): "mutating",
+    (AGENT, "list managedclusteraddons.addon"): "read-only",
+    (CREDENTIAL, "create managedclusters.cluster"): "registrations",
+    (CREDENTIAL, "create certificatesigningrequests.certificates.k8s.io"): "registrations",
+    (TOKEN, "update leases.coordination.k8s.io"): "registrations",
+}
+
+
+def test_each_request_has_its_level() -> None:
+    assert {(actor, what): level_of(actor, asked(*what.split())) for actor, what in LEVELS} == LEVELS
+
+
+async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
+    limits = AccessLimits(ManualClock(), Capacity(rate=1, burst=1))
+    reading, joining = asked("get", "managedclusters.cluster"), asked("create", "managedclusters.cluster")
+    for _ in range(5):
+        async with limits.seat(ADMIN, reading):
+            pass
+    async with limits.seat(USER, reading), limits.seat(CREDENTIAL, joining, flow="a" * 253):
+        pass
+    with pytest.raises(TooManyRequestsError):
+        async with limits.seat(USER, reading):
+            pass
+    with pytest.raises(TooManyRequestsError):  # of a flow's name only as much counts as a name may have
+        async with limits.seat(CREDENTIAL, joining, flow="a" * 1_000_000):
+            pass

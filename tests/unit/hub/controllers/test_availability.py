@@ -77,22 +77,6 @@ async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub,
     assert (len(written), hub.revision) == (1, before), "a silence that goes on is written once"
 
 
-async def test_clusters_whose_graces_end_within_a_moment_are_looked_at_together_and_each_ends_exactly(hub: Hub) -> None:
-    subject = judge(hub)
-    for name in ("c1", "c2"):
-        accepted(hub, name)
-        beat(hub, name)
-        hub.clock.advance(2 * SECOND)
-        subject.wants(ClusterName(name))
-    assert await subject.reconcile(TOGETHER) == GRACE + WINDOW - 4 * SECOND
-    hub.clock.advance(GRACE + WINDOW - 4 * SECOND)
-    assert await subject.reconcile(TOGETHER) == 2 * SECOND
-    assert (status(hub, "c1"), status(hub, "c2")) == (UNKNOWN, None)
-    hub.clock.advance(2 * SECOND)
-    await subject.reconcile(TOGETHER)
-    assert status(hub, "c2") == UNKNOWN
-
-
 async def test_beat_moves_the_end_of_the_grace_even_after_the_first_look(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted(hub)
     beat(hub)
@@ -112,20 +96,6 @@ async def test_beat_moves_the_end_of_the_grace_even_after_the_first_look(hub: Hu
     monkeypatch.setattr(hub.store, "run", beaten)
     assert await look(subject) == GRACE + WINDOW
     assert status(hub) != UNKNOWN
-
-
-async def test_after_a_start_nobody_is_judged_before_a_full_grace(hub: Hub) -> None:
-    accepted(hub)
-    beat(hub)
-    hub.clock.advance(timedelta(days=3))
-    subject = judge(hub)
-    assert await look(subject) == GRACE + WINDOW
-    hub.clock.advance(GRACE + WINDOW - SECOND)
-    await look(subject)
-    assert status(hub) != UNKNOWN
-    hub.clock.advance(SECOND)
-    await look(subject)
-    assert status(hub) == UNKNOWN
 
 
 async def test_clusters_that_were_never_accepted_are_gone_or_cannot_be_heard_are_not_judged(hub: Hub) -> None:
