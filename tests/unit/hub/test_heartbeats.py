@@ -285,16 +285,6 @@ async def test_pause_of_the_process_or_of_the_database_or_a_restart_begins_anew(
     assert await world.since(again) == world.now, "a restart gives a whole grace, however short it was"
 
 
-async def test_a_new_leader_judges_at_once_from_what_all_have_heard(world: World) -> None:
-    world.start("a")
-    await world.pass_time(30)
-    leader = world.start("b")
-    assert await world.since(leader) == world.started + SECOND
-    del world.up["a"]
-    await world.pass_time(30)
-    assert await world.since(leader) == world.started + SECOND
-
-
 async def test_replicas_that_are_replaced_one_by_one_give_nobody_a_new_grace(world: World) -> None:
     for replica in "abc":
         world.start(replica)

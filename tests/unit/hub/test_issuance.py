@@ -225,20 +225,6 @@ def _addon_request(newcomer: Newcomer, certificate: CertificateRecord) -> str:
     return newcomer.submit(certificate, addon=WORK, request=request)
 
 
-def test_addon_certificate_is_its_registrations(newcomer: Newcomer) -> None:
-    certificate = newcomer.registered()
-    newcomer.store.transact(register_addon)
-    name = _addon_request(newcomer, certificate)
-    assert newcomer.review(name) is not None
-    newcomer.issue(name)
-    issued = records(newcomer, name)
-    assert set(issued) == {Purpose.ADDON}
-    record = issued[Purpose.ADDON]
-    assert (record.cluster, record.addon, record.agent) == (EDGE, "work", None)
-    assert record.user == "system:open-cluster-management:cluster:edge:addon:work:agent:work"
-    assert newcomer.issuer.issued[-1][0].dns_names == ("work.addon.open-cluster-management.io",)
-
-
 def failure(newcomer: Newcomer, name: str) -> str:
     """Why the signer refuses a request that no rule approves and an operator does."""
     assert newcomer.review(name, "*") is None

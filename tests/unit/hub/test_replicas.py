@@ -22,18 +22,17 @@ from hub.store import schema
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
-from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.identity import AgentId, ClusterName
 from machinery.lifecycle.signals import LifecycleSignals
 from machinery.pacing import LEAST_RATE
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
+from tests.unit.hub.test_sessions import AGENT, EDGE, FAR, TICK, Open
 
-EDGE, FAR = ClusterName("edge"), ClusterName("far")
-AGENT, OTHER = AgentId("xk7pq"), AgentId("aaaaa")
+OTHER = AgentId("aaaaa")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TICK = timedelta(milliseconds=1)
 
 
 def replica(name: str, home: str = "", instance: str = "") -> Replica:
@@ -275,8 +274,6 @@ def shown(store: InlineStore) -> str:
     return duplicate.reason(store.transact(clusters.find, EDGE).document)
 
 
-SERIAL = SerialNumber(10)
-
 GRACE = timedelta(minutes=5)
 
 
@@ -311,28 +308,22 @@ def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineS
 
 
 @dataclass(eq=False)
-class Open:
+class Drained(Open):
     """A session that notes what it is told, and when."""
 
-    number: int
     told: list[tuple[float, timedelta, str]] = field(default_factory=list)
-    ended: list[tuple[float, MusterError]] = field(default_factory=list)
-    id: str = "s"
-    cluster: ClusterName = EDGE
-    agent: AgentId = AGENT
-    agent_version: str = "v1"
-    serial: SerialNumber = SERIAL
-    epoch: int = 0
+    ended_at: float = 0.0
 
     def drain(self, reconnect_after: timedelta, reason: str = "") -> None:
         self.told.append((asyncio.get_running_loop().time(), reconnect_after, reason))
 
     def end(self, error: MusterError) -> None:
-        self.ended.append((asyncio.get_running_loop().time(), error))
+        super().end(error)
+        self.ended_at = asyncio.get_running_loop().time()
 
 
 def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
-    sessions = [Open(number) for number in range(1_000)]
+    sessions = [Drained(f"s{number}") for number in range(1_000)]
 
     async def scene() -> None:
         cordon = Cordon(GRACE, lambda: list(sessions))
@@ -350,9 +341,9 @@ def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_gra
         [(at, hint, why)] = stays.told
         assert at == pytest.approx(0, abs=0.1)
         assert (hint, "drained" in why) == (HINT, True)
-        [(ended, error)] = stays.ended
+        [error] = stays.ended
         assert isinstance(error, UnavailableError)
-        assert ended - at >= GRACE.total_seconds()
+        assert stays.ended_at - at >= GRACE.total_seconds()
         running.cancel()
 
     everybody = list(sessions)
@@ -363,7 +354,7 @@ def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_gra
 
 
 def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_grace_anew() -> None:
-    session = Open(0)
+    session = Drained("s")
 
     async def scene() -> None:
         cordon = Cordon(GRACE, lambda: [session])
@@ -390,7 +381,7 @@ def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_grace_an
 
 
 def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
-    sessions = [Open(number) for number in range(600)]
+    sessions = [Drained(f"s{number}") for number in range(600)]
 
     async def scene() -> None:
         cordon = Cordon(timedelta(seconds=2), lambda: list(sessions))

@@ -57,6 +57,8 @@ def status(hub: Hub, name: str = "c1") -> str | None:
 
 async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted(hub)
+    hub.accept("c1", accepted=False)
+    hub.store.transact(clusters.set_condition, C1, rules.DENIED, "test")  # a denied cluster is judged as before
     beat(hub)
     subject, written = judge(hub), transactions_of(hub.store, monkeypatch)
     assert await look(subject) == GRACE + WINDOW
@@ -66,6 +68,7 @@ async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub,
     hub.clock.advance(WINDOW)
     assert await subject.reconcile(TOGETHER) == GRACE
     condition = present(hub.condition("c1", AVAILABLE))
+    assert condition.last_transition_time == hub.clock.now()
     assert (condition.status, condition.reason, condition.message) == (
         UNKNOWN,
         "ManagedClusterLeaseUpdateStopped",

@@ -15,13 +15,26 @@ from hub.controllers.acceptance import Acceptance
 from hub.controllers.agenda import GIVEN_UP
 from hub.controllers.approval import Approval
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
+from hub.controllers.feed import Feed, Route
 from hub.controllers.issuance import Issuance
 from hub.deciding import Deciding
 from hub.domain import clusterset, removal
 from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import Record
-from hub.domain.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, NAMESPACES, REQUESTS, Change, Key, Kind, Query, StoredObject
+from hub.domain.change import (
+    APPROVAL_RULES,
+    CLUSTER_SETS,
+    EVENTS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    Change,
+    Key,
+    Kind,
+    Query,
+    StoredObject,
+)
 from hub.domain.document import with_metadata
 from hub.domain.namespace import namespace
 from hub.domain.request import RequestPhase
@@ -32,7 +45,7 @@ from hub.services.approving import Outcome
 from hub.settings import load
 from machinery.clock import ManualClock
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
-from machinery.errors import ExpiredError, UnavailableError
+from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.tasks import GuardedTasks
 from tests.checks import present
@@ -157,6 +170,47 @@ async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
     await step(subject, "c1", "gone", "c2")
     assert hub.condition("c1", HUB_ACCEPTED) is None
     assert hub.condition("c2", HUB_ACCEPTED) is not None, "one that is gone holds up no other"
+
+
+async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
+    seen = list[str]()
+    hub.join("c1")
+    name = hub.submit("c1")
+    routes = [
+        Route(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False),
+        Route(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"])),
+    ]
+    await Feed(hub.store, routes).resync()
+    assert seen == [name]
+
+
+class Picky(Batched):
+    """Fails for one name."""
+
+    def __init__(self, hub: Hub, bad: str) -> None:
+        super().__init__(hub.store)
+        self.bad = bad
+        self.done: list[str] = []
+
+    def step(self, tx: Transaction, name: str) -> None:
+        del tx
+        if name == "gone":
+            raise NotFoundError("gone")
+        if name == self.bad:
+            raise UnavailableError("not now")
+        self.done.append(name)
+
+
+async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> None:
+    subject = Picky(hub, "bad")
+    for name in ("a", "bad", "gone", "b"):
+        subject.wants(name)
+    with pytest.raises(UnavailableError, match="not now"):
+        await subject.reconcile(TOGETHER)
+    assert {"a", "b"} <= set(subject.done)
+    subject.bad = ""
+    assert await subject.reconcile(TOGETHER) is None
+    assert subject.done[-1] == "bad"
 
 
 START = Hub().clock.now()
