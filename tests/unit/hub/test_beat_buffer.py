@@ -71,7 +71,6 @@ class World:
         return found.status if found else ""
 
     async def is_heard(self) -> bool:
-        """Whether anybody could be judged, after a mark."""
         await self.hearing.mark()
         return self.store.ask(self.hearing.since) is not None
 
@@ -221,8 +220,6 @@ class SlowStore(InlineStore):
 
 
 class Awaited(Acks):
-    """Tells of the first acknowledgement."""
-
     def __init__(self) -> None:
         super().__init__()
         self.came = asyncio.Event()

@@ -126,7 +126,6 @@ PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
 
 
 async def told(followed: Followed, within: timedelta = PATIENCE) -> Change | None:
-    """What is taken once there is something to take."""
     async with asyncio.timeout(within.total_seconds()):
         await followed.wait(LATER)
     return followed.take()

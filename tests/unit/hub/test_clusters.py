@@ -43,12 +43,18 @@ def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
 
 def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newcomer, store: InlineStore) -> None:
     credential = newcomer.bootstrap(uses=1).credential
-    joined = ensure(newcomer, credential=credential)
+    told = {
+        "client_configs": (ClientConfig("https://api:6443", b"ca"), ClientConfig("https://other")),
+        "annotations": {rules.AGENT_ANNOTATIONS + "x": "1", rules.ACCEPTED_ON: "!"},
+    }
+    joined = ensure(newcomer, credential=credential, **told)
     document = document_of(store)
     assert joined == Joined(created=True, accepted=False, uid=document["metadata"]["uid"])
-    assert document["spec"] == {"hubAcceptsClient": False, "leaseDurationSeconds": 60}
-    assert document["metadata"]["generation"] == 1
-    assert doc.annotations(document) == {rules.CLUSTER_UID: "uid-1"}
+    configs = [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}]
+    spec = {"hubAcceptsClient": False, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs}
+    assert (document["spec"], document["metadata"]["generation"]) == (spec, 1)
+    annotations = {rules.CLUSTER_UID: "uid-1", rules.AGENT_ANNOTATIONS + "x": "1"}
+    assert doc.annotations(document) == annotations, "only those that an agent may set"
     stale = store.transact(clusters.find, EDGE)
     newcomer.accept()
     assert document_of(store)["metadata"]["generation"] == 2
@@ -209,7 +215,6 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
 
 
 def certificate(tx: Transaction) -> CertificateRecord:
-    """One that the cluster's agent holds."""
     serial, ends = SerialNumber(2**158 + 7), tx.now + timedelta(days=1)
     held = CertificateRecord(serial, Purpose.AGENT, "u", (), tx.now, ends, "k", tx.now)
     return replace(held, cluster=EDGE, agent=AGENT)
@@ -233,32 +238,6 @@ def joining(**changed: Any) -> Joining:
 
 
 # Joins.
-
-
-def test_joining_cluster_is_not_accepted_and_keeps_only_the_agents_annotations() -> None:
-    document = joining_document(
-        joining(
-            client_configs=(ClientConfig("https://api:6443", b"ca"), ClientConfig("https://other")),
-            annotations={
-                "agent.open-cluster-management.io/x": "1",
-                "open-cluster-management.io/automatically-accepted-on": "!",
-            },
-        ),
-        timedelta(seconds=2),
-    )
-    assert document == {
-        "apiVersion": "cluster.open-cluster-management.io/v1",
-        "kind": "ManagedCluster",
-        "metadata": {
-            "name": "edge",
-            "annotations": {"agent.open-cluster-management.io/x": "1", "hub.open-cluster-management.io/cluster-uid": "uid-1"},
-        },
-        "spec": {
-            "hubAcceptsClient": False,
-            "leaseDurationSeconds": 2,
-            "managedClusterClientConfigs": [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}],
-        },
-    }
 
 
 SET = "cluster.open-cluster-management.io/clusterset"

@@ -74,14 +74,12 @@ class World:
         self.store.transact(clusters.set_condition, EDGE, told, "agent")
 
     def live(self) -> None:
-        """All the way to Available."""
         self.newcomer.registered()
         self.store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
         self.connect()
         self.beat()
 
     def pass_time(self, time: timedelta) -> None:
-        """The hub lives on."""
         self.clock.advance(time)
         self.store.transact(replicas.beat, REPLICA)
 

@@ -36,7 +36,6 @@ MICROSECOND = timedelta(microseconds=1)
 
 @pytest.fixture
 def started(clock: ManualClock) -> datetime:
-    """A hub that has been up for a day."""
     start = clock.now()
     clock.advance(timedelta(days=1))
     return start
@@ -294,6 +293,10 @@ async def test_replicas_that_are_replaced_one_by_one_give_nobody_a_new_grace(wor
         world.start(replica)
         await world.pass_time(3)
     assert {await world.since(hearing) for hearing in world.up.values()} == {world.started + SECOND}
+    world.up.clear()
+    world.stand_still(100_000)
+    await world.start("b").mark()
+    assert list(world.store.state.marks) == ["b"], "those that are gone are forgotten"
 
 
 async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_after_all_stood_still(world: World) -> None:

@@ -369,7 +369,6 @@ async def test_only_a_hub_that_is_alone_exchanges_its_keys_for_tokens_by_itself(
 
 
 def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
-    """As a hub that is alone opens them."""
     exchange_token_keys(directory, now)
     return TokenKeys([each.key for each in read_token_keys(directory)])
 

@@ -338,7 +338,6 @@ def test_posted_request_has_the_requesters_names_its_spec_never_changes_and_no_r
 
 
 def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> CredentialRecord:
-    """A bootstrap credential that is a token."""
     return newcomer.store.transact(create_token, Terms(cluster, 1, timedelta(hours=1)), OPERATOR)[0]
 
 

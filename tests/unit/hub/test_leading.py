@@ -96,7 +96,6 @@ def events(hub: Hub) -> list[str]:
 
 
 def values(registry: Registry) -> dict[str, float]:
-    """What is told now, by series."""
     series = (line.rsplit(" ", 1) for line in registry.text().splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in series}
 
@@ -251,7 +250,6 @@ def metadata(cluster: Documents) -> tuple[str, Any]:
 
 
 def times(count: int, error: MusterError) -> Callable[[], MusterError | None]:
-    """So often, and then no more."""
     left = iter([error] * count)
     return lambda: next(left, None)
 

@@ -276,8 +276,6 @@ TYPES = {
 
 
 class Elsewhere(Documents):
-    """An issuer and a webhook at once."""
-
     def __init__(self) -> None:
         self.away = False
         self.keys: list[dict[str, Any]] = [SigningKey().jwk]
@@ -310,7 +308,6 @@ def written(kind: str, **spec: Any) -> dict[str, Any]:
 
 
 async def found(kind: str, elsewhere: Elsewhere, **spec: Any) -> dict[str, str]:
-    """Status and reason by type."""
     conditions = await examine(kind, written(kind, **spec), elsewhere.connect)
     assert [each.type for each in conditions] == TYPES[kind]
     return {each.type: f"{each.status} {each.reason}" for each in conditions}

@@ -35,8 +35,6 @@ AGENT = AgentId("xk7pq")
 
 
 class Asked(InlineStore):
-    """Counts how often it is read."""
-
     reads = 0
 
     async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:

@@ -81,7 +81,6 @@ DOCUMENT: dict[str, Any] = {
 
 
 def stamped(new: dict[str, Any], old: dict[str, Any] | None, *, generations: bool = True) -> dict[str, Any]:
-    """The metadata that the store gives."""
     return dict(doc.stamped(new, old, uid="fresh", now=NOW, generations=generations)["metadata"])
 
 
@@ -217,7 +216,6 @@ def test_defaults_are_filled_in_and_a_broken_rule_names_its_field() -> None:
 
 
 def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    """The fields that a refusal names."""
     with pytest.raises(InvalidError) as refused:
         admitted(new, old, NOW)
     assert refused.value.subject is not None

@@ -63,14 +63,23 @@ def expire(store: InlineStore, clock: ManualClock) -> None:
     store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="hub"))
 
 
-def test_hub_that_never_had_the_cluster_keeps_it_on_standby_however_long(accepted: InlineStore, clock: ManualClock) -> None:
-    assert stand_by(accepted, OTHER, 7) == Standing(accepted=True, epoch=7)
+def test_hub_that_never_had_the_cluster_keeps_it_on_standby_however_long(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
+) -> None:
+    newcomer.join(newcomer.bootstrap())
+    assert stand_by(store, OTHER, 7) == Standing(accepted=False, epoch=7)
+    assert available(store) == ("", "", "")
+    newcomer.accept()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    expire(store, clock)
+    assert available(store)[1] == "ManagedClusterStandby"
+    assert stand_by(store, OTHER, 7) == Standing(accepted=True, epoch=7)
     message = "The registration agent reports to the hub hub-b, and holds this one in reserve."
-    assert available(accepted) == ("Unknown", "ManagedClusterStandby", message)
+    assert available(store) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):
         clock.advance(10 * GRACE)
-        expire(accepted, clock)
-        assert available(accepted)[1] == "ManagedClusterStandby"
+        expire(store, clock)
+        assert available(store)[1] == "ManagedClusterStandby"
 
 
 def test_hub_shows_where_its_cluster_moved_until_a_beat_of_a_newer_epoch(living: InlineStore) -> None:
@@ -99,18 +108,6 @@ def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_noth
     assert (available(living)[0], kept(living)) == ("True", (5, None))
     assert stand_by(living, ME, 8).epoch == 8
     assert (available(living)[0], kept(living)) == ("True", (8, None))
-
-
-def test_cluster_that_stood_by_before_its_acceptance_is_on_standby(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
-    newcomer.join(newcomer.bootstrap())
-    assert stand_by(store, OTHER, 7) == Standing(accepted=False, epoch=7)
-    assert available(store) == ("", "", "")
-    newcomer.accept()
-    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
-    expire(store, clock)
-    assert available(store)[1] == "ManagedClusterStandby"
 
 
 def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore, clock: ManualClock) -> None:

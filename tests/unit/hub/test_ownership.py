@@ -42,7 +42,6 @@ CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
 
 
 def shares(store: InlineStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
-    """By holder, the fields."""
     stored = present(store.transact(lambda tx: tx.objects.get(kind, Key(namespace, name))))
     fields = stored.document["metadata"].get("managedFields", [])
     return {" ".join((entry["manager"], entry.get("subresource", ""))).strip(): entry["fieldsV1"] for entry in fields}

@@ -136,12 +136,10 @@ class Loss:
         return self.store.transact(restoring.restored, Order(self.made, readopts, lists))
 
     def back(self, certificate: bytes, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> CertificateRecord:
-        """The record that it has then."""
         self.store.transact(readopt, Returning(certificate, cluster, agent, "uid-1", LEASE))
         return present(self.store.transact(lambda tx: tx.certificates.by_serial(pki.parse_certificate(certificate).serial)))
 
     def revoked(self, *serials: int, by: pki.Authority | None = None) -> bytes:
-        """A list of the hub that was."""
         at = self.made + timedelta(hours=2)
         entries = tuple(RevokedSerial(SerialNumber(serial), at, "keyCompromise") for serial in serials)
         return (by or self.authority).sign_list(RevocationList(7, at, at + timedelta(days=1), entries))

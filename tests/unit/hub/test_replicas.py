@@ -68,9 +68,15 @@ def test_process_that_begins_in_the_same_data_directory_takes_the_name_without_s
     store.transact(replicas.begin, ONE)
     store.transact(replicas.open_session, opened(ONE, "s1"))
     store.transact(draining.order, "one", "ann", force=True)
-    store.transact(replicas.begin, replace(ONE, instance="second"))
+    second = replace(ONE, instance="second")
+    store.transact(replicas.begin, second)
     assert session_of(store) is None
     assert not store.state.replicas["one"].drained
+    store.transact(replicas.open_session, opened(ONE, "s2"))
+    store.transact(replicas.leave, ONE)
+    assert session_of(store) == "s2", "not its own row"
+    store.transact(replicas.leave, second)
+    assert (session_of(store), store.state.replicas) == (None, {}), "an end in good order leaves nothing"
 
 
 def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: InlineStore) -> None:
@@ -151,16 +157,6 @@ async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineSt
     assert await with_sessions() == {"one", "two"}
     clock.advance(TICK)
     assert await with_sessions() == {"two"}, "it was silent while the other spoke"
-
-
-def test_a_replica_that_ends_in_good_order_leaves_nothing(store: InlineStore) -> None:
-    store.transact(replicas.begin, ONE)
-    store.transact(replicas.open_session, opened(ONE, "s1"))
-    store.transact(replicas.leave, replace(ONE, instance="another"))
-    assert session_of(store) == "s1", "not its own row"
-    store.transact(replicas.leave, ONE)
-    assert session_of(store) is None
-    assert store.transact(lambda tx: tx.replicas.all()) == []
 
 
 def test_state_of_a_replica() -> None:
@@ -279,7 +275,6 @@ GRACE = timedelta(minutes=5)
 
 @pytest.fixture
 def pair(clock: ManualClock) -> InlineStore:
-    """Two replicas that serve."""
     pair = fresh_store(clock)
     pair.transact(namespaces.ensure_standing)
     for name in ("one", "two"):

@@ -251,8 +251,6 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class TwoSigners(ListSigner):
-    """Two CAs, the first of them older."""
-
     def __init__(self) -> None:
         ends = LONG_AGO + timedelta(days=36500)
         make = pki.create_authority

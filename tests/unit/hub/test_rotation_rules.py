@@ -33,8 +33,6 @@ def agent(signer: AuthorityId = OLD, **more: Any) -> Member:
 
 @dataclass(frozen=True)
 class Row:
-    """A situation, and what is due in it."""
-
     about: str
     authorities: tuple[Authority, ...]
     due: Act | None

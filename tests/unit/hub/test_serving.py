@@ -135,8 +135,6 @@ OLD, NEW = (
 
 
 class Session(Trustee):
-    """Notes when it was sent what."""
-
     def __init__(self, trusted: frozenset[str] | None) -> None:
         self.trusted = trusted
         self.sent: list[tuple[float, bytes]] = []
@@ -224,7 +222,6 @@ class Following:
         self._made, _ = make_authority(Lifetimes(), START)
 
     def commit(self) -> None:
-        """The CA shows in the database; nothing rings."""
         self.store.transact(authorities.adopt, Made(self._made.certificate, None))
 
     def acted(self, *steps: tuple[float, str]) -> float:

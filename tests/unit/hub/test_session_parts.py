@@ -47,8 +47,6 @@ def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
 
 
 class _Noted(Deferred):
-    """Only notes when a call is due."""
-
     def __init__(self, due: list[float]) -> None:
         super().__init__()
         self._noted = due
@@ -100,8 +98,6 @@ async def test_calls_due_within_a_tick_share_a_timer(monkeypatch: pytest.MonkeyP
 
 
 class Leaving:
-    """Records what it is asked."""
-
     def __init__(self) -> None:
         self.hints: list[timedelta] = []
         self.ended: list[MusterError] = []

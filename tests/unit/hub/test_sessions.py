@@ -28,8 +28,6 @@ TICK = timedelta(milliseconds=1)
 
 @dataclass
 class Open:
-    """A session that notes how it ended."""
-
     id: str
     agent: AgentId = AGENT
     cluster: ClusterName = EDGE
@@ -47,8 +45,6 @@ class Open:
 
 @dataclass
 class Two:
-    """Two replicas on one database."""
-
     clock: ManualClock
     store: InlineStore
     one: Sessions

@@ -198,8 +198,6 @@ def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytes
 def logged(
     made: Callable[[InlineStore, ManualClock], Case], words: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Sequence[Mapping[str, Any]], Case]:
-    """What is told while the store has these words, one after the other."""
-
     async def run() -> tuple[Sequence[Mapping[str, Any]], Case]:
         clock = ManualClock()
         ailing = Ailing(fresh_store(clock))

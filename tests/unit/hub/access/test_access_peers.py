@@ -256,8 +256,6 @@ async def test_other_and_ended_tokens_are_not_accepted(
 
 @dataclass
 class Looks:
-    """When somebody looked, and how far."""
-
     failing: bool = False
     at: list[tuple[float, bool]] = field(default_factory=list)
 

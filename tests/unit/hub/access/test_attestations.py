@@ -57,8 +57,6 @@ class Published(Documents):
 
 @dataclass
 class Stage:
-    """A hub, and an issuer with its keys."""
-
     store: InlineStore
     clock: ManualClock
     keys: TokenKeys

@@ -234,8 +234,6 @@ async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, cloc
 
 async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> None:
     class Changing(InlineStore):
-        """Commits something between a read and its answer."""
-
         late: Callable[[], None] | None = None
 
         async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:

@@ -87,7 +87,6 @@ def put_cluster(store: InlineStore, *, accepted: bool, judged: bool = True) -> N
 
 
 def bind_viewers(store: InlineStore) -> None:
-    """Everybody of these may look."""
     subjects = [{"kind": "ServiceAccount", "namespace": "edge1", "name": "metrics-agent"}]
     subjects.append({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": ADDON.groups[0]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}

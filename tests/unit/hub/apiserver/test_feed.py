@@ -114,8 +114,6 @@ async def test_a_watcher_that_falls_behind_while_it_reads_the_log_misses_nothing
 
 
 class Counting(LabelSelector):
-    """Notes each look at an object's labels."""
-
     looks: ClassVar[list[Mapping[str, str]]] = []
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -175,8 +173,6 @@ CALLERS = 20
 
 
 class HangingStore(InlineStore):
-    """Answers as long as `hangs` is not set."""
-
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.hangs = False

@@ -94,7 +94,6 @@ class Stage:
         self.authenticators = Authenticators(self.store, Accounts(), lambda _ca: self.webhook, self.clock)
 
     def make(self, **spec: Any) -> None:
-        """The webhook authenticator, made or changed."""
         document = {"metadata": {"name": "hook"}, "spec": {"endpoint": "https://hook", **spec}}
         old = self.store.transact(lambda tx: tx.objects.get(WEBHOOK_AUTHENTICATORS, Key("", "hook")))
         self.store.transact(objects.put, WEBHOOK_AUTHENTICATORS, document, old, "test", generations=True)
@@ -117,7 +116,6 @@ class Stage:
         return Exchange(self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix=suffix)
 
     async def ask(self, token: str = TOKEN, **spec: Any) -> dict[str, Any]:
-        """The status of the answer."""
         document = {"metadata": {}, "spec": {"token": token, "authenticator": HOOK, **spec}}
         exchange, self.notes = self.exchange(), {}
         question = Question(document, Actor("x"), self.clock.now(), peer="10.0.0.1", annotations=self.notes)
@@ -127,7 +125,6 @@ class Stage:
         return dict(answer["status"])
 
     async def certificate(self, token: str = TOKEN, **spec: Any) -> pki.CertificateFacts:
-        """What the certificate of the answer says."""
         credential = (await self.ask(token, **spec))["credential"]
         return pki.parse_certificate(credential["clientCertificateData"].encode())
 

@@ -139,7 +139,7 @@ def refused(number: int, address: str, *, user: str = ANONYMOUS.user, code: int 
 
 
 async def kept_of(*offered: Record) -> tuple[list[Record], list[Record]]:
-    """What is kept_of of the records of known callers, and of strangers."""
+    """What is kept of the records of known callers, and of strangers."""
     sinks = MemorySink(), MemorySink()
     clock = ManualClock()
     known, strangers = (Trail(sink, clock, window=timedelta()) for sink in sinks)

@@ -24,7 +24,6 @@ LEASE_STOPPED = "ManagedClusterLeaseUpdateStopped"
 
 
 def says(hub: Hub, verdict: Condition = cluster_rules.AVAILABLE) -> None:
-    """The cluster's availability."""
     hub.store.transact(clusters.set_condition, C1, verdict, "agent")
 
 
@@ -40,7 +39,6 @@ def health(hub: Hub, name: str) -> tuple[str, str] | None:
 
 
 def report(hub: Hub, name: str, status: str) -> None:
-    """What the agent says of an add-on."""
     told = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "told")
     hub.store.transact(addons.report, C1, AddOnName(name), (told,), "agent")
 

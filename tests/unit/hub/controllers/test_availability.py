@@ -34,7 +34,6 @@ def judge(hub: Hub) -> Availability:
 
 
 async def look(subject: Availability, cluster: ClusterName = C1) -> timedelta | None:
-    """One look at one cluster."""
     subject.wants(cluster)
     return await subject.reconcile(TOGETHER)
 

@@ -32,8 +32,6 @@ C1 = ClusterName("c1")
 
 
 class Reader:
-    """A hub's log as it is written while somebody does something."""
-
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.told: list[Told] = []
@@ -48,7 +46,6 @@ class Reader:
         return lines
 
     async def read(self) -> Sequence[Mapping[str, Any]]:
-        """Lines since the last look."""
         changes = await self._hub.store.read(lambda tx: tx.changes.since(self._revision))
         with capture_logs() as lines:
             for change in changes:
@@ -189,8 +186,6 @@ SILENT = Condition(AVAILABLE, UNKNOWN, "ManagedClusterLeaseUpdateStopped", "no w
 
 
 class Agents:
-    """A chronicle and what it tells."""
-
     def __init__(self) -> None:
         self.told: list[Told] = []
         self.chronicle = Chronicle(self.told.append)

@@ -72,7 +72,6 @@ async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(
     subject = issuing(hub)
 
     def controllers() -> tuple[bool, bool]:
-        """Whether approval and issuance want the request."""
         stored = present(hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
         return approval.wanted(stored.document), issuance.wanted(stored.document)
 
@@ -185,8 +184,6 @@ async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
 
 
 class Picky(Batched):
-    """Fails for one name."""
-
     def __init__(self, hub: Hub, bad: str) -> None:
         super().__init__(hub.store)
         self.bad = bad
@@ -312,8 +309,6 @@ async def test_clusters_that_are_accepted_together_have_their_requests_looked_at
 
 
 class Book:
-    """An auditor's place."""
-
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.records: list[Record] = []
@@ -402,7 +397,6 @@ async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.
 
 
 def addon(namespace: str, name: str, priority: int = 0) -> dict[str, Any]:
-    """It does not go before its own controller lets it."""
     notes = {removal.PRIORITY: str(priority)}
     return {"metadata": {"name": name, "namespace": namespace, "annotations": notes, "finalizers": ["example.com/pre-delete"]}}
 

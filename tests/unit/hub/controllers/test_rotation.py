@@ -40,8 +40,6 @@ SEAL = Seal([b"tests seal Secrets with this key"])
 
 @dataclass
 class World:
-    """One replica of a hub whose first CA issues."""
-
     folder: Path
     place: Callable[["World"], KeyPlace]
     clock: ManualClock = field(default_factory=ManualClock)

@@ -144,8 +144,6 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
 
 
 class Listener:
-    """Counts how often it was told."""
-
     def __init__(self) -> None:
         self.told = 0
 
@@ -317,8 +315,6 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
 
 
 class _ShortIssuer(WordIssuer):
-    """Its CA ends before the certificate would."""
-
     end = NOW
 
     def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:

@@ -29,8 +29,6 @@ MANAGED = "and that is to be expected"
 
 
 class Stage:
-    """A controller among fakes."""
-
     def __init__(self, host: HostInMemory | None = None, shape: Shape = SHAPE, **how: Any) -> None:
         self.host = host or HostInMemory()
         self.host.output = self.host.output or GOOD
@@ -104,7 +102,6 @@ def failing(**failures: MusterError) -> HostInMemory:
 
 
 def having(**world: Any) -> HostInMemory:
-    """With the agent's Deployment."""
     return HostInMemory(deployed=deployed(), **world)
 
 

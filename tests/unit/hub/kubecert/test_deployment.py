@@ -142,8 +142,6 @@ async def test_a_follower_removes_nothing_and_does_not_even_look() -> None:
 
 
 class Paper:
-    """Takes what is written; `failure` instead."""
-
     def __init__(self, failure: OSError | None = None) -> None:
         self.text = ""
         self.rested = 0
