@@ -139,19 +139,16 @@ def test_report_is_taken_from_accepted_clusters_once(newcomer: Newcomer, store: 
     assert document["status"]["version"] == {"kubernetes": "v1.31.2"}
 
 
-def _remove(tx: Transaction) -> Written:
-    return clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR)
-
-
 def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.registered()
     store.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(), available=True)]))
-    assert store.transact(_remove).stored.key == Key("", "edge")
+    gone = store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+    assert gone.stored.key == Key("", "edge")
     assert store.state.log[-1].type is ChangeType.DELETED
     assert store.state.beats == {}
     revoked = {record.purpose: record.revoked_reason for record in store.state.certificates.values()}
-    gone = "ClusterDeleted"
-    assert revoked == {Purpose.BOOTSTRAP: None, Purpose.AGENT: gone, Purpose.RECOVERY: gone}
+    reason = "ClusterDeleted"
+    assert revoked == {Purpose.BOOTSTRAP: None, Purpose.AGENT: reason, Purpose.RECOVERY: reason}
 
 
 # Add-ons and leases.

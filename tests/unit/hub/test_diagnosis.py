@@ -64,6 +64,10 @@ class World:
         assert cause.advice, "whoever is told what is wrong is told what to do"
         return cause.reason, cause.said
 
+    def shows(self, reason: str, words: str) -> None:
+        found, said = self.cause()
+        assert (found, words in said) == (reason, True), said
+
     def connect(self) -> None:
         self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
 
@@ -102,8 +106,7 @@ def test_cluster_that_is_well_is_ok_at_every_step(world: World) -> None:
 def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> None:
     """The best of several credentials counts."""
     world.newcomer.credential(cluster=ClusterName("other"), uses=1, lifetime=None)
-    reason, said = world.cause()
-    assert (reason, 'no cluster "edge"' in said) == ("NoBootstrapCredential", True)
+    world.shows("NoBootstrapCredential", 'no cluster "edge"')
     assert [each.step for each in world.diagnose().findings] == ["hub", "cluster"], "nothing else is looked at"
     revoked, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
     world.store.transact(credentials.revoke, revoked.id, OPERATOR)
@@ -126,8 +129,7 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:
     entered = rules.joining_document(Joining(EDGE, ""), LEASE)
     world.store.transact(lambda tx: clusters.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
-    reason, said = world.cause()
-    assert (reason, "has asked for no certificate" in said) == ("NoBootstrapCredential", True)
+    world.shows("NoBootstrapCredential", "has asked for no certificate")
 
 
 def test_request_that_waits_for_decisions_or_its_signature_or_fails(world: World) -> None:
@@ -157,16 +159,14 @@ def test_denied_request_denied_cluster_and_revoked_certificate(world: World) -> 
     name = world.newcomer.submit(world.newcomer.accepted())
     deny = lambda tx: requests.decide(tx, name, approve=False, reason="NotOurs", message="who is this", actor=OPERATOR)  # noqa: E731 - one line
     world.store.transact(deny)
-    reason, said = world.cause()
-    assert (reason, "NotOurs: who is this" in said) == ("RequestDenied", True)
+    world.shows("RequestDenied", "NotOurs: who is this")
     world.live()
     world.newcomer.accept(accepted=False)
     assert world.cause()[0] == "Denied"
     assert not any(each.step == "beats" for each in world.diagnose().findings)
     world.newcomer.accept()
     world.store.transact(revoke, Target(cluster=EDGE), "KeyCompromise", OPERATOR)
-    reason, said = world.cause()
-    assert (reason, "KeyCompromise" in said) == ("Revoked", True)
+    world.shows("Revoked", "KeyCompromise")
     assert world.diagnose().findings[-1].step == "certificate", "consequences are not listed beside it"
 
 
@@ -216,8 +216,7 @@ def test_a_replica_that_is_lost_with_its_sessions(world: World) -> None:
 def test_a_hub_that_nobody_leads(world: World) -> None:
     world.live()
     world.clock.advance(timedelta(minutes=1))
-    reason, said = world.cause()
-    assert (reason, "hub-0" in said) == ("NoLeader", True)
+    world.shows("NoLeader", "hub-0")
     world.store.transact(replicas.beat, REPLICA)
     assert world.found("hub").state is State.OK, "whoever serves alone renews nothing"
     world.store.execute(delete(schema.leaders))
@@ -240,12 +239,10 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
     assert world.cause() == ("ManagedClusterKubeAPIServerUnavailable", "The kube-apiserver is not ok")
     departure = Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1)
     world.store.transact(owners.bid_farewell, departure, 0, "agent")
-    reason, said = world.cause()
-    assert (reason, "b2f1d5a0" in said) == ("ReportsElsewhere", True)
+    world.shows("ReportsElsewhere", "b2f1d5a0")
     world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
     world.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
-    reason, said = world.cause()
-    assert (reason, "example.org/waits" in said) == ("Deleting", True)
+    world.shows("Deleting", "example.org/waits")
 
 
 def test_warnings_leave_a_cluster_well(world: World) -> None:

@@ -303,12 +303,9 @@ def elsewhere() -> Elsewhere:
     return Elsewhere()
 
 
-def written(kind: str, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "corp", "generation": 1}, "spec": {**SPECS[kind], **spec}}
-
-
 async def found(kind: str, elsewhere: Elsewhere, **spec: Any) -> dict[str, str]:
-    conditions = await examine(kind, written(kind, **spec), elsewhere.connect)
+    document = {"metadata": {"name": "corp", "generation": 1}, "spec": {**SPECS[kind], **spec}}
+    conditions = await examine(kind, document, elsewhere.connect)
     assert [each.type for each in conditions] == TYPES[kind]
     return {each.type: f"{each.status} {each.reason}" for each in conditions}
 

@@ -50,6 +50,11 @@ class Two:
     one: Sessions
     two: Sessions
 
+    async def open(self, on: Sessions, *sessions: Open) -> None:
+        for session in sessions:
+            on.add(session)
+        await on.write()
+
     async def look(self) -> None:
         await self.one.look()
         await self.two.look()
@@ -66,11 +71,9 @@ async def both() -> Two:
 
 async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(both: Two) -> None:
     older, newer = Open("b"), Open("a")
-    both.one.add(older)
-    await both.one.write()
+    await both.open(both.one, older)
     both.clock.advance(TICK)
-    both.two.add(newer)
-    await both.two.write()
+    await both.open(both.two, newer)
     await both.look()
     assert [type(error) for error in older.ended] == [ConflictError]
     assert newer.ended == []
@@ -98,8 +101,7 @@ async def test_of_two_agents_that_open_at_once_the_first_one_stays_on_whichever_
 
 async def test_session_that_is_not_stored_yet_is_judged_once_it_is(both: Two) -> None:
     mine, other = Open("a"), Open("b")
-    both.two.add(other)
-    await both.two.write()
+    await both.open(both.two, other)
     both.one.add(mine)
     await both.look()
     assert mine.ended == []
@@ -111,8 +113,7 @@ async def test_session_that_is_not_stored_yet_is_judged_once_it_is(both: Two) ->
 
 async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_asked_again(both: Two) -> None:
     older = Open("b")
-    both.one.add(older)
-    await both.one.write()
+    await both.open(both.one, older)
     both.clock.advance(OVERLAP / 4)
     began = both.clock.now()
     both.clock.advance(OVERLAP / 2)
@@ -127,13 +128,10 @@ async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_
 
 async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_they_are(both: Two) -> None:
     stays, moved, elsewhere = Open("a"), Open("b", cluster=FAR), Open("c", cluster=FAR)
-    both.one.add(stays)
-    both.one.add(moved)
-    await both.one.write()
+    await both.open(both.one, stays, moved)
     both.store.transact(lambda tx: tx.agent_sessions.end_of("one"))
     both.clock.advance(TICK)
-    both.two.add(elsewhere)
-    await both.two.write()
+    await both.open(both.two, elsewhere)
     both.clock.advance(TICK)
     both.one.say_again()
     await both.one.write()
@@ -147,13 +145,11 @@ async def test_a_newer_session_is_noticed_though_the_databases_clock_was_set_bac
         older, newer = Open("b"), Open("a")
         both.clock.advance(OVERLAP)
         both.clock.set_forward(hour)
-        both.one.add(older)
-        await both.one.write()
+        await both.open(both.one, older)
         await both.look()
         both.clock.set_forward(-hour)
         both.clock.advance(TICK)
-        both.two.add(newer)
-        await both.two.write()
+        await both.open(both.two, newer)
         await both.look()
         assert (len(older.ended), len(newer.ended)) == (1, 0)
         assert {each.session for each in both.store.state.sessions.values()} == {"a"}
@@ -165,23 +161,20 @@ async def test_a_newer_session_is_noticed_though_the_databases_clock_was_set_bac
 
 async def test_a_newer_session_is_noticed_though_we_looked_while_the_databases_clock_was_ahead(both: Two) -> None:
     older, newer = Open("b"), Open("a")
-    both.one.add(older)
-    await both.one.write()
+    await both.open(both.one, older)
     both.clock.set_forward(timedelta(hours=1))
     await both.look()
     both.clock.set_forward(-timedelta(hours=1))
     both.clock.advance(TICK)
     await both.look()
-    both.two.add(newer)
-    await both.two.write()
+    await both.open(both.two, newer)
     await both.look()
     assert (len(older.ended), len(newer.ended)) == (1, 0)
 
 
 async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_place_has_ended_meanwhile(both: Two) -> None:
     stays, refused = Open("a", epoch=2), Open("b", epoch=1)
-    both.one.add(stays)
-    await both.one.write()
+    await both.open(both.one, stays)
     with pytest.raises(StaleEpochError):
         both.one.add(refused)
     both.one.remove(refused)

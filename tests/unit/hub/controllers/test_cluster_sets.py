@@ -10,7 +10,6 @@ from hub.domain import clusterset as rules
 from hub.domain import document as doc
 from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
 from hub.domain.clusterprofile import SET as OF_SET
-from hub.ports import Transaction
 from hub.services import clusters, clustersets, heartbeats, namespaces
 from machinery import conditions
 from machinery.conditions import AVAILABLE, UNKNOWN
@@ -267,12 +266,9 @@ LABELS = {
 IN_EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu", "uk"]}]}
 
 
-def _profiles(tx: Transaction) -> list[str]:
-    return [str(stored.key) for stored in tx.objects.find(CLUSTER_PROFILES, Query()).items]
-
-
 def profiles(hub: Hub) -> list[str]:
-    return hub.store.transact(_profiles)
+    found = hub.store.transact(lambda tx: tx.objects.find(CLUSTER_PROFILES, Query()))
+    return [str(stored.key) for stored in found.items]
 
 
 def profile(hub: Hub, name: str, place: str) -> dict[str, Any]:
