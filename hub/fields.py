@@ -13,6 +13,7 @@ from machinery.durations import parse_duration
 from machinery.expression.values import parse_quantity
 
 MAX_PORT = 65535
+_PORT = re.compile(r"[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
@@ -29,8 +30,8 @@ class Address:
         host, colon, port = text.strip().rpartition(":")
         if not colon or text.strip().endswith("]"):
             host, port = text.strip(), "0"
-        if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > MAX_PORT:
-            msg = f'"{text}" is not an address: write host:port, such as 127.0.0.1:8443, hub.example.org:443 or [::1]:8443'
+        if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or int(port) > MAX_PORT:
+            msg = f'"{text[:80]}" is not an address: write host:port, such as 127.0.0.1:8443, hub.example.org:443 or [::1]:8443'
             raise ValueError(msg)
         return cls(host.strip("[]"), int(port))
 
@@ -40,11 +41,22 @@ class Address:
 
 
 def _duration(value: object) -> object:
-    return value if isinstance(value, timedelta) else parse_duration(str(value))
+    return value if isinstance(value, timedelta) else parse_duration(_text(value, "a duration, such as 60s"))
 
 
 def _address(value: object) -> object:
-    return value if value is None or isinstance(value, Address) else Address.parse(str(value))
+    return (
+        value
+        if value is None or isinstance(value, Address)
+        else Address.parse(_text(value, "an address, such as 127.0.0.1:8443"))
+    )
+
+
+def _text(value: object, what: str) -> str:
+    """The text of a setting; a file may have a number instead. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"must be {what}")  # noqa: TRY004 - pydantic takes a ValueError
+    return str(value)
 
 
 def _words(value: object) -> object:

@@ -17,12 +17,12 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 def parse_duration(text: str) -> timedelta:
     """The sum of the parts. Raises ValueError with the form that is asked for."""
     if not _WHOLE.fullmatch(text.strip()):
-        msg = f'"{text}" is not a duration: write a number with its unit (ms, s, m, h or d), such as 60s, 1h30m or 30d'
+        msg = f'"{text[:80]}" is not a duration: write a number with its unit (ms, s, m, h or d), such as 60s, 1h30m or 30d'
         raise ValueError(msg)
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), timedelta())
     except OverflowError:
-        msg = f'"{text}" is longer than any duration can be'
+        msg = f'"{text[:80]}" is longer than any duration can be'
         raise ValueError(msg) from None
 
 

@@ -3,7 +3,8 @@
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,9 +24,11 @@ from pydantic import (
 
 from machinery import boundedyaml, identity, telemetry
 from machinery.boundedyaml import YamlError
+from machinery.durations import format_duration, parse_duration
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.selectors import valid_label_key, valid_label_value
+from machinery.settingerrors import sentence, unreadable
 from spoke.gates import gates_of
 
 PREFIX = "SPOKE_"
@@ -42,20 +45,19 @@ YEAR = 365 * 24 * 3600
 DEFAULT_NAMESPACE = "open-cluster-management-agent"
 ADDON_NAMESPACE = "open-cluster-management-agent-addon"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_PORT = re.compile(r"[0-9]{1,5}")
+_SECONDS = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _duration(value: Any) -> Any:
-    """`90s`, `1m`, `500ms`, `2h`, or a number of seconds."""
-    if isinstance(value, str):
-        text = value.strip()
-        for unit, seconds in _UNITS.items():
-            number = text.removesuffix(unit)
-            if number != text and number.replace(".", "", 1).isdigit():
-                return timedelta(seconds=float(number) * seconds)
-        if text.replace(".", "", 1).isdigit():
-            return timedelta(seconds=float(text))
-    return value
+    """`90s`, `1m30s`, `500ms`, `2h`, or a number of seconds. Raises ValueError."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a duration, such as 60s")  # noqa: TRY004 - pydantic takes a ValueError
+    text = str(value).strip()
+    sign, positive = (-1, text[1:]) if text.startswith("-") else (1, text)
+    return sign * parse_duration(f"{positive}s" if _SECONDS.fullmatch(text) else positive)
 
 
 def _listed(value: Any) -> Any:
@@ -103,6 +105,23 @@ def _driver(name: Any) -> Any:
     return name or "auto"
 
 
+def _at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]:
+    """A check of a duration. Pydantic's own bounds are told as Python writes them."""
+
+    def checked(duration: timedelta) -> timedelta:
+        if duration < least:
+            raise ValueError(f"must be at least {format_duration(least)}")
+        return duration
+
+    return checked
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta():
+        raise ValueError("must be longer than 0s")
+    return duration
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Mapped = Annotated[dict[str, str], BeforeValidator(_mapped)]
@@ -126,12 +145,12 @@ class Settings(BaseModel):
     bootstrap_kubeconfig: Annotated[Paths, Field(validate_default=True)] = ()
     standby_registration: bool = True
     unaccepted_hub: Literal["skip", "wait"] = "skip"
-    fail_back_after: Annotated[Duration, Field(ge=timedelta())] = timedelta()
-    hub_timeout: Annotated[Duration, Field(ge=timedelta())] = timedelta(milliseconds=1500)
-    hub_give_up_after: Annotated[Duration, Field(ge=timedelta())] = timedelta(minutes=10)
-    hub_keepalive: Annotated[Duration, Field(ge=timedelta(seconds=5))] = timedelta(seconds=10)
-    hub_keepalive_timeout: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=5)
-    hub_silence: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=5)
+    fail_back_after: Annotated[Duration, AfterValidator(_at_least())] = timedelta()
+    hub_timeout: Annotated[Duration, AfterValidator(_at_least())] = timedelta(milliseconds=1500)
+    hub_give_up_after: Annotated[Duration, AfterValidator(_at_least())] = timedelta(minutes=10)
+    hub_keepalive: Annotated[Duration, AfterValidator(_at_least(timedelta(seconds=5)))] = timedelta(seconds=10)
+    hub_keepalive_timeout: Annotated[Duration, AfterValidator(_positive)] = timedelta(seconds=5)
+    hub_silence: Annotated[Duration, AfterValidator(_at_least(timedelta(seconds=1)))] = timedelta(seconds=5)
     kubeconfig: Path | None = None
     spoke_kubeconfig: Path | None = None
     cluster_name: str = ""
@@ -149,10 +168,10 @@ class Settings(BaseModel):
     feature_gates: Annotated[Mapped, AfterValidator(_gates)] = Field(default_factory=dict)
     addon_kubeclient_registration_auth: Literal["", "csr", "token"] = "csr"
     addon_token_expiration_seconds: int = Field(default=YEAR, ge=SHORTEST_TOKEN)
-    addon_lease_check_period: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=30)
+    addon_lease_check_period: Annotated[Duration, AfterValidator(_positive)] = timedelta(seconds=30)
     addon_namespaces: Names = (ADDON_NAMESPACE,)
     adopt_addon_secrets: bool = False
-    addon_lease_grace: Annotated[Duration, Field(gt=timedelta())] = timedelta(minutes=5)
+    addon_lease_grace: Annotated[Duration, AfterValidator(_positive)] = timedelta(minutes=5)
     client_cert_expiration_seconds: int = 0
     attestation_service_account: Annotated[str, AfterValidator(_account)] = ""
     registration_driver: Annotated[Literal["auto", "grpc", "csr"], BeforeValidator(_driver)] = "auto"
@@ -242,16 +261,20 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _external_ca(self) -> Self:
-        if self.spoke_external_ca is not None and not self.spoke_external_ca.is_file():
-            raise ValueError(f"spoke external CA {self.spoke_external_ca} is not a file")
+        try:
+            found = self.spoke_external_ca is None or self.spoke_external_ca.is_file()
+        except OSError:  # the name is longer than names may be
+            found = False
+        if not found:
+            raise ValueError(f"spoke external CA {str(self.spoke_external_ca)[:200]} is not a file")
         return self
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`. Raises ValueError."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the largest port
-        raise ValueError(f'"{text}" is not an address such as 127.0.0.1:8000')
+    if not _PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the largest port
+        raise ValueError(f'"{text[:80]}" is not an address such as 127.0.0.1:8000')
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without host is asked for that way
 
 
@@ -264,10 +287,14 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | 
         if environment.get(PREFIX + name.upper(), "") != ""
     }
     merged = {**_from_file(file), **from_environment, **{name: value for name, value in flags.items() if value is not None}}
+    if garbled := unreadable(merged):
+        raise InvalidError(
+            "\n".join(("the settings are not valid:", *(f"  {_place((n,))}is not text in UTF-8" for n in garbled)))
+        )
     try:
         return Settings(**merged)
     except ValidationError as error:
-        lines = [f"  {_place(entry['loc'])}{_said(entry)}" for entry in error.errors(include_url=False, include_input=False)]
+        lines = [f"  {_place(entry['loc'])}{sentence(entry)}" for entry in error.errors(include_url=False, include_input=False)]
         raise InvalidError("\n".join(("the settings are not valid:", *lines))) from None
 
 
@@ -299,8 +326,3 @@ def _named(rule: Any, name: str) -> str:
 
 def _place(location: tuple[int | str, ...]) -> str:
     return f"{location[0]}: ".replace("_", "-") if location else ""
-
-
-def _said(entry: Any) -> str:
-    told = {"missing": "is required", "extra_forbidden": "there is no such setting"}
-    return str(told.get(entry["type"], entry["msg"])).removeprefix("Value error, ")

@@ -9,6 +9,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
+PYTHON = re.compile(
+    r"<class|datetime\.|timedelta|Traceback| object at 0x|pydantic|\[type=|\b(tuple|dict|None|True|False|NoneType|PosixPath)\b"
+    r"|Errno|[a-z]Error\b|Input should|parse string as|codec|int\(\)|sys\.|(?<!['\w])b'"
+)
+"""What Python and its libraries write of values, and no text for users has."""
+WRONG_TEXTS = ("nonsense", "-1", "1e999", "9" * 5000, "1:30", "\u00b2", "{[", "a=b=c,", "a b", "None")
+
 
 def check_each(check: Callable[..., object], rows: Iterable[tuple[Any, ...]]) -> None:
     """Call `check` with the values of each row; it raises for a row that is wrong."""

@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from hub.cli.contexts import context_names
-from hub.cli.failures import DONE, FAILED, INTERRUPTED, CommandError
+from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, CommandError
 from hub.cli.suggesting import closest
 from machinery.product import version
 
@@ -138,11 +138,29 @@ def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | N
     context.obj = kubeconfig
 
 
+def _check_text(arguments: Sequence[str]) -> None:
+    """Raises CommandError for bytes that are not UTF-8, which no output and no request can repeat."""
+    for place, argument in enumerate(arguments, 1):
+        if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
+            raise CommandError(f"argument {place} is not text in UTF-8", code=MISUSED)
+
+
+def _called(arguments: Sequence[str] | None, name: str) -> object:
+    """Raises CommandError for a file that the operating system refuses in a way that no command expects."""
+    try:
+        return hubctl(arguments, prog_name=name, standalone_mode=False)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise CommandError(f"{str(error.filename)[:200]}: {error.strerror}") from None
+
+
 def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
     """Runs a command, that of the process unless told another; its exit code is one of failures.py."""
     output = sys.stdout
     try:
-        ended = hubctl(arguments, prog_name=name, standalone_mode=False)
+        _check_text(sys.argv[1:] if arguments is None else arguments)
+        ended = _called(arguments, name)
     except CommandError as error:
         click.echo(f"error: {error.sentence}", err=True)
         return error.code

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -38,7 +39,7 @@ def events(client: HubClient, namespace: str, about: str, types: str, output: st
       hubctl events --for cluster/edge1 -w
     """
     query = {"fieldSelector": _selector(client, about, types)}
-    path = PATH.format(f"namespaces/{namespace}/" if namespace else "")
+    path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
     answer = whole(client, path, query)
     answer["items"] = sorted(answer.get("items") or [], key=last_seen)
     printer: Documents | Lines = Documents(output) if output else Lines()

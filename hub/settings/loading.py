@@ -12,6 +12,7 @@ from hub.settings.everything import Settings
 from hub.settings.group import ENVIRONMENT_PREFIX
 from machinery import boundedyaml
 from machinery.boundedyaml import YamlError
+from machinery.settingerrors import sentence, unreadable
 
 
 class SettingsError(Exception):
@@ -41,10 +42,12 @@ def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mappin
     for place, values in places:
         merged |= values
         origin |= dict.fromkeys(values, place)
+    if garbled := unreadable(merged):
+        raise SettingsError([*problems, *(f"{origin[name]}: {name}: is not text in UTF-8" for name in garbled)])
     try:
         settings = _Merged(**merged)
     except ValidationError as error:
-        problems += [_problem(entry, origin) for entry in error.errors(include_url=False, include_context=False)]
+        problems += [_problem(entry, origin) for entry in error.errors(include_url=False, include_input=False)]
     if problems:
         raise SettingsError(problems)
     return settings
@@ -89,8 +92,4 @@ def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:
 def _problem(entry: Mapping[str, Any], origin: Mapping[str, str]) -> str:
     name, *rest = [str(part) for part in entry["loc"]] or ["several together"]
     path = "".join([name, *(f"[{part}]" for part in rest)])
-    if entry["type"] == "extra_forbidden":
-        message = "there is no such setting"
-    else:
-        message = str(entry["msg"]).removeprefix("Value error, ")
-    return f"{origin.get(name, 'settings')}: {path}: {message}"
+    return f"{origin.get(name, 'settings')}: {path}: {sentence(entry)}"

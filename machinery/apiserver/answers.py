@@ -11,23 +11,28 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from machinery import boundedjson
 from machinery.apiserver.negotiation import JSON, YAML, Form, takes_gzip
 from machinery.apiserver.refusals import status_document
 from machinery.apiserver.storage import Document, Stored
-from machinery.errors import MusterError
+from machinery.errors import MusterError, NotAcceptableError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 GZIP_FROM = 128 * 1024
 _ON_A_THREAD_FROM = 1024 * 1024
 _ENCODER = ThreadPoolExecutor(1, thread_name_prefix="encoder")
+_YAML_WRITER = ThreadPoolExecutor(1, thread_name_prefix="yaml-writer")
+"""Not the encoder: writing YAML takes a thousand times as long as compressing."""
+MOST_YAML = 2 * 1024 * 1024
+"""Bytes of JSON that are written as YAML: a list may have many more, an object never has."""
 
 Convert = Callable[[Document], Document]
 """From the stored version to the one asked for."""
 
 
 async def beside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Writes and compresses on one thread, which nothing else waits for: log, audit and shutdown have threads of their own."""
+    """Compresses on one thread, which nothing else waits for: log, audit and shutdown have threads of their own."""
     return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
 
@@ -69,9 +74,22 @@ async def json_answer(request: web.Request, body: bytes, form: Form, status: int
 
 
 async def value_answer(request: web.Request, value: Any, form: Form, status: int = 200) -> web.Response:
-    """A JSON value in the form. YAML is slow to write, so that happens on a thread."""
-    body = await beside(encode, value, form) if form.media == YAML else encode(value, form)
-    return await body_answer(request, body, form.media, status)
+    """A JSON value in the form. YAML is slow to write, so that happens on a thread, and is bounded.
+
+    Raises NotAcceptableError for a read that is too large for YAML. A write has been done by then: its answer is JSON.
+    """
+    if form.media != YAML:
+        return await body_answer(request, encode(value, form), form.media, status)
+    plain = msgspec.json.encode(value)
+    if len(plain) > MOST_YAML or boundedjson.count_values(plain) > boundedjson.MOST_VALUES:
+        if request.method not in ("GET", "HEAD"):
+            return await body_answer(request, plain, JSON, status)
+        bounds = f"{MOST_YAML} bytes and {boundedjson.MOST_VALUES} values"
+        raise NotAcceptableError(
+            f"an answer of more than {bounds} is not written as YAML: ask for {JSON}, or for pages by limit"
+        )
+    body = await asyncio.get_running_loop().run_in_executor(_YAML_WRITER, encode, value, form)
+    return await body_answer(request, body, YAML, status)
 
 
 def error_answer(error: MusterError, form: Form) -> web.Response:

@@ -7,7 +7,8 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
-from machinery.apiserver.limits import BODY_LIMIT
+from machinery import boundedjson
+from machinery.apiserver.limits import OBJECT_LIMIT
 from machinery.errors import BadRequestError, InvalidError, Subject, TooLargeError
 
 JSON_PATCH = "application/json-patch+json"
@@ -15,7 +16,9 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
-MAX_COPIED = BODY_LIMIT
+MAX_COPIED = OBJECT_LIMIT
+MAX_COPIED_VALUES = 20_000
+"""Objects, lists and their entries in all that a JSON patch copies: copying each takes a microsecond."""
 MAX_STEPS = 100_000
 """How many parts the paths of a JSON patch have together."""
 MAX_MOVED = 100_000_000
@@ -51,7 +54,7 @@ class _Work:
     """What the operations of one JSON patch may ask for together, because each may ask for as much as the document is long."""
 
     def __init__(self) -> None:
-        self._copied = self._steps = self._moved = 0
+        self._copied = self._values = self._steps = self._moved = 0
 
     def spend(self, document: Any, operation: Mapping[str, Any]) -> None:
         """Counts an operation that is about to be done. Raises TooLargeError, InvalidError, or a pointer's error."""
@@ -63,7 +66,11 @@ class _Work:
         if self._steps > MAX_STEPS:
             raise TooLargeError(f"the paths of a JSON patch may have {MAX_STEPS} parts at most")
         if kind == "copy":
-            self._copied += len(msgspec.json.encode(jsonpointer.resolve_pointer(document, operation.get("from", ""))))
+            source = msgspec.json.encode(jsonpointer.resolve_pointer(document, operation.get("from", "")))
+            self._copied += len(source)
+            self._values += boundedjson.count_values(source) if self._copied <= MAX_COPIED else 0
+        if self._values > MAX_COPIED_VALUES:
+            raise TooLargeError(f"the copies of a JSON patch may add {MAX_COPIED_VALUES} values at most")
         if self._copied > MAX_COPIED:
             raise TooLargeError(f"the copies of a JSON patch may add {MAX_COPIED} bytes at most")
         if kind not in ("test", "replace"):

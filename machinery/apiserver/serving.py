@@ -1,21 +1,29 @@
 """A listening server whose listener stops apart from its clean-up, so that a drain can stand between the two."""
 
 import asyncio
+import json
 import logging
+import re
 import ssl
 from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from machinery.apiserver.arrivals import Arrival
 from machinery.apiserver.connections import TOLD_EVERY, Bounds, Connections
+from machinery.apiserver.refusals import status_document
 from machinery.clock import SystemClock
+from machinery.errors import MethodNotAllowedError
 
 LINE_LIMIT = 1024 * 1024
 """Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = Bounds()
+_UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
+"""The request line in aiohttp's message, where all but the method is good."""
 NO_DESCRIPTOR = "socket.accept() out of system resource"
 """How asyncio's line begins."""
 
@@ -71,6 +79,39 @@ log.addFilter(Unreadable())
 logging.getLogger("asyncio").addFilter(OutOfDescriptors())
 
 
+class Refusal(web.Response):
+    """An answer to a request that the HTTP library refuses. It names no software."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.pop("Server", None)
+
+
+class Handler(web.RequestHandler):
+    """Answers what the HTTP library refuses as a Go server does: nothing of the request and no word of Python.
+
+    A method that the library does not know is refused with a Status, as a kube-apiserver does.
+    """
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # logs, and raises ConnectionError where an answer has begun
+        if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(str(exc)):
+            refused = MethodNotAllowedError("the server does not allow this method on the requested resource")
+            answer = Refusal(body=json.dumps(status_document(refused)).encode(), content_type="application/json", status=405)
+        else:
+            answer = Refusal(text=f"{status} {HTTPStatus(status).phrase}", status=status)
+        answer.force_close()
+        return answer
+
+
+async def _without_server(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.pop("Server", None)
+
+
 class Listening:
     """A server that listens. `stop_listening`, then `close`; both may be called twice."""
 
@@ -110,25 +151,29 @@ async def serve(
     bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Listening:
     """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
-    runner = web.AppRunner(
-        app,
-        handle_signals=False,
-        access_log=None,
-        logger=log,
-        shutdown_timeout=1,
-        keepalive_timeout=bounds.idle.total_seconds(),
-        max_line_size=LINE_LIMIT,
-        max_field_size=LINE_LIMIT,
-        auto_decompress=False,  # a body of kilobytes would become gigabytes
-        handler_cancellation=True,  # an idle watch of a client that went away would stay to its time-out
-    )
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {
+        "access_log": None,
+        "logger": log,
+        "keepalive_timeout": bounds.idle.total_seconds(),
+        "max_line_size": LINE_LIMIT,
+        "max_field_size": LINE_LIMIT,
+        "auto_decompress": False,  # a body of kilobytes would become gigabytes
+    }
+    # handler_cancellation: an idle watch of a client that went away would stay to its time-out
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1, handler_cancellation=True, **options)
+    app.on_response_prepare.append(_without_server)
     await runner.setup()
-    protocols = runner.server
-    assert protocols is not None  # noqa: S101 - `setup` has made it
+    handlers = runner.server
+    assert handlers is not None  # noqa: S101 - `setup` has made it
     connections = Connections(bounds)
     try:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Arrival(connections, protocols, ssl_context), host, port, backlog=TCP_BACKLOG, reuse_port=False
+        server = await loop.create_server(
+            lambda: Arrival(connections, lambda: Handler(handlers, loop=loop, **options), ssl_context),
+            host,
+            port,
+            backlog=TCP_BACKLOG,
+            reuse_port=False,
         )
     except BaseException:
         await runner.cleanup()

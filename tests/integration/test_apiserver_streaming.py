@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from machinery.apiserver.kinds.core import CONFIG_MAP
@@ -136,3 +137,16 @@ async def test_a_change_is_written_once_for_all_watchers_that_ask_for_the_same_f
         for watch in watches:
             watch.close()
     assert "error" not in capsys.readouterr().out  # they went while the server ended their watches
+
+
+async def test_a_list_that_is_too_large_for_yaml_is_refused_unless_it_is_what_was_done(client: Client) -> None:
+    status, answer = await client("GET", MAPS, Accept="application/yaml")
+    assert (status, yaml.safe_load(answer)["reason"]) == (406, "NotAcceptable"), answer
+    status, answer = await client("GET", f"{MAPS}?limit=10", Accept="application/yaml")
+    assert (status, len(yaml.safe_load(answer)["items"])) == (200, 10)
+    many = {"metadata": {"name": "many"}, "spec": {"size": 1}}
+    await client.storage.create(THING.key, Key("", "many"), {**thing("many"), **many, "list": [0] * 50_000}, ADMIN)
+    status, answer = await client("GET", f"{THINGS}/many", Accept="application/yaml")
+    assert (status, yaml.safe_load(answer)["reason"]) == (406, "NotAcceptable"), answer
+    status, answer = await client("DELETE", MAPS, Accept="application/yaml")
+    assert (status, len(answer["items"])) == (200, COUNT)

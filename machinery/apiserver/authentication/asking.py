@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from machinery.errors import InvalidError, UnavailableError
+from machinery.product import NAME
 from machinery.tls import client_context
 
 T = TypeVar("T")
@@ -92,6 +93,7 @@ class HttpsDocuments(Documents):
         told = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
+            "User-Agent": NAME,
             **({"Content-Type": "application/json"} if body is not None else {}),
         }
         connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)

@@ -7,6 +7,7 @@ import stat
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -20,6 +21,7 @@ from machinery import kubeconfig, pki
 from machinery.execcredential import ExecUser
 from machinery.identity import AgentId, ClusterName
 from machinery.kubeconfig import ClusterEntry, write_exec_kubeconfig
+from tests.checks import PYTHON, WRONG_TEXTS, check_each
 from tests.fakes.authority import OtherCA
 from tests.fakes.hubctl import LEAVES, hubctl, typed
 from tests.fakes.inprocess_hub import HUB
@@ -317,3 +319,26 @@ def test_a_login_is_replaced_by_the_next() -> None:
     assert not is_login([{**written, "contexts": [*written["contexts"], {"name": "another"}]}])
     assert not is_login([written, written])
     assert not is_login([{**written, "users": [{"name": "ann", "user": {"exec": {"args": ["get-token"]}}}]}])
+
+
+def test_no_wrong_value_of_a_flag_is_answered_in_the_terms_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub cannot be reached: commands check what they are given before they ask."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "hub.kubeconfig"
+    hub = kubeconfig.ClusterEntry("hub", "https://127.0.0.1:1", OtherCA("any").certificate)
+    file.write_bytes(kubeconfig.write_token_kubeconfig(hub, "a.b.c", user="somebody"))
+
+    def check(words: str, flag: str, value: str) -> None:
+        arguments = ["x"] if any(isinstance(each, click.Argument) for each in dict(LEAVES)[words].params) else []
+        said = hubctl("--kubeconfig", str(file), *words.split(), *arguments, flag, value)
+        told = (said.out + said.err).replace(value[:80], "")
+        assert not PYTHON.search(told), told
+
+    flags = [
+        (words, option.opts[-1])
+        for words, command in LEAVES
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_flag
+    ]
+    check_each(check, ((*flag, value) for flag in flags for value in (*WRONG_TEXTS, "\udcff")))

@@ -3,13 +3,17 @@
 import asyncio
 import gzip
 import json
+import re
 import ssl
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -17,7 +21,10 @@ import pytest
 from bench.bodies import JSON, worst
 from hub.audit.floods import REPEATED
 from hub.domain.audit import Record, read_record
+from machinery import boundedyaml
 from machinery.apiserver.bodies import ANONYMOUS_LIMIT
+from tests.checks import PYTHON, WRONG_TEXTS
+from tests.fakes.stage import until
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
 from tests.integration.door.test_audit import ALL, cluster, records
 from tests.trials import soaked, trials
@@ -171,3 +178,61 @@ async def test_no_bytes_in_headers_or_path_fail_the_door_or_the_audit(hub: HubUn
     last = (await remembered(hub))[-1]
     assert last.object_ref is not None
     assert last.object_ref.name == "edge"
+
+
+async def test_no_wrong_value_of_a_query_parameter_is_answered_in_the_terms_of_python(hub: HubUnderTest) -> None:
+    """Every parameter of the published OpenAPI, with each method that has it."""
+    admin = await admin_of(hub)
+    asked: dict[tuple[str, str], str] = {}
+    for entry in (await admin.get("/openapi/v3"))[1]["paths"].values():
+        for path, operations in (await admin.get(entry["serverRelativeURL"]))[1]["paths"].items():
+            shared = operations.pop("parameters", ())
+            for method, operation in operations.items():
+                for each in (*shared, *operation.get("parameters", ())):
+                    if each["in"] == "query":
+                        asked.setdefault((method.upper(), each["name"]), re.sub(r"\{\w+\}", "default", path))
+    assert {name for _, name in asked} >= {"limit", "fieldSelector", "timeoutSeconds", "dryRun", "gracePeriodSeconds"}
+
+    async def answered(method: str, path: str, name: str, value: str) -> str:
+        """What is wrong with the answer; "": nothing. A watch would not end by itself."""
+        watch = {"watch": "1"} if name in ("allowWatchBookmarks", "sendInitialEvents") else {}
+        told = {**watch, **({"timeoutSeconds": "1"} if watch or name == "watch" else {}), name: value}
+        status, answer = await admin.ask(method, f"{path}?{urlencode(told)}", {} if method != "GET" else None)
+        text = str(answer.get("message") if isinstance(answer, dict) else answer).replace(value[:80], "")
+        is_wrong = status == 500 or (status >= 400 and PYTHON.search(text))
+        return f"{method} {path} {name} {value[:20]} {status} {text[:200]}" if is_wrong else ""
+
+    wrong: list[str] = []
+    for (method, name), path in asked.items():
+        wrong += await asyncio.gather(*(answered(method, path, name, value) for value in WRONG_TEXTS))
+    wrong = list(filter(None, wrong))
+    assert not wrong
+
+
+async def test_parsing_that_hangs_holds_up_neither_liveness_nor_writes_nor_their_audit(
+    hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop's own threads, which append to the audit file, are two: more bodies hang than that."""
+    begun, release, maps = threading.Event(), threading.Event(), "/api/v1/namespaces/default/configmaps"
+
+    def hang(*_: object) -> dict[str, str]:
+        begun.set()
+        release.wait(30)
+        return {}
+
+    admin, stranger = await admin_of(hub), nobody(hub)
+    monkeypatch.setattr(boundedyaml, "load", hang)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    yaml = {"Content-Type": "application/yaml"}
+    hanging = [asyncio.create_task(admin.ask("POST", maps, {"never": "read"}, **yaml)) for _ in range(4)]
+    try:
+        async with asyncio.timeout(15):
+            await until(begun.is_set)
+            assert (await stranger.get("/livez"))[0] == 200
+            assert (await admin.ask("POST", maps, {"metadata": {"name": "written"}}))[0] == 201
+            await hub.access.auditor.flush()
+            assert '"written"' in (tmp_path / "audit.log").read_text()
+            assert not any(task.done() for task in hanging)
+    finally:
+        release.set()
+        await asyncio.gather(*hanging)

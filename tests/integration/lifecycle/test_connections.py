@@ -481,3 +481,28 @@ async def test_loopback_client_may_do_everything_and_hides_its_secrets(loopback:
     clock.advance(timedelta(seconds=1))
     with pytest.raises(RuntimeError, match="ended at"):
         await check()
+
+
+@with_listener
+async def test_what_is_not_http_is_refused_without_a_word_of_the_request_or_of_the_software(listening: Listening) -> None:
+    good = b"GET /version HTTP/1.1\r\nHost: hub\r\n"
+    rows = (
+        (b"FOO /version HTTP/1.1\r\nHost: hub\r\n\r\n", b" 405 ", b'"reason": "MethodNotAllowed"'),
+        (b"GET secret HTTP/1.1\r\n\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (b"\x16\x03\x01secret\r\n\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (b"GET /version HTTP/9.9\r\n\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (good + b"secret\r\n\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (good + b"Content-Length: secret\r\n\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (good + b"Transfer-Encoding: chunked\r\n\r\nsecret\r\n", b" 400 ", b"\r\n\r\n400 Bad Request"),
+        (good + b"Connection: close\r\n\r\n", b" 200 ", b"\r\n\r\n{"),
+        (b"PROPFIND /version HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n", b" 405 ", b'"reason":"MethodNotAllowed"'),
+    )
+    wrong = []
+    for sent, status, words in rows:
+        peer = await Peer.of(listening)
+        peer.send(sent)
+        answer = await peer.rest()
+        leaks = [word for word in (b"secret", b"Server:", b"Python", b"aiohttp", b"b'") if word in answer]
+        if status not in answer.splitlines()[0] or words not in answer or leaks:
+            wrong.append((sent, answer, leaks))
+    assert not wrong

@@ -19,7 +19,7 @@ from hub.store.postgres import connection_arguments
 from machinery.directory import DataDirectory
 from machinery.errors import InvalidError
 from machinery.product import TITLE
-from tests.checks import check_each, check_refusals, check_results
+from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusals, check_results, refusal
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about
 LIMITS = SessionLimits()
@@ -89,6 +89,18 @@ def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> Non
         (None, "cannot be read: No such file"),
     )
     check_refusals(SettingsError, read, rows)
+
+
+WRONG_VALUES = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"), ["x\0"])
+
+
+def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
+    def check(name: str, value: Any) -> None:
+        refused = refusal(SettingsError, load, {name: value}, None, {})
+        told = "\n".join(refused.problems if refused else ()).replace(str(value)[:80], "")
+        assert not PYTHON.search(told), told
+
+    check_each(check, ((name, value) for name in Settings.model_fields for value in WRONG_VALUES))
 
 
 KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}

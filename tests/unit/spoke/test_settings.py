@@ -18,7 +18,7 @@ from spoke.flags import parser
 from spoke.gates import KNOWN, FeatureGates, gates_of
 from spoke.options import Hubs
 from spoke.settings import Settings, load, own_namespace
-from tests.checks import refusal_text
+from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text
 
 ANYWHERE = "127.0.0.1:0"
 NEEDED = {"bootstrap_kubeconfig": "b"}
@@ -247,3 +247,34 @@ def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defau
     assert set(gates) == set(KNOWN)
     defaults = {name: default for name, default in gates.items() if name != "V1beta1CSRAPICompatibility"}
     assert gates_of(defaults) == FeatureGates()
+
+
+def test_no_refusal_of_a_setting_or_a_flag_is_in_the_terms_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    values = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"))
+    top = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    flags = [
+        (command, action.option_strings[0])
+        for command, each in top.choices.items()
+        for action in each._actions
+        if action.nargs != 0
+    ]
+
+    def check(name: str, value: Any) -> None:
+        refused = refusal(InvalidError, load, {**NEEDED, name: value}, {}, None)
+        told = (refused.message if refused else "").replace(str(value)[:80], "")
+        assert not PYTHON.search(told), told
+
+    def check_flag(command: str, flag: str, value: str) -> None:
+        def loaded() -> None:
+            given = vars(parser().parse_args([command, f"{flag}={value}"]))
+            load({name: given[name] for name in Settings.model_fields if name in given}, {}, given["config"])
+
+        try:
+            refused = refusal(InvalidError, loaded)
+        except SystemExit:
+            refused = None
+        told = ((refused.message if refused else "") + capsys.readouterr().err).replace(value[:80], "")
+        assert not PYTHON.search(told), told
+
+    check_each(check, ((name, value) for name in Settings.model_fields for value in values))
+    check_each(check_flag, ((*flag, value) for flag in flags for value in WRONG_TEXTS))

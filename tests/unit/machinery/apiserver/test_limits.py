@@ -253,6 +253,7 @@ def test_json_patch_operations_are_bounded_in_what_they_cost() -> None:
         ({"a": [0] * 300_000}, {"op": "move", "from": "/a/0", "path": "/a/-"}),
         ({"a": [0] * 300_000}, {"op": "add", "path": "/a/0", "value": 1}),
         ({"a": ["x" * 100_000]}, {"op": "copy", "from": "/a", "path": "/b"}),
+        ({"a": [[]] * 1_000}, {"op": "copy", "from": "/a", "path": "/b"}),
         (deep, {"op": "test", "path": "/a" * 200, "value": 1}),
     ]
     for document, operation in rows:
