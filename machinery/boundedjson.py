@@ -64,6 +64,8 @@ def _begun(text: bytes) -> int:
 def _why(text: bytes, error: Exception) -> str:
     if not text:
         return "unexpected end of JSON input"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
     if isinstance(error, RecursionError):
         return f"it is nested deeper than {DEEPEST}"
     if _HALF_PAIR.search(text.replace(rb"\\", b"")):

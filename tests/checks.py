@@ -56,7 +56,7 @@ def present(value: T | None) -> T:
     return value
 
 
-def refusal(kind: type[E], call: Callable[..., object], *args: Any, **named: Any) -> E | None:
+def refusal(kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *args: Any, **named: Any) -> E | None:
     """The error of this kind that the call raises; None if it succeeds."""
     try:
         call(*args, **named)

@@ -11,6 +11,7 @@ from grpc import aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from hub.rpc.connecting import Connecting
+from hub.rpc.decoding import Decoding
 from hub.rpc.health import Health
 from hub.rpc.parts import Parts
 from hub.rpc.registration import Registration
@@ -73,7 +74,7 @@ class RpcDoor(Door):
         return self._port
 
     async def start(self) -> None:
-        server = aio.server(options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options))
+        server = aio.server(interceptors=(Decoding(),), options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options))
         add_RegistrationServicer_to_server(self._registration, server)
         server.add_generic_rpc_handlers((self._connecting.service(),))
         add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]

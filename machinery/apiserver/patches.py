@@ -43,11 +43,17 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
         for operation in operations:
             work.spend(result, operation)
             result = jsonpatch.apply_patch(result, [operation], in_place=True)
-    except (*_UNFIT, TypeError, KeyError, RecursionError) as error:
-        raise InvalidError(f"{REJECTED}: {str(error)[:200]}", subject=Subject()) from None
+    except (*_UNFIT, TypeError, KeyError, RecursionError):
+        asked = f"{_shown(operation.get('op'))} at {_shown(operation.get('path'))}"
+        raise InvalidError(f"{REJECTED}: {asked}, does not fit the object", subject=Subject()) from None
     if not isinstance(result, dict):
         raise InvalidError(f"{REJECTED}: the result is no object", subject=Subject())
     return result
+
+
+def _shown(value: Any) -> str:
+    """A value of a patch, for a message."""
+    return (value if isinstance(value, str) else msgspec.json.encode(value).decode())[:100]
 
 
 class _Work:
@@ -60,7 +66,7 @@ class _Work:
         """Counts an operation that is about to be done. Raises TooLargeError, InvalidError, or a pointer's error."""
         kind = operation.get("op")
         if kind not in OPERATIONS:  # the library knows more than the RFC
-            raise InvalidError(f"{REJECTED}: unexpected operation kind: {str(kind)[:40]}", subject=Subject())
+            raise InvalidError(f"{REJECTED}: unexpected operation kind: {_shown(kind)}", subject=Subject())
         places = [str(operation[name]) for name in ("path", "from") if name in operation]
         self._steps += sum(place.count("/") for place in places)
         if self._steps > MAX_STEPS:

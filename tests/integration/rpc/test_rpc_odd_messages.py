@@ -81,7 +81,9 @@ async def test_bytes_that_are_no_message_end_the_call_alone(stage: RpcStage) -> 
     for sent in (b"\xff\xff\xff", b"\x0a\xff"):  # no tag, no length
         for method in METHODS:
             call: Any = channel.unary_unary(f"/muster.registration.v1.Registration/{method}")
-            await refusal(call(sent, timeout=WITHIN))
+            refused = await refusal(call(sent, timeout=WITHIN))
+            assert refused.reason == (grpc.StatusCode.INVALID_ARGUMENT, "BadRequest"), method
+            assert refused.message == "the message cannot be decoded"
         session = Stream(channel).raw()
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
             await session.write(sent)

@@ -4,7 +4,6 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from machinery.apiserver.protobuf import MAGIC, decode
 from machinery.apiserver.strategic import apply_strategic_patch
 from machinery.boundedjson import JsonError
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
-from tests.checks import check_refusals
+from tests.checks import PYTHON, check_refusals, refusal
 from tests.trials import examples
 
 DOCUMENT: dict[str, Any] = {
@@ -119,6 +118,8 @@ def test_half_of_a_surrogate_pair_is_named_and_nothing_else_is_taken_for_one(sub
             assert str(found.value) == HALF
             notes: dict[str, str] = {}
             assert (body_of(body.encode(), notes), [*notes.values()]) == (NO_BODY, [f"left out: {HALF}"])
+    with pytest.raises(JsonError, match="it is not UTF-8"):
+        boundedjson.decode(b'{"\xbb": 1}')
     for text in whole:
         assert boundedjson.decode(f'["{text}"]'.encode()) == [json.loads(f'"{text}"')], text
         with pytest.raises(JsonError, match="truncated"):
@@ -157,12 +158,14 @@ FUZZ_KEYS = {"status.conditions": "type"}
 @examples(test=150, soak=20_000)
 @given(DOCUMENTS, PATCHES, st.lists(STEPS, max_size=4) | VALUES)
 def test_any_patch_gives_an_object_or_a_refusal(document: dict[str, Any], patch: Any, operations: Any) -> None:
-    with suppress(BadRequestError, InvalidError):
-        assert isinstance(apply_merge_patch(document, patch), dict)
-    with suppress(BadRequestError, InvalidError):
-        assert isinstance(apply_strategic_patch(document, patch, FUZZ_KEYS), dict)
-    with suppress(BadRequestError, InvalidError):
-        assert isinstance(apply_json_patch(document, operations), dict)
+    for patched in (
+        partial(apply_merge_patch, document, patch),
+        partial(apply_strategic_patch, document, patch, FUZZ_KEYS),
+        partial(apply_json_patch, document, operations),
+    ):
+        told = refusal((BadRequestError, InvalidError), patched)
+        assert told is not None or isinstance(patched(), dict)
+        assert not PYTHON.search(told.message if told else ""), told
 
 
 GOLDEN = Path(__file__).parents[3] / "golden"
