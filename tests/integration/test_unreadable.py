@@ -194,8 +194,8 @@ async def test_one_address_has_a_bounded_number_of_connections_from_before_its_h
         for _, writer in held:
             writer.transport.abort()
         await until_found(lambda: seen(listening, context, same), "203.0.113.7")
+    async with echoing() as (listening, _):
         _, waiting = await asyncio.open_connection("127.0.0.1", listening.port)
-        waiting.write(same)
         await until(lambda: len(listening.connections.arriving) == 1)
     waiting.close()
     await until(lambda: not listening.connections.arriving)
