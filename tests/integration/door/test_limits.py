@@ -91,12 +91,15 @@ async def test_a_flood_of_refusals_gets_429_and_few_audit_records_and_spares_kno
     assert set(found) <= {401, 403, 429}
     assert found[401] == attempts // 2
     assert found[429] >= attempts - REFUSALS_AT_ONCE - forgiven - 1
+    malformed = [(await stranger.ask("POST", REQUESTS))[0] for _ in range(2 * REFUSALS)]
+    assert set(malformed) <= {415, 429}
+    assert 429 in malformed, "bodies that cannot be read count too"
     assert (await agent.get(f"{CLUSTERS}/a"))[0] == 200
     assert (await stranger.get("/readyz"))[0] == 200
     assert (await stranger.get("/version"))[0] == 200
     await hub.access.auditor.flush()
     kept = await hub.store.read(lambda tx: len(tx.audit.find(AuditQuery())))
-    assert kept <= 6, "401, 403 and 429, each once and counted"
+    assert kept <= 8, "401, 403, 415 and 429, each once and counted"
 
 
 async def test_a_write_that_its_deadline_overtakes_is_whole_or_not_there(hub: HubUnderTest) -> None:
