@@ -114,18 +114,14 @@ def cluster(random: Random, number: int, created: datetime) -> dict[str, Any]:
     def perhaps(chance: float, value: dict[str, Any]) -> dict[str, Any]:
         return value if random.random() < chance else {}
 
+    capacity = {
+        **perhaps(0.8, {"cpu": random.choice(QUANTITIES), "memory": random.choice(QUANTITIES)}),
+        **perhaps(0.5, {"nodes": random.choice(["0", "3", "10"])}),
+        **perhaps(0.3, {"nvidia.com/gpu": random.choice(QUANTITIES)}),
+    }
     status = {
         **perhaps(0.8, {"version": {"kubernetes": random.choice(VERSIONS)}}),
-        **perhaps(
-            0.8,
-            {
-                "capacity": {
-                    **perhaps(0.8, {"cpu": random.choice(QUANTITIES), "memory": random.choice(QUANTITIES)}),
-                    **perhaps(0.5, {"nodes": random.choice(["0", "3", "10"])}),
-                    **perhaps(0.3, {"nvidia.com/gpu": random.choice(QUANTITIES)}),
-                }
-            },
-        ),
+        **perhaps(0.8, {"capacity": capacity}),
         **perhaps(0.6, {"allocatable": {"cpu": random.choice(QUANTITIES)}}),
         "conditions": [
             {"type": kind, "status": random.choice(["True", "False", "Unknown"])}
@@ -212,33 +208,27 @@ async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClo
     assert chosen > EXPRESSIONS / 3, "most expressions choose some and leave some"
 
 
+def versioned(name: str, version: str, **labels: str) -> dict[str, Any]:
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"version": {"kubernetes": version}}}
+
+
 async def test_pages_of_a_condition_hold_what_it_chooses_and_no_more(store: Store) -> None:
     for number in range(10):
-        labels = {"tier": "gold" if number % 2 else "tin"}
-        metadata = {"name": f"c{number}", "uid": f"uid-{number}", "labels": labels}
-        await store.run(put, {"metadata": metadata, "spec": {}, "status": {"version": {"kubernetes": f"v1.{20 + number}.0"}}})
-    where, names, after = where_of('version >= 1.23 && labels.tier == "gold"', datetime.now(UTC)), [], None
-    while True:
-        page, _ = await store.read(find, Query(where=where, limit=2, after=after))
-        names += [item.key.name for item in page.items]
-        if not page.more:
-            break
-        after = page.items[-1].key
-    assert names == ["c3", "c5", "c7", "c9"]
+        await store.run(put, versioned(f"c{number}", f"v1.{20 + number}.0", tier="gold" if number % 2 else "tin"))
+    where = where_of('version >= 1.23 && labels.tier == "gold"', datetime.now(UTC))
+    found = await store.read(lambda tx: list(pages(tx, Query(where=where, limit=2), "")))
+    assert [names for names, _ in found] == [["c3", "c5"], ["c7", "c9"]]
 
 
 async def test_a_condition_sees_what_its_own_transaction_wrote_and_the_past_as_it_was(store: Store) -> None:
     where = where_of("version < 1.30", datetime.now(UTC))
-
-    def versioned(version: str) -> dict[str, Any]:
-        return {"metadata": {"name": "a", "uid": "uid-a"}, "spec": {}, "status": {"version": {"kubernetes": version}}}
-
-    await store.run(put, versioned("v1.29.0"))
+    await store.run(put, versioned("a", "v1.29.0"))
 
     def upgrade(tx: Transaction) -> list[int]:
         old = tx.objects.get(MANAGED_CLUSTERS, Key("", "a"))
         before = len(find(tx, Query(where=where))[0].items)
-        tx.objects.put(MANAGED_CLUSTERS, versioned("v1.30.0"), old, "tester")
+        tx.objects.put(MANAGED_CLUSTERS, versioned("a", "v1.30.0"), old, "tester")
         return [before, len(find(tx, Query(where=where))[0].items)]
 
     assert await store.run(upgrade) == [1, 0]
@@ -354,10 +344,7 @@ async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are
 
     def several(tx: Transaction) -> None:
         for name, version in (("e", "v1.30.0"), ("b", ""), ("a", "v1.9.0"), ("c", "v1.30.0"), ("d", "latest")):
-            put(
-                tx,
-                {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": {"version": {"kubernetes": version}}},
-            )
+            put(tx, versioned(name, version))
 
     def changed(tx: Transaction, name: str, memory: str) -> None:
         old = tx.objects.get(MANAGED_CLUSTERS, Key("", name))

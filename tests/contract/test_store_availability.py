@@ -1,7 +1,6 @@
 """What every store promises about availability: transitions, marks of replicas, owners of clusters and their epochs."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -25,19 +24,8 @@ async def add(store: Store, clock: ManualClock, cluster: ClusterName, *steps: st
     for before, status in pairwise(steps):
         clock.advance(SECOND)
         why = reason if status == "Unknown" else "Well"
-        await store.run(_add, Transition(cluster, f"uid-{cluster}", clock.now(), before, status, why, "me"))
-
-
-def _add(tx: Transaction, transition: Transition) -> None:
-    tx.transitions.add(transition)
-
-
-def _falls(tx: Transaction, since: datetime, among: list[ClusterName]) -> Mapping[ClusterName, Sequence[datetime]]:
-    return tx.transitions.falls(since, among)
-
-
-def _put(tx: Transaction, mark: Mark) -> None:
-    tx.marks.put(mark)
+        step = Transition(cluster, f"uid-{cluster}", clock.now(), before, status, why, "me")
+        await store.run(lambda tx, added: tx.transitions.add(added), step)
 
 
 async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_portions(store: Store, clock: ManualClock) -> None:
@@ -58,17 +46,19 @@ async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_por
     assert [await store.read(lambda tx, of: len(tx.transitions.of(of, limit=5)), each) for each in (C1, C2)] == [0, 1]
 
 
-async def test_falls_are_told_from_an_instant_on(store: Store, clock: ManualClock) -> None:
+async def test_falls_are_told_from_an_instant_on_and_a_move_is_none(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     await add(store, clock, C1, "", "True", "Unknown", "True", "False", "Unknown", "True")
     await add(store, clock, C2, "", "Unknown", "")
+    for move in (MOVED, STANDBY):
+        await add(store, clock, C2, "True", "Unknown", reason=move.reason)
     first, second = start + 2 * SECOND, start + 4 * SECOND
     assert dict(await store.read(lambda tx: tx.transitions.falls(start))) == {C1: [first, second]}
     assert dict(await store.read(lambda tx: tx.transitions.falls(first))) == {C1: [second]}
     assert dict(await store.read(lambda tx: tx.transitions.falls(start + 9 * SECOND))) == {}
     many = [ClusterName(f"other{number}") for number in range(20)]
     for among, found in (([C1], {C1: [first, second]}), ([C2], {}), ([C1, *many], {C1: [first, second]}), (many, {})):
-        assert dict(await store.read(_falls, start, among)) == found
+        assert dict(await store.read(lambda tx, chosen: tx.transitions.falls(start, chosen), among)) == found
 
 
 async def test_the_silent_are_those_that_fell_silent_and_are_so_still(store: Store, clock: ManualClock) -> None:
@@ -87,7 +77,7 @@ async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(s
     later = replace(first, at=start + 2 * SECOND)
     other = Mark("a", start - SECOND, start)
     for mark in (first, other, later):
-        await store.run(_put, mark)
+        await store.run(lambda tx, put: tx.marks.put(put), mark)
     assert await store.read(lambda tx: tx.marks.all()) == [other, later]
     await store.run(lambda tx: tx.marks.forget(start + SECOND))
     assert await store.read(lambda tx: tx.marks.all()) == [later]
@@ -101,13 +91,12 @@ async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(s
 
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
-NONE = timedelta()
 NEWER, OLDER = 1_790_000_000_000, 1_780_000_000_000
 """As agents make them, from milliseconds: they need more than 32 bits."""
 
 
-def beat(cluster: ClusterName, epoch: int, *, available: bool = True, age: timedelta = NONE) -> Beat:
-    return Beat(cluster, age, available, epoch)
+def beat(cluster: ClusterName, epoch: int, *, available: bool = True, age: float = 0) -> Beat:
+    return Beat(cluster, age * SECOND, available, epoch)
 
 
 async def stored(store: Store, *beats: Beat) -> dict[ClusterName, int]:
@@ -145,7 +134,9 @@ async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(st
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
 
 
-async def test_a_beat_of_an_outdated_epoch_is_not_stored_and_told_apart(store: Store, clock: ManualClock) -> None:
+async def test_a_beat_of_an_outdated_epoch_is_told_apart_and_those_of_agents_that_keep_none_are_stored(
+    store: Store, clock: ManualClock
+) -> None:
     await stored(store, beat(EDGE, OLDER), beat(FAR, OLDER))
     before = clock.now()
     clock.advance(timedelta(seconds=5))
@@ -153,26 +144,12 @@ async def test_a_beat_of_an_outdated_epoch_is_not_stored_and_told_apart(store: S
     assert await stored(store, beat(FAR, OLDER, available=False), beat(EDGE, OLDER, available=False)) == {EDGE: NEWER}
     assert ((await of(store)).at, (await of(store)).available) == (before, True)
     assert ((await of(store, FAR)).at, (await of(store, FAR)).available) == (clock.now(), False)
-
-
-async def test_beats_of_the_newest_epoch_and_of_agents_that_keep_none_are_stored(store: Store, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.heartbeats.claim(EDGE, NEWER))
     for epoch in (NEWER, 0, NEWER + 1):
         clock.advance(timedelta(seconds=5))
         assert await stored(store, beat(EDGE, epoch)) == {}
         assert (await of(store)).at == clock.now()
-    assert await stored(store, beat(EDGE, NEWER + 1, available=False, age=timedelta(seconds=3))) == {}, "late, not outdated"
+    assert await stored(store, beat(EDGE, NEWER + 1, available=False, age=3)) == {}, "late, not outdated"
     assert (await of(store)).available is True
-
-
-async def test_a_move_is_no_fall(store: Store, clock: ManualClock) -> None:
-    for cluster, reason in ((EDGE, "ManagedClusterLeaseUpdateStopped"), (FAR, MOVED.reason), (FAR, STANDBY.reason)):
-        fell = Transition(cluster, "u", clock.now(), "True", "Unknown", reason, "hub")
-        await store.run(lambda tx, each: tx.transitions.add(each), fell)
-    before = clock.now() - timedelta(hours=1)
-    for among in (None, [EDGE, FAR]):
-        falls = await store.read(lambda tx, chosen: dict(tx.transitions.falls(before, chosen)), among)
-        assert set(falls) == {EDGE}
 
 
 AGENT, OTHER = AgentId("xk7pq"), AgentId("aaaaa")
@@ -227,10 +204,8 @@ async def test_newest_session_of_an_agent_is_kept_in_whatever_order_they_come(st
 
 
 async def test_sessions_are_found_by_moment_replica_and_cluster(store: Store) -> None:
-    late, other = (
-        replace(SESSION, agent=OTHER, session="s2", at=AT + MOMENT),
-        replace(SESSION, cluster=FAR, session="s3", replica="two"),
-    )
+    late = replace(SESSION, agent=OTHER, session="s2", at=AT + MOMENT)
+    other = replace(SESSION, cluster=FAR, session="s3", replica="two")
     await open_on(store, SESSION, late, other)
 
     def opened(tx: Transaction, since: datetime, but: str) -> set[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -343,16 +344,8 @@ async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Sto
     newcomer = Newcomer(InlineStore(clock))
 
     def submit(tx: Transaction) -> str:
-        record, _ = credentials.create(
-            tx,
-            cluster=None,
-            uses=None,
-            lifetime=None,
-            public_key=b"operator's",
-            issuer=newcomer.issuer,
-            lifetimes=LIFETIMES,
-            actor="ann",
-        )
+        terms: dict[str, Any] = {"cluster": None, "uses": None, "lifetime": None, "public_key": b"operator's"}
+        record, _ = credentials.create(tx, **terms, issuer=newcomer.issuer, lifetimes=LIFETIMES, actor="ann")
         (requester,) = tx.certificates.of_credential(record.id)
         name = requests.submit(tx, newcomer.submission(requester))
         requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann")

@@ -83,6 +83,7 @@ from spoke.trust import fingerprints
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
 BACKDATE = timedelta(minutes=5)
+TOKEN_LIFETIME = timedelta(hours=1)
 
 
 def service_account_token(uid: str, begin: datetime, end: datetime, *, number: int = 0, **claims: Any) -> str:
@@ -181,7 +182,7 @@ class MemoryHub:
         self.namespaces: tuple[ManagedNamespace, ...] = ()
         self.tokens: list[str] = []
         """The tokens of add-ons that were issued."""
-        self.token_lifetime = timedelta(hours=1)
+
         self.calls: list[str] = []
         self.accepted_writes: list[tuple[ClusterName, int]] = []
         """Cluster and epoch of each beat and report that was taken with an epoch."""
@@ -194,11 +195,8 @@ class MemoryHub:
         """The same, as each session began."""
         self.dialled = 0
         self._changed = asyncio.Event()
-        key = generate_key()
-        now = clock.now()
-        self.authority: Authority = create_authority(
-            Subject("memory hub"), key, random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
-        )
+        begins, ends = clock.now() - timedelta(days=2), clock.now() + timedelta(days=3650)
+        self.authority: Authority = create_authority(Subject("memory hub"), generate_key(), random_serial(), begins, ends)
         self.bundle = self.authority.certificate
         """What it wants to be known by."""
         self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)
@@ -277,14 +275,12 @@ class MemoryHub:
 
     def note_driver(self, name: AddOnName, driver: str) -> None:
         """What an agent wants noted of its add-on; a ServiceAccount comes with it."""
-        noted = []
-        for addon in self.addons or ():
-            if addon.name == name:
-                entries = [replace(each, driver=driver) if each.for_hub else each for each in addon.registrations]
-                uid = f"uid-of-{name}" if driver == "token" else ""
-                addon = replace(addon, registrations=tuple(entries), account_uid=uid)  # noqa: PLW2901 - a changed copy
-            noted.append(addon)
-        self.set_addons(noted)
+
+        def noted(addon: AddOn) -> AddOn:
+            entries = [replace(each, driver=driver) if each.for_hub else each for each in addon.registrations]
+            return replace(addon, registrations=tuple(entries), account_uid=f"uid-of-{name}" if driver == "token" else "")
+
+        self.set_addons([noted(addon) if addon.name == name else addon for addon in self.addons or ()])
 
     def set_namespaces(self, *wanted: ManagedNamespace) -> None:
         self.namespaces = wanted
@@ -347,7 +343,6 @@ class MemoryHubClient(HubClient):
         self._hub = hub
         self._identity = identity
         self._attestation = ""
-        self.closed = False
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -447,7 +442,7 @@ class MemoryHubClient(HubClient):
         if not found.account_uid:
             raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet')
         begin = self._hub.clock.now().replace(microsecond=0)
-        end = begin + min(duration, self._hub.token_lifetime)
+        end = begin + min(duration, TOKEN_LIFETIME)
         token = service_account_token(found.account_uid, begin, end, number=len(self._hub.tokens))
         self._hub.tokens.append(token)
         return AddOnToken(token, end)
@@ -519,7 +514,7 @@ class MemoryHubClient(HubClient):
         return True
 
     async def close(self) -> None:
-        self.closed = True
+        """It holds nothing open."""
 
     def _known(self, cluster: ClusterName, cluster_uid: str, call: str) -> KnownCluster | None:
         """The cluster of a call that only its own agent may make."""
@@ -614,19 +609,13 @@ class MemorySession(HubSession):
         self.hub.changed()
 
     async def report(self, report: ClusterReport) -> int:
-        self._check()
-        if self.refuse_reports:
-            raise BY_REASON[self.refuse_reports]("refused")
-        self._note()
+        self._take_report()
         self.reports.append(report)
         self.hub.changed()
         return len(self.reports)
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        self._check()
-        if self.refuse_reports:
-            raise BY_REASON[self.refuse_reports]("refused")
-        self._note()
+        self._take_report()
         self.addon_reports.append((addon, tuple(conditions)))
         if driver:
             self.hub.note_driver(addon, driver)
@@ -694,6 +683,12 @@ class MemorySession(HubSession):
         if not self._over.done():
             self._over.set_result(lost)
             self.hub.changed()
+
+    def _take_report(self) -> None:
+        self._check()
+        if self.refuse_reports:
+            raise BY_REASON[self.refuse_reports]("refused")
+        self._note()
 
     def _check(self) -> None:
         if self._over.done():

@@ -183,16 +183,10 @@ class HubRig:
         """An add-on of CLUSTER; by default one that identifies itself at the hub, in a way that is not noted yet."""
         subject = {"user": registration.user, "groups": list(registration.groups)}
         custom = {"type": CUSTOM_SIGNER, "customSigner": {"signerName": registration.signer_name, "subject": subject}}
-        document = {
-            "apiVersion": addon_rules.API_VERSION,
-            "kind": addon_rules.KIND,
-            "metadata": {"name": name, "namespace": CLUSTER},
-            "status": {
-                "namespace": namespace,
-                "registrations": [{"type": KUBE_CLIENT} if registration == AT_THE_HUB else custom],
-            },
-        }
-        await self.stage.store.run(lambda tx: addons.put(tx, document, None, ADMIN))
+        registrations = [{"type": KUBE_CLIENT} if registration == AT_THE_HUB else custom]
+        kind = {"apiVersion": addon_rules.API_VERSION, "kind": addon_rules.KIND}
+        metadata, status = {"name": name, "namespace": CLUSTER}, {"namespace": namespace, "registrations": registrations}
+        await self.stage.store.run(addons.put, {**kind, "metadata": metadata, "status": status}, None, ADMIN)
 
     async def note(self, name: str) -> None:
         """What the hub does by itself when an add-on is by token: its account."""

@@ -39,9 +39,8 @@ class Agent(Sink):
     well: bool = True
     quiet_until: int = 0
     sequence: int = 0
-    sent: dict[int, datetime] = field(default_factory=dict)
-    acknowledged: datetime | None = None
-    """When the last beat that was acknowledged had been received, by the database's clock."""
+    acknowledged: bool = False
+    """Whether any of its beats was."""
 
     @property
     def grace(self) -> timedelta:
@@ -51,10 +50,9 @@ class Agent(Sink):
         return step >= self.quiet_until and (step + self.phase) % self.lease == 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        assert sequence <= self.sequence
         del ended_silence
-        if sequence in self.sent:
-            self.acknowledged = max(self.sent[sequence], self.acknowledged or self.sent[sequence])
-            self.sent = {number: at for number, at in self.sent.items() if number > sequence}
+        self.acknowledged = True
 
     def refuse(self, error: StaleEpochError) -> None:
         raise AssertionError(error.message)
@@ -148,8 +146,7 @@ class Fleet:
 
     def lead(self, number: int) -> None:
         """Another leader begins with nothing but the database."""
-        replica = present(self.replicas[number])
-        self.leader, self._led_by = number, replica
+        self.leader, self._led_by = number, (replica := present(self.replicas[number]))
         self.judging = Availability(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
         self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
         self._followed = False
@@ -170,7 +167,7 @@ class Fleet:
                 agent.replica = self.random.choice(self.up or [agent.replica])
                 continue
             agent.sequence += 1
-            agent.sent[agent.sequence] = self.now
+
             replica.beats.hold(agent.name, agent.sequence, agent, available=agent.well, ends_silence=self.is_silent(agent))
             held.append(agent)
         return held
@@ -183,7 +180,7 @@ class Fleet:
 
     def is_silent(self, agent: Agent) -> bool:
         """What the agent's session knows."""
-        return agent.acknowledged is None or self.status(agent.name) == "Unknown"
+        return not agent.acknowledged or self.status(agent.name) == "Unknown"
 
     def status(self, name: ClusterName) -> str:
         available = rules.availability(self.shown[name])
@@ -194,13 +191,11 @@ class Fleet:
 
     async def flush(self) -> None:
         for number in self.up:
-            replica = present(self.replicas[number])
-            await replica.beats.flush()
+            await present(self.replicas[number]).beats.flush()
 
     async def mark(self) -> None:
         for number in self.up:
-            replica = present(self.replicas[number])
-            await replica.hearing.mark()
+            await present(self.replicas[number]).hearing.mark()
 
     async def judge(self) -> None:
         """If the controller wants to look by now: nobody asks it more often than it says."""
@@ -257,13 +252,9 @@ class Fleet:
 
 def _enter(tx: Transaction, agents: Sequence[Agent]) -> None:
     for agent in agents:
-        document: dict[str, Any] = {
-            "apiVersion": rules.API_VERSION,
-            "kind": rules.KIND,
-            "metadata": {"name": agent.name},
-            "spec": {"hubAcceptsClient": True, "leaseDurationSeconds": agent.lease},
-        }
-        clusters.put(tx, document, None, "test")
+        kind: dict[str, Any] = {"apiVersion": rules.API_VERSION, "kind": rules.KIND, "metadata": {"name": agent.name}}
+        spec = {"hubAcceptsClient": True, "leaseDurationSeconds": agent.lease}
+        clusters.put(tx, {**kind, "spec": spec}, None, "test")
         clusters.set_condition(tx, agent.name, rules.ACCEPTED, "test")
         clusters.set_condition(tx, agent.name, rules.AVAILABLE, "test")
 

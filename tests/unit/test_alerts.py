@@ -40,12 +40,9 @@ def rules(half: str) -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def dashboard(half: str) -> dict[str, Any]:
-    return dict(json.loads((ROOT / "charts" / half / "dashboards" / f"{half}.json").read_text()))
-
-
 def panels(half: str) -> list[dict[str, Any]]:
-    return [each for each in dashboard(half)["panels"] if each["type"] != "row"]
+    dashboard = json.loads((ROOT / "charts" / half / "dashboards" / f"{half}.json").read_text())
+    return [each for each in dashboard["panels"] if each["type"] != "row"]
 
 
 def asked() -> Iterator[Asked]:
@@ -180,21 +177,13 @@ def flaws_of_metric(half: str, metric: Metric) -> Iterator[str]:
 
 
 def test_names_and_labels_of_metrics_follow_the_conventions() -> None:
-    flaws = [
-        f"{metric.name}: {flaw}"
-        for half, metrics in METRICS.items()
-        for metric in metrics
-        for flaw in flaws_of_metric(half, metric)
-    ]
+    described_by = [(half, metric) for half, metrics in METRICS.items() for metric in metrics]
+    flaws = [f"{metric.name}: {flaw}" for half, metric in described_by for flaw in flaws_of_metric(half, metric)]
     assert not flaws, "\n".join(flaws)
 
 
 def test_the_reference_page_of_metrics_is_as_generated() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    parts = (
-        [metric for metric in of_hub.METRICS if not metric.detailed],
-        [metric for metric in of_hub.METRICS if metric.detailed],
-        of_spoke.METRICS,
-    )
-    for part in parts:
+    of_each = [[metric for metric in of_hub.METRICS if metric.detailed is detailed] for detailed in (False, True)]
+    for part in (*of_each, of_spoke.METRICS):
         assert described(part) in page, f"docs/reference/metrics.md should have this table:\n{described(part)}"

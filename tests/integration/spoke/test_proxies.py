@@ -1,22 +1,20 @@
 """An agent's one connection through an HTTP CONNECT proxy, with either driver."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from machinery.clock import SystemClock
 from machinery.errors import MusterError, UnavailableError
-from machinery.identity import Subject
 from machinery.kubeconfig import Credential
-from machinery.pki import create_authority, generate_key, random_serial
 from machinery.tls import server_context
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
+from tests.fakes.authority import OtherCA
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig
 from tests.fakes.identity import serving_material
@@ -30,25 +28,22 @@ class Way:
     """A hub that is dialled through the proxy that is asked for."""
 
     rig: ApiRig
-    target: str
-    make: Callable[[HubAddress, ClientIdentity], HubClient]
     driver: Driver
+
+    @property
+    def target(self) -> str:
+        return self.rig.server if self.driver is Driver.CSR else f"127.0.0.1:{self.rig.stage.door.port}"
 
     def client(self, credential: Credential, proxy: str) -> HubClient:
         address = HubAddress(self.target, self.rig.trust, self.driver, proxy)
-        return self.make(address, ClientIdentity(credential.chain, credential.key))
+        client = ApiHubClient if self.driver is Driver.CSR else GrpcHubClient
+        return client(address, ClientIdentity(credential.chain, credential.key), SystemClock())
 
 
 @pytest.fixture(params=[Driver.GRPC, Driver.CSR])
 async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Way]:
-    driver: Driver = request.param
     async with rpc_stage(tmp_path) as stage:
-        rig = ApiRig(stage)
-        if driver is Driver.CSR:
-            yield Way(rig, rig.server, lambda address, identity: ApiHubClient(address, identity, SystemClock()), driver)
-        else:
-            target = f"127.0.0.1:{stage.door.port}"
-            yield Way(rig, target, lambda address, identity: GrpcHubClient(address, identity, SystemClock()), driver)
+        yield Way(ApiRig(stage), request.param)
 
 
 async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +96,7 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
 async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_machine(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begins, ends = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(days=1)
-    authority = create_authority(Subject("proxies"), generate_key(), random_serial(), begins, ends)
+    authority = OtherCA("proxies").authority
     (tmp_path / "authority.pem").write_bytes(authority.certificate)
     context = server_context(serving_material(authority))
     async with connect_proxy(LOGIN, context) as proxy:

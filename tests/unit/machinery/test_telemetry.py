@@ -198,12 +198,11 @@ UNSAMPLED = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
 
 
 def test_traceparent_is_parsed_by_the_rules_of_w3c() -> None:
-    known = [f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00", f" 00-{TRACE}-{SPAN}-01 "]
-    known += [f"cc-{TRACE}-{SPAN}-01-what-comes-later"]
+    ours = f"{TRACE}-{SPAN}"
+    known = [f"00-{ours}-01", f"00-{ours}-00", f" 00-{ours}-01 ", f"cc-{ours}-01-what-comes-later"]
     assert [text for text in known if parsed(text) is None] == []
-    unknown = [f"00-{TRACE}-{SPAN}-01-too-much", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01"]
-    unknown += [f"00-{TRACE}-{'0' * 16}-01"]
-    unknown += [f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}", "", "\n\x00"]
+    unknown = [f"00-{ours}-01-too-much", f"ff-{ours}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01"]
+    unknown += [f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{ours}", "", "\n\x00"]
     assert [text for text in unknown if parsed(text)] == []
 
     context = parsed(SENT["traceparent"], SENT["tracestate"])
@@ -357,17 +356,11 @@ def test_broken_metric_leaves_the_others_readable_and_duplicates_are_refused() -
     made = registry(fine=1)
     made.bind(gauge("wrong", "Has one label.", "one"), lambda: {("a", "b"): 1})
     assert samples(made.text()) == {("muster_fine", ()): 1}
-    broken = True
-
-    def read() -> int:
-        if broken:
-            raise RuntimeError("not now")
-        return 5
-
+    values: list[int] = []
     made = registry(fine=1)
-    made.bind(gauge("broken", "Fails."), read)
+    made.bind(gauge("broken", "Fails."), lambda: values[0])
     assert samples(made.text()) == {("muster_fine", ()): 1}
-    broken = False
+    values.append(5)
     assert samples(made.text())["muster_broken", ()] == 5
 
     made = registry(once=1)
@@ -377,21 +370,16 @@ def test_broken_metric_leaves_the_others_readable_and_duplicates_are_refused() -
     for asked in (False, True):
         made = Registry(detailed=asked)
         made.bind(gauge("cluster", "One of each cluster.", "cluster", detailed=True), lambda: {"cluster1": 1})
-        assert bool(made.text()) is asked, asked
-        assert bool(made.metrics) is asked, asked
+        assert (bool(made.text()), bool(made.metrics)) == (asked, asked)
 
 
 async def test_a_scrape_looks_everywhere_at_the_same_time_and_then_reads() -> None:
-    seen = 0
-    both = asyncio.Barrier(2)
+    both, seen, made = asyncio.Barrier(2), list[int](), Registry()
 
     async def look() -> None:
-        nonlocal seen
-        await both.wait()
-        seen += 1
+        seen.append(await both.wait())
 
-    made = Registry()
-    made.look(look)
-    made.look(look)
-    made.bind(gauge("seen", "Looks."), lambda: seen)
+    for _ in range(2):
+        made.look(look)
+    made.bind(gauge("seen", "Looks."), lambda: len(seen))
     assert samples(await made.scrape()) == {("muster_seen", ()): 2}

@@ -59,8 +59,7 @@ async def put(secrets: MemorySecrets, name: str, **contents: bytes) -> None:
     await secrets.write(name, {key.replace("_", "."): value for key, value in contents.items()}, present.version)
 
 
-async def test_hubs_are_listed_in_the_order_they_were_given_files_and_secrets(tmp_path: Path) -> None:
-    secrets = MemorySecrets()
+async def test_hubs_are_listed_in_the_order_they_were_given_files_and_secrets(tmp_path: Path, secrets: MemorySecrets) -> None:
     await put(secrets, "third", kubeconfig=kubeconfig(C))
     bootstraps = Bootstraps([*map(BootstrapFile, files(tmp_path, B, A)), BootstrapSecret(secrets, "third")])
     await bootstraps.load()
@@ -166,12 +165,10 @@ async def test_unusable_secret_is_reported_and_one_that_cannot_be_read_is_not_go
 
     with pytest.raises(MissingBootstrapError, match="there is no secret"):
         (await loaded(secrets)).read()
-    await put(secrets, "s", other=b"x")
-    with pytest.raises(InvalidError, match="has no key kubeconfig"):
-        (await loaded(secrets)).read()
-    await put(secrets, "s", kubeconfig=b"nonsense: [")
-    with pytest.raises(InvalidError, match="in secret s is not YAML"):
-        (await loaded(secrets)).read()
+    for key, content, said in (("other", b"x", "has no key kubeconfig"), ("kubeconfig", b"a: [", "in secret s is not YAML")):
+        await put(secrets, "s", **{key: content})
+        with pytest.raises(InvalidError, match=said):
+            (await loaded(secrets)).read()
     bootstraps = Bootstraps([BootstrapSecret(Away(), "s")])
     await bootstraps.load()
     listing = bootstraps.look()
@@ -188,12 +185,10 @@ async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secre
 
     async with watch.watching():
         assert hubs() == [A]
-        await put(secrets, "two", kubeconfig=kubeconfig(B))
-        await until(lambda: watch.changed)
-        assert hubs() == [A, B]
-        await put(secrets, "one", kubeconfig=kubeconfig(C))
-        await until(lambda: watch.changed)
-        assert hubs() == [C, B]
+        for name, hub, expected in (("two", B, [A, B]), ("one", C, [C, B])):
+            await put(secrets, name, kubeconfig=kubeconfig(hub))
+            await until(lambda: watch.changed)
+            assert hubs() == expected
         await secrets.delete("one")
         await until(lambda: watch.changed)
         assert hubs() == [B]

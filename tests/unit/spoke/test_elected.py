@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from machinery.clock import ManualClock
-from machinery.election import Candidate, Record, Timings
+from machinery.election import Candidate, Timings
 from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
 from spoke.agent import SpokeAgent
 from spoke.candidacy import OwnLock, candidate_of, is_gone
@@ -280,16 +280,11 @@ def test_each_process_has_an_incarnation_of_its_own_under_its_pods_name() -> Non
     assert one.identity != two.identity, "two processes of one machine"
 
 
-async def process() -> asyncio.subprocess.Process:
+async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> None:
+    lock, pipe = MemoryLock(ManualClock()), asyncio.subprocess.PIPE
     told = "print(candidate_of({}).incarnation, flush=True)"
     program = f"import sys; from spoke.candidacy import candidate_of; {told}; sys.stdin.read()"
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
-
-
-async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> None:
-    lock = MemoryLock(ManualClock())
-    running = await process()
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
     assert running.stdout is not None
     incarnation = (await running.stdout.readline()).decode().strip()
     held = await lock.take(None, Candidate("it", incarnation), SECONDS)
@@ -302,12 +297,12 @@ async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> N
     assert (await OwnLock(lock).take(free, candidate_of({}), SECONDS)).term == 2
 
 
-def proc_of(folder: Path, *, boot: str = "boot-1", space: str = "pid:[1]", stat: str | None = "7 (spoke (x)) S") -> Path:
+def proc_of(folder: Path, *, stat: str | None) -> Path:
     """A /proc with this process in it, and with process 7 as `stat` has it; None: there is none."""
     (folder / "sys/kernel/random").mkdir(parents=True)
-    (folder / "sys/kernel/random/boot_id").write_text(f"{boot}\n")
+    (folder / "sys/kernel/random/boot_id").write_text("boot-1\n")
     (folder / "self/ns").mkdir(parents=True)
-    (folder / "self/ns/pid").symlink_to(space)
+    (folder / "self/ns/pid").symlink_to("pid:[1]")
     rest = " ".join("0" * 18)
     for number, said in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
         if said is not None:
@@ -318,30 +313,32 @@ def proc_of(folder: Path, *, boot: str = "boot-1", space: str = "pid:[1]", stat:
 
 def test_process_is_gone_only_where_that_can_be_known(tmp_path: Path) -> None:
     lives = "7 (spoke (x)) S"
+    mine = "process boot-1/pid:[1] 7 500 x"
     rows = [
-        ("lives", "process boot-1/pid:[1] 7 500 x", lives, False),
-        ("number used again", "process boot-1/pid:[1] 7 499 x", lives, True),
-        ("gone", "process boot-1/pid:[1] 7 500 x", None, True),
-        ("zombie", "process boot-1/pid:[1] 7 500 x", "7 (spoke) Z", True),
-        ("other start", "process boot-0/pid:[1] 7 500 x", None, False),
-        ("other container", "process boot-1/pid:[2] 7 500 x", None, False),
-        ("pod", "a uuid", None, False),
-        ("none", "", None, False),
-        ("nonsense", "process boot-1/pid:[1] seven 500 x", None, False),
+        (mine, lives, False),
+        ("process boot-1/pid:[1] 7 499 x", lives, True),
+        (mine, None, True),
+        (mine, "7 (spoke) Z", True),
     ]
-    wrong = [row for row in rows if is_gone(row[1], proc_of(tmp_path / row[0], stat=row[2])) is not row[3]]
-    assert wrong == []
+    others = (
+        "process boot-0/pid:[1] 7 500 x",
+        "process boot-1/pid:[2] 7 500 x",
+        "a uuid",
+        "",
+        "process boot-1/pid:[1] seven 500 x",
+    )
+    rows += [(other, None, False) for other in others]
+    found = [is_gone(name, proc_of(tmp_path / str(at), stat=stat)) for at, (name, stat, _) in enumerate(rows)]
+    assert found == [gone for _, _, gone in rows]
     assert not is_gone(candidate_of({}).incarnation, tmp_path), "without /proc nobody is known to be gone"
     assert not is_gone(candidate_of({}, tmp_path).incarnation)
 
 
-class Refused(Way):
-    """A lock for which the rights are missing."""
-
-    async def read(self) -> Record | None:
+async def test_missing_rights_are_told_with_what_to_do() -> None:
+    def refused(_call: str) -> None:
         raise ForbiddenError('leases.coordination.k8s.io "spoke-agent" is forbidden')
 
-
-async def test_missing_rights_are_told_with_what_to_do() -> None:
+    way = MemoryLock(ManualClock()).way()
+    way.before = refused
     with pytest.raises(ForbiddenError, match=r"is forbidden; .*upgrade the chart.*--leader-elect=false"):
-        await OwnLock(Refused(MemoryLock(ManualClock()))).read()
+        await OwnLock(way).read()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import product
 
 import pytest
@@ -117,10 +116,6 @@ def trusted(contents: Mapping[str, bytes]) -> tuple[str, ...]:
     return fingerprints(stored_connection(contents).address.ca)
 
 
-def told(stage: Stage, says: str) -> bool:
-    return any(says in news.message for news in stage.hub.session.news)
-
-
 async def until_installed(stage: Stage, bundle: bytes) -> None:
     await until(lambda: next(iter(stage.hub.trusted.values()), ()) == fingerprints(bundle))
 
@@ -178,7 +173,7 @@ async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_c
         before = (await stage.secrets.read(OWNER)).contents
         for bundle, says in ((NEW, "could not be reached"), (leaf(), "no certificate authority"), (b"", "no certificate")):
             stage.hub.push_trust(bundle)
-            await until(partial(told, stage, says))
+            await until(lambda says=says: any(says in news.message for news in stage.hub.session.news))  # type: ignore[misc]
         assert {news.type for news in stage.hub.session.news if news.reason == "TrustBundleRefused"} == {"Warning"}
         assert (await stage.secrets.read(OWNER)).contents == before
         assert fingerprints(own) in stage.hub.trusted.values()
