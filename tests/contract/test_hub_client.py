@@ -28,6 +28,7 @@ from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
 from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.ports import Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
+from tests.checks import present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, Rig, rig_of
 from tests.fakes.stage import until
 
@@ -195,8 +196,7 @@ async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_
                     issued = await client.addon_token(CLUSTER, logs, timedelta(hours=1))
                     break
                 await asyncio.sleep(0.02)
-    claims = unverified_claims(issued.token)
-    assert claims is not None
+    claims = present(unverified_claims(issued.token))
     assert flaw(claims, addon.account_uid, SystemClock().now()) == ""
     assert claims["exp"] == issued.expires_at.timestamp()
 

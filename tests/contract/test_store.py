@@ -24,6 +24,7 @@ from hub.ports import Store, Transaction, Written
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
 from machinery.selectors import Operator, Requirement
+from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 
 SOON = timedelta(seconds=10)
@@ -43,8 +44,7 @@ def put(tx: Transaction, document: dict[str, Any], actor: str = "tester") -> Wri
 
 
 def remove(tx: Transaction, name: str) -> Written:
-    old = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    assert old is not None
+    old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", name)))
     return tx.objects.delete(MANAGED_CLUSTERS, old, "tester")
 
 
@@ -133,8 +133,7 @@ async def test_concurrent_writes_lose_no_update_and_have_gapless_revisions_in_th
         put(tx, cluster("a", count=1 + (old.document["spec"]["count"] if old else 0)))
 
     await asyncio.gather(*(store.run(increment) for _ in range(40)))
-    stored = await store.read(get, "a")
-    assert stored is not None
+    stored = present(await store.read(get, "a"))
     assert stored.document["spec"]["count"] == stored.revision == 40
     await asyncio.gather(*(store.run(put, cluster(f"c{number}")) for number in range(60)))
     log = await store.read(since, 0)
@@ -191,8 +190,7 @@ async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"a": "1", "b": "2"}, "example.com/x"), None, "tester"))
 
     def replace(tx: Transaction) -> None:
-        old = tx.objects.get(REQUESTS, Key("", "a"))
-        assert old is not None
+        old = present(tx.objects.get(REQUESTS, Key("", "a")))
         tx.objects.delete(REQUESTS, old, "tester")
 
     await store.run(replace)

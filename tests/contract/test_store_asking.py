@@ -21,6 +21,7 @@ from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
 from machinery.selectors import parse_field_selector, parse_label_selector
 from machinery.timestamps import format_time
+from tests.checks import present
 from tests.trials import soaked, trials
 
 EXPRESSIONS = trials(test=250, soak=20_000)
@@ -347,8 +348,7 @@ async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are
             put(tx, versioned(name, version))
 
     def changed(tx: Transaction, name: str, memory: str) -> None:
-        old = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-        assert old is not None
+        old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", name)))
         tx.objects.put(MANAGED_CLUSTERS, {**old.document, "status": {"capacity": {"memory": memory}}}, old, "tester")
 
     def grow(tx: Transaction) -> list[str]:
@@ -356,8 +356,7 @@ async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are
         return [item.key.name for item in page(tx, Query(order=sort_of("memory"))).items]
 
     def remove(tx: Transaction) -> None:
-        old = tx.objects.get(MANAGED_CLUSTERS, Key("", "c"))
-        assert old is not None
+        old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", "c")))
         tx.objects.delete(MANAGED_CLUSTERS, old, "tester")
 
     await store.run(several)

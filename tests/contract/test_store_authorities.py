@@ -18,7 +18,7 @@ from hub.services.trust import Told
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from tests.checks import check_refusals
+from tests.checks import check_refusals, present
 from tests.fakes.authority import OtherCA
 
 OLD, NEW = AuthorityId("a" * 16), AuthorityId("b" * 16)
@@ -144,8 +144,7 @@ async def test_what_a_signer_signed_is_revoked_and_nothing_else(store: Store, cl
         count = await store.run(lambda tx, given: tx.authorities.revoke_signed(given, clock.now(), "compromised"), signers)
         found = set(await store.read(lambda tx: tx.certificates.revoked_since(clock.now())))
         assert (count, found) == (len(gone), gone), signers
-    kept = await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(4)))
-    assert kept is not None
+    kept = present(await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(4))))
     assert kept.revoked_reason == "of its own"
 
 
@@ -194,9 +193,7 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     words = [Told(known, frozenset((FORMER,)))]
 
     async def kept() -> AgentTrust:
-        found = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
-        assert found is not None
-        return found
+        return present(await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)))
 
     assert await store.run(trust.note, words) == 1
     before = await kept()

@@ -32,6 +32,7 @@ from hub.store.restore import RATE, Restored, Target, restore_tables
 from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 from tests.fixtures.postgres import Databases
 from tests.integration.test_store_upgrades import EVERYTHING, LEFT, everything, left_behind
@@ -150,8 +151,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
             assert later == [done.revision + 1]
             await store.run(lambda tx: tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "True", "False", "Later", "ann")))
             assert len(await store.read(lambda tx: tx.transitions.of(EDGE, limit=9))) == 2
-            record = await store.read(lambda tx: tx.leaders.record())
-            assert record is not None
+            record = present(await store.read(lambda tx: tx.leaders.record()))
             assert record.holder == "", "whoever led leads no more"
             taken = await store.run(lambda tx, old: tx.leaders.take(old, Candidate("r2", "i2"), timedelta(seconds=15)), record)
             assert taken.term > 1000 > record.term, "no term comes again"

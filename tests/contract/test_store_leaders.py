@@ -18,6 +18,7 @@ from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import Record
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
 from machinery.timestamps import format_time
+from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.memory_lock import MemoryLock
 
@@ -74,8 +75,7 @@ async def test_only_the_holder_of_a_term_renews_or_releases_and_terms_only_rise(
     assert not await lock.release(again)
     with pytest.raises(ConflictError):
         await lock.renew(again)
-    left = await lock.read()
-    assert left is not None
+    left = present(await lock.read())
     assert (left.holder, left.term) == ("", 3)
     last = await lock.take(left, Candidate("one", "one-2"), LEASE)
     same = await lock.take(last, Candidate("one", "one-3"), LEASE)

@@ -22,6 +22,7 @@ from hub.store import SqlStore
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import LIFETIMES, Newcomer
 from tests.unit.hub.test_revocation import FIRST, TwoSigners
@@ -354,8 +355,7 @@ async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Sto
     name = await store.run(submit)
     outcomes = await asyncio.gather(*(store.run(requests.issue, name, newcomer.issuer, LIFETIMES, "hub") for _ in range(20)))
     assert sum(outcome is not None for outcome in outcomes) == 1
-    stored = await store.read(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
-    assert stored is not None
+    stored = present(await store.read(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
     found = await store.read(lambda tx: tx.certificates.of_request(stored.uid))
     assert sorted(record.purpose for record in found) == [Purpose.AGENT, Purpose.RECOVERY]
     assert stored.revision == await store.read(lambda tx: tx.changes.newest())
@@ -367,8 +367,7 @@ AT_ONCE = 8
 async def test_replicas_that_sign_at_once_end_with_one_list(store: Store) -> None:
     signer = TwoSigners()
     signed = await asyncio.gather(*(store.run(lists.sign, signer, FIRST) for _ in range(AT_ONCE)))
-    kept = await store.read(lists.standing, signer, FIRST)
-    assert kept is not None
+    kept = present(await store.read(lists.standing, signer, FIRST))
     assert kept in signed
     assert len({each.number for each in signed}) == len({each.der for each in signed})
     assert kept.number == max(each.number for each in signed)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from machinery.clock import ManualClock
+from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import Several
 from tests.fakes.stage import Stage
@@ -35,6 +36,11 @@ def new_stage(tmp_path: Path) -> Callable[[], Stage]:
 @pytest.fixture
 def stage(new_stage: Callable[[], Stage]) -> Stage:
     return new_stage()
+
+
+@pytest.fixture
+def secrets() -> MemorySecrets:
+    return MemorySecrets()
 
 
 @pytest.fixture

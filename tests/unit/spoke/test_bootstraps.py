@@ -43,11 +43,6 @@ def listed(bootstraps: Bootstraps) -> list[HubId]:
     return [hub.hub_id for hub in bootstraps.look().hubs]
 
 
-@pytest.fixture
-def secrets() -> MemorySecrets:
-    return MemorySecrets()
-
-
 async def loaded(secrets: MemorySecrets) -> BootstrapSecret:
     source = BootstrapSecret(secrets, "s")
     await source.load()
@@ -195,9 +190,8 @@ async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secre
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("bootstrap")]
 
 
-async def test_labels_of_a_secret_change_nothing() -> None:
+async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None:
     """Whoever touches the object wakes nobody: only its content counts."""
-    secrets = MemorySecrets()
     await put(secrets, "one", kubeconfig=kubeconfig(A))
 
     class Relabelled(MemorySecrets):

@@ -66,9 +66,10 @@ async def test_a_request_of_the_release_before_is_gone_on_with(stage: Stage) -> 
     stage.hub.approve = False
     async with stage.running():
         await until(lambda: stage.hub.requests)
-    stage.hub.approve_request(next(iter(stage.hub.requests)))
+    (request,) = stage.hub.requests
+    stage.hub.approve_request(request)
     await stage.joins()
-    assert len(stage.hub.requests) == 1
+    assert list(stage.hub.requests) == [request]
     assert await nothing_pends(stage.secrets)
 
 
@@ -119,11 +120,6 @@ def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage
 
 A, B = HubId("aaaaaaaa-0000"), HubId("bbbbbbbb-0000")
 FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
-
-
-@pytest.fixture
-def secrets() -> MemorySecrets:
-    return MemorySecrets()
 
 
 @pytest.fixture
@@ -265,8 +261,7 @@ async def test_a_certificate_that_cannot_be_read_costs_a_new_key_and_no_crash(st
         stage.hub.approve = True
         stage.hub.changed()
         await until(lambda: stage.hub.sessions)
-    keys = {request.pem for request in stage.hub.requests.values()}
-    assert len(keys) == 2
+    assert len({request.pem for request in stage.hub.requests.values()}) == 2
 
 
 def test_the_hub_kubeconfig_keeps_the_name_that_the_hubs_certificate_must_have() -> None:

@@ -18,7 +18,7 @@ from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
 from spoke.kubeconfigs import connection_of, stored_connection, view_stored
 from spoke.ports import ClientIdentity, HubAddress, HubInfo, HubLostError
 from spoke.trust import MOST, TRIALS, checked, fingerprints, retrusted, tried
-from tests.checks import check_refusals
+from tests.checks import check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
 from tests.fakes.hub import MemoryHubClient
 from tests.fakes.stage import OWNER, SLOT, Stage, until
@@ -95,15 +95,13 @@ def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_
     old, other = authority("old").certificate, authority("other").certificate
     made = replace(entry(both=True), certificate_authority=old)
     first = {KUBECONFIG: write_hub_kubeconfig(made), TRUST: other}
-    bootstrap = view_stored({KUBECONFIG: first[KUBECONFIG]}).hub
-    assert bootstrap is not None
+    bootstrap = present(view_stored({KUBECONFIG: first[KUBECONFIG]}).hub)
     second = retrusted(first, old + NEW)
     third = retrusted(second, NEW)
     for contents in (second, third):
         assert contents[ORIGIN] == old
         assert TRUST not in contents
-        seen = view_stored(contents).hub
-        assert seen is not None
+        seen = present(view_stored(contents).hub)
         assert seen.difference(bootstrap) == ""
         assert seen.difference(replace(bootstrap, ca=NEW)) == "", "a new bootstrap kubeconfig that names what is known anyway"
         assert seen.difference(replace(bootstrap, ca=other)) == "certificate authority"

@@ -36,7 +36,7 @@ from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock, SystemClock
 from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.kubeconfig import Credential
-from tests.checks import check_refusals
+from tests.checks import check_refusals, present
 from tests.fakes.authority import OtherCA
 
 GOOD = Identity(Actor("ann", ("ops",)), "mark")
@@ -238,8 +238,7 @@ KNOWN = {"authenticated": True, "user": {"username": "ann", "uid": "u-1", "group
 
 async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_reserved_users() -> None:
     elsewhere, tokens, _ = reviewing(**KNOWN, audiences=["api"])
-    found = await tokens.identify("secret", ("api", "x"))
-    assert found is not None
+    found = present(await tokens.identify("secret", ("api", "x")))
     assert (found.actor, found.actor.holder, found.audiences) == (ANN, Origin.DELEGATED, ("api",))
     assert elsewhere.asked == [("TokenReview", {"token": "secret", "audiences": ["api", "x"]})]
 
@@ -327,8 +326,7 @@ def foreign(*groups: str, clock: ManualClock | SystemClock | None = None) -> For
 
 async def test_foreign_certificate_counts_with_its_configured_groups_until_it_expires(subtests: pytest.Subtests) -> None:
     credential = CA.issue("carol", "ops", "dev", "system:masters", "system:authenticated")
-    found = await foreign("ops", "qa", "system:masters").identify(request(credential))
-    assert found is not None
+    found = present(await foreign("ops", "qa", "system:masters").identify(request(credential)))
     facts = pki.parse_certificate(credential.chain)
     assert (found.actor.user, found.actor.groups, found.until) == ("carol", ("ops",), facts.not_after)
     assert found.actor.extra == {"authentication.kubernetes.io/credential-id": (f"X509SHA256={facts.fingerprint}",)}
@@ -378,9 +376,7 @@ def believing(**entries: str) -> FrontProxy:
 
 
 async def named(proxy: FrontProxy, *headers: tuple[str, str]) -> Identity:
-    found = await proxy.identify(request(PROXY, *headers))
-    assert found is not None
-    return found
+    return present(await proxy.identify(request(PROXY, *headers)))
 
 
 async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agents(subtests: pytest.Subtests) -> None:
