@@ -1,8 +1,8 @@
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from machinery.timestamps import format_micro_time
 from spoke.cluster import KubeCluster, KubeEvents
 from spoke.cluster.kube import CLAIMS, LEASES, NODES
 from spoke.domain.report import ClusterClaim, NodeResources
-from spoke.ports import Cluster, Health
+from spoke.ports import Health
 from tests.fakes.cluster import MemoryCluster
 
 NODE = NodeResources(name="n", capacity={"cpu": "4"}, allocatable={"cpu": "3900m"}, schedulable=True)
@@ -24,20 +24,10 @@ CLAIM = ClusterClaim(name="c", value="1")
 MOMENT = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 
 
-class Stage(Protocol):
-    """A cluster and the means to change it."""
-
-    @property
-    def cluster(self) -> Cluster: ...
-
-    async def set_nodes(self, *nodes: NodeResources) -> None: ...
-    async def set_claims(self, *claims: ClusterClaim) -> None: ...
-    async def set_lease(self, namespace: str, name: str, renewed: datetime) -> None: ...
-    async def break_down(self) -> None: ...
-
-
 @dataclass
 class MemoryStage:
+    """A cluster and the means to change it."""
+
     cluster: MemoryCluster
 
     async def set_nodes(self, *nodes: NodeResources) -> None:
@@ -68,12 +58,7 @@ class HollowStage:
         await self._replace(CLAIMS, version, "ClusterClaim", {claim.name: {"spec": {"value": claim.value}} for claim in claims})
 
     async def set_lease(self, namespace: str, name: str, renewed: datetime) -> None:
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": name},
-            "spec": {"renewTime": format_micro_time(renewed)},
-        }
+        lease = {"metadata": {"name": name}, "spec": {"renewTime": format_micro_time(renewed)}}
         await self.client.create(LEASES.path(namespace=namespace), lease)
 
     async def break_down(self) -> None:
@@ -92,28 +77,18 @@ class HollowStage:
 
 
 def _node_fields(node: NodeResources) -> dict[str, Any]:
-    return {
-        "spec": {"unschedulable": None if node.schedulable else True},
-        "status": {"capacity": dict(node.capacity), "allocatable": dict(node.allocatable)},
-    }
+    status = {"capacity": dict(node.capacity), "allocatable": dict(node.allocatable)}
+    return {"spec": {"unschedulable": None if node.schedulable else True}, "status": status}
 
 
-@asynccontextmanager
-async def _memory(_hollow: HollowCluster) -> AsyncIterator[Stage]:
-    yield MemoryStage(MemoryCluster())
+Stage = MemoryStage | HollowStage
 
 
-@asynccontextmanager
-async def _kubernetes(hollow: HollowCluster) -> AsyncIterator[Stage]:
-    async with await KubeClient.from_document(hollow.kubeconfig()) as client:
-        yield HollowStage(KubeCluster(client, coalesce=timedelta(milliseconds=10)), client, hollow)
-
-
-@pytest.fixture(params=[_memory, _kubernetes])
-async def stage(request: pytest.FixtureRequest, hollow_cluster: HollowCluster) -> AsyncIterator[Stage]:
-    opened: AbstractAsyncContextManager[Stage] = request.param(hollow_cluster)
-    async with opened as made:
-        yield made
+@pytest.fixture(params=["memory", "kubernetes"])
+async def stage(request: pytest.FixtureRequest, hollow_cluster: HollowCluster, client: KubeClient) -> Stage:
+    if request.param == "memory":
+        return MemoryStage(MemoryCluster())
+    return HollowStage(KubeCluster(client, coalesce=timedelta(milliseconds=10)), client, hollow_cluster)
 
 
 async def test_cluster_reports_its_identity_nodes_claims_leases_changes_and_health(stage: Stage) -> None:
@@ -162,13 +137,12 @@ async def test_namespaces_are_found_by_a_label_and_made_only_when_that_is_wanted
 NAMESPACE = "open-cluster-management-agent"
 
 
-async def test_an_announcement_is_an_event_about_the_owners_secret(hollow_cluster: HollowCluster) -> None:
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
-        await client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        events = KubeEvents(client, NAMESPACE, SystemClock())
-        await events.announce("HubFailedOver", "from a to b", warning=False)
-        await events.announce("HubEpochRaised", "x" * 5000, warning=True)
-        found = await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")
+async def test_an_announcement_is_an_event_about_the_owners_secret(client: KubeClient) -> None:
+    await client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    events = KubeEvents(client, NAMESPACE, SystemClock())
+    await events.announce("HubFailedOver", "from a to b", warning=False)
+    await events.announce("HubEpochRaised", "x" * 5000, warning=True)
+    found = await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")
     told = {event["reason"]: event for event in found}
     assert told["HubFailedOver"]["message"] == "from a to b"
     assert told["HubFailedOver"]["involvedObject"]["name"] == "hub-kubeconfig-secret"

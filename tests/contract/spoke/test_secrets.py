@@ -3,13 +3,12 @@ import os
 import resource
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from hollow.cluster import HollowCluster
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError
 from machinery.kube.client import KubeClient
 from spoke.credentials import AtomicDirectory, KubeSecrets
@@ -21,12 +20,8 @@ NAME = "hub-kubeconfig-secret"
 
 
 @pytest.fixture(params=["memory", "kubernetes"])
-async def secrets(request: pytest.FixtureRequest, hollow_cluster: HollowCluster) -> AsyncIterator[Secrets]:
-    if request.param == "memory":
-        yield MemorySecrets()
-        return
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
-        yield KubeSecrets(client, "open-cluster-management-agent")
+def secrets(request: pytest.FixtureRequest, client: KubeClient) -> Secrets:
+    return MemorySecrets() if request.param == "memory" else KubeSecrets(client, "open-cluster-management-agent")
 
 
 async def test_a_secret_is_replaced_whole_by_who_has_read_its_newest_version(secrets: Secrets) -> None:
