@@ -1,7 +1,6 @@
 """A hosted agent: the managed cluster's kubeconfig is replaced while it runs; and what lies in which of two clusters."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,27 +29,14 @@ from tests.fakes.stage import Stage, running, until
 SECRETS = Resource("", "v1", "secrets")
 
 
-@pytest.fixture
-async def file(tmp_path: Path, hollow_cluster: HollowCluster) -> Path:
-    path = tmp_path / "spoke.kubeconfig"
-    path.write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
-    return path
-
-
-@pytest.fixture
-async def client(file: Path) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_file(file) as made:
-        yield made
-
-
 def put(file: Path, text: str) -> None:
     file.write_text(text)
 
 
 async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluster_only(
-    file: Path, client: KubeClient, hollow_cluster: HollowCluster
+    tmp_path: Path, client: KubeClient, hollow_cluster: HollowCluster
 ) -> None:
-    uid, document = hollow_cluster.shape.cluster_uid, hollow_cluster.kubeconfig()
+    file, uid, document = tmp_path / "spoke.kubeconfig", hollow_cluster.shape.cluster_uid, hollow_cluster.kubeconfig()
     wrong_token = {**document, "users": [{**document["users"][0], "user": {"token": "wrong"}}]}
     for content in ("", "not: [yaml", "apiVersion: v1", yaml.safe_dump(wrong_token)):
         put(file, content)
