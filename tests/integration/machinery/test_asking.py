@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -42,24 +41,15 @@ class Server:
         return answers.get(request.path, web.Response(status=404))
 
 
-@asynccontextmanager
-async def listening(server: Server) -> AsyncIterator[None]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.answer)
-    door = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority.authority)))
-    server.url = f"https://127.0.0.1:{door.port}"
-    try:
-        yield
-    finally:
-        server.release.set()
-        await door.close()
-
-
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server()
-    async with listening(made):
-        yield made
+    made, app = Server(), web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    door = await serve(app, "127.0.0.1", 0, server_context(serving_material(made.authority.authority)))
+    made.url = f"https://127.0.0.1:{door.port}"
+    yield made
+    made.release.set()
+    await door.close()
 
 
 async def test_document_is_fetched_and_posted_without_a_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,18 +80,17 @@ async def test_another_answer_is_a_failure_without_its_words(server: Server) -> 
 
 
 async def test_unverified_absent_or_silent_server_is_unavailable(server: Server) -> None:
-    for documents in (HttpsDocuments.trusting(OtherCA("else").certificate), HttpsDocuments.trusting(b"")):
-        with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
-            await documents.post(f"{server.url}/good", {})
-        with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
-            await documents.reach(server.url)
+    for trusted in (OtherCA("else").certificate, b""):
+        documents = HttpsDocuments.trusting(trusted)
+        for asking in (documents.get, documents.reach):
+            with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
+                await asking(f"{server.url}/good")
     assert server.asked == []
 
     documents = HttpsDocuments.trusting(server.authority.certificate, timedelta(milliseconds=200))
     with pytest.raises(UnavailableError, match=r"does not answer within 0\.2 s"):
         await documents.get(f"{server.url}/slow")
 
-    documents = HttpsDocuments.trusting(b"")
     for asking in (documents.get, documents.reach):
         with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 cannot be"):
             await asking("https://127.0.0.1:1/x")
