@@ -15,7 +15,7 @@ HUBS   ?= 1
 # More arguments for pytest, as in `make test ARGS="-k kubeconfig -x"`.
 ARGS   ?=
 
-# What `make fuzz` makes up: requests by the published OpenAPI (fuzz), mutated certificate signing requests (csrs). ARGS goes to each.
+# What `make fuzz` makes up: requests by the published OpenAPI, mutated bodies, tokens and gRPC messages (fuzz), mutated certificate signing requests (csrs). ARGS goes to each.
 FUZZ   ?= fuzz csrs
 
 # Processes that share the suite. Much of it waits, so four are faster than two on two cores. 0: one, in this terminal.
@@ -97,7 +97,7 @@ fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few sec
 	$(BIN)/python -m bench.fleet $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## made-up requests and mutated CSRs; notes what came of them in bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
+fuzz: $(VENV)/.dev ## made-up requests, bodies, tokens, messages and CSRs; notes what came of them in bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
 	@for what in $(FUZZ); do $(BIN)/python -m bench.$$what $(ARGS); done
 
 .PHONY: lock

@@ -62,6 +62,9 @@ def _yaml() -> Iterator[tuple[str, str, bool]]:
         yield f"YAML objects {bound} the bound", f"a: [{flow}]", accepted
         deeply = flow[7 * deep :] if accepted else flow
         yield f"YAML deep objects {bound} the bound", f"a: {'[' * deep}{deeply}{']' * deep}", accepted
+        more = 0 if accepted else 1
+        yield f"YAML levels {bound} the bound", f"a: {'[' * (LIMIT.depth - 1 + more)}{']' * (LIMIT.depth - 1 + more)}", accepted
+        yield f"YAML bytes {bound} the bound", "a: 1" + "\n" * (LIMIT.size - 4 + more), accepted
         yield f"a YAML text {bound} the bound", f'a: "{"x" * (long + (0 if accepted else 1))}"', accepted
     for opened in ("[", "{a: ", "- ", "? ", "- - ? ", "[{a: "):
         yield f"YAML deep with {opened}", opened * 20_000, False
@@ -69,6 +72,8 @@ def _yaml() -> Iterator[tuple[str, str, bool]]:
     yield "a YAML number", f"a: {'9' * 100_000}", True
     yield "YAML tag directives", "".join(f"%TAG !a{number}! x\n" for number in range(10_000)) + "---\na: 1", False
     yield "YAML documents", "---\n" * 50_000, False
+    yield "a YAML anchor", "a: &a x", False
+    yield "a YAML alias", "a: *a", False
     yield "YAML anchors", "".join(f"- &a{number} x\n" for number in range(10_000)), False
     yield "YAML aliases", "a: &a [x]\n" + "".join(f"b{number}: [*a, *a]\n" for number in range(1_000)), False
     yield "YAML tags", "".join(f"- !<a{number}> x\n" for number in range(10_000)), False

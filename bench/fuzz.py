@@ -1,6 +1,8 @@
 """Requests made up from the published OpenAPI, against a running hub: no 500, and no answer that is not documented.
 
-python -m bench.fuzz [--examples N] [--seed N]       what came of it is noted in bench/fuzz.md
+python -m bench.fuzz [--examples N] [--cases N] [--seed N]       what came of it is noted in bench/fuzz.md
+
+Before them come mutated bodies of every format, bearer tokens and gRPC messages (`bench.wirefuzz`).
 
 Every operation of every document gets its examples: some as the schema allows, some with bodies that are nearly right, some
 against the rules. Checked are the status, the content type and the schema of each answer. Watches are left out: they do not
@@ -33,7 +35,9 @@ from schemathesis.generation import GenerationMode
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
+from bench import wirefuzz
 from bench.stage import staged
+from bench.wirefuzz import Bounds, Part
 from machinery import kubeconfig
 from machinery.clock import SystemClock
 
@@ -188,10 +192,15 @@ def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -
         return Fuzzer(url, session, examples=examples, number=number).run(most)
 
 
-def written(findings: Findings, examples: int, number: int, began: datetime) -> str:
+def written(findings: Findings, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
     """The notes of one run."""
+    failures = {**findings.failures, **{name: shown for part in parts for name, shown in part.failures.items()}}
+    rows = [
+        f"| {part.name} | {part.outcomes.total()} | {part.seconds:.0f} s | "
+        f"{', '.join(f'{count} {name}' for name, count in part.outcomes.most_common())} |"
+        for part in parts
+    ]
     answers = ", ".join(f"{count} of {status}" for status, count in sorted(findings.answers.items()))
-    failures = findings.failures
     counted = f"{findings.answers.total()} requests to {findings.operations} operations of the published OpenAPI"
     took = f"{findings.seconds / 60:.1f} minutes ({examples} examples of each, seed {number})"
     lines = [
@@ -201,30 +210,39 @@ def written(findings: Findings, examples: int, number: int, began: datetime) -> 
         "",
         f"Answers: {answers}.",
         "",
-        "No 500, and no answer that is not documented." if not failures else f"{len(failures)} kinds of failures:",
+        "| mutated | cases | time | outcomes |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        "No internal error, no answer late or missing, and none that is not documented."
+        if not failures
+        else f"{len(failures)} kinds of failures:",
         *(f"- {name}" for name in sorted(failures)),
     ]
     return "\n".join(lines) + "\n"
 
 
-async def _run(examples: int, number: int) -> int:
+async def _run(examples: int, number: int, bounds: Bounds) -> int:
     began = SystemClock().now()
     async with staged() as stage:
-        await stage.start_hub()
+        await stage.start_hub("--auto-approve=fuzz-*")
+        parts = await wirefuzz.fuzzed(stage, random.Random(number), bounds)  # noqa: S311 - to repeat it
         findings = await asyncio.to_thread(fuzzed, stage.admin, examples=examples, number=number)
-    NOTES.write_text(written(findings, examples, number, began))
+    NOTES.write_text(written(findings, parts, examples, number, began))
     print(NOTES.read_text())
-    for shown in findings.failures.values():
-        print(shown, "\n")
-    return 1 if findings.failures else 0
+    failures = [*findings.failures.values(), *(shown for part in parts for shown in part.failures.values())]
+    print(*failures, sep="\n\n")
+    return 1 if failures else 0
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--examples", type=int, default=60, help="for every operation")
+    options.add_argument("--cases", type=int, default=2_000, help="of bodies, of tokens and of gRPC messages")
+    options.add_argument("--seconds", type=float, default=120.0, help="at most for each of these")
     options.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run")  # noqa: S311 - no secret
     asked = options.parse_args()
-    return asyncio.run(_run(asked.examples, asked.seed))
+    return asyncio.run(_run(asked.examples, asked.seed, Bounds(asked.cases, asked.seconds)))
 
 
 if __name__ == "__main__":

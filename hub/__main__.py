@@ -55,12 +55,15 @@ def _metavar(default: object) -> str:
 
 
 def _default(default: Any) -> str:
+    """As it is written in a flag or in YAML."""
     from datetime import timedelta  # noqa: PLC0415 - only for help
 
     from machinery.durations import format_duration  # noqa: PLC0415 - only for help
 
     if default is None:
         return ""
+    if isinstance(default, bool):
+        return f"  [default: {str(default).lower()}]"
     return f"  [default: {format_duration(default) if isinstance(default, timedelta) else default}]"
 
 

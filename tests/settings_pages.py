@@ -72,6 +72,8 @@ def _shown(default: Any) -> str:
         return ""
     if isinstance(default, timedelta):
         return f"`{format_duration(default)}`"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     return f"`{str(default).replace(str(Path.home()), '~')}`"
 
 

@@ -205,7 +205,7 @@ def _left(spent: float) -> float:
 
 def _answer(status: Document) -> dict[str, Any]:
     """Nothing of the question comes back."""
-    return {"metadata": {"creationTimestamp": None}, "spec": {"authenticator": {}}, "status": dict(status)}
+    return {"metadata": {}, "spec": {"authenticator": {}}, "status": dict(status)}
 
 
 def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:

@@ -272,6 +272,7 @@ def test_help_lists_every_setting_with_its_default_and_wrong_ones_have_their_own
     assert "HUB_DATABASE_URL" in answer.output
     output = " ".join(answer.output.split())
     assert "[default: 30d]" in output
+    assert not PYTHON.search(output)
     assert "timedelta" not in output
     answer = CliRunner().invoke(main, ["serve", "--flush-window", "soon"])
     assert answer.exit_code == 2

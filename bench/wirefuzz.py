@@ -1,0 +1,395 @@
+"""Mutated bodies in every format, bearer tokens and gRPC messages against a running hub; `bench.fuzz` runs them.
+
+Each part ends after a number of cases or of seconds. A finding is an internal error, no answer in time, an answer that is no
+Status, or one in the terms of Python.
+"""
+
+import asyncio
+import base64
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import aiohttp
+import yaml
+from grpc import StatusCode, aio
+
+from bench.agents import bootstrap, register_many
+from bench.stage import Stage
+from hub.rpc.status import REASON
+from machinery.apiserver import patches, protobuf
+from machinery.kubeconfig import read_kubeconfig
+from machinery.tls import client_context
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.session.v1 import session_pb2 as session
+from tests.checks import PYTHON
+from tests.fakes.odd_messages import TEXTS, odd
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+MAPS = "/api/v1/namespaces/default/configmaps"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+EXCHANGE = "/apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"
+SERVED = (
+    (MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "labels": {"a": "b"}}, "data": {"k": "v"}}),
+    (
+        "/apis/cluster.open-cluster-management.io/v1/managedclusters",
+        {
+            "apiVersion": "cluster.open-cluster-management.io/v1",
+            "kind": "ManagedCluster",
+            "metadata": {"name": "c", "annotations": {"x/y": "z"}},
+            "spec": {"hubAcceptsClient": False, "leaseDurationSeconds": 60, "taints": [{"key": "a", "effect": "NoSelect"}]},
+        },
+    ),
+    (
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        {
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"generateName": "r-"},
+            "spec": {"request": "eA==", "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]},
+        },
+    ),
+    (
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "l"},
+            "spec": {"leaseDurationSeconds": 9, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        },
+    ),
+)
+PIECES = (
+    *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\0", b"\xff", b"\n", b"- ", b"? ", b"%TAG ! a\n", b"---\n"),
+    *(
+        b'"\\ud800"',
+        b"1e999",
+        b"-0",
+        b"9" * 400,
+        b"&a ",
+        b"*a",
+        b"!!binary ",
+        b"<<: ",
+        b"[" * 200,
+        b'{"a":' * 200,
+        b"\x0a\xff\xff",
+    ),
+    *(b'"metadata"', b'"$patch"', b'"finalizers"', b'"op"', b'"/a/-"', b"null", b"true", b"\x08" + b"\xff" * 9 + b"\x01"),
+)
+WITHIN = 20.0
+BRIEFLY = 1.0
+"""How long the first answer of a stream is waited for."""
+AT_ONCE = 4
+SHOWN = 300
+INTERNAL_ERROR, REFUSED = 500, 400
+METHODS: dict[str, tuple[Any, bool]] = {
+    "GetHub": (registration.GetHubRequest, False),
+    "EnsureCluster": (registration.EnsureClusterRequest, False),
+    "SubmitRequest": (registration.SubmitRequestRequest, False),
+    "FollowRequest": (registration.FollowRequestRequest, True),
+    "Recover": (registration.RecoverRequest, True),
+    "StandBy": (registration.StandByRequest, False),
+    "Leave": (registration.LeaveRequest, False),
+    "IssueAddOnToken": (registration.IssueAddOnTokenRequest, False),
+}
+"""Request, and whether the answer is a stream."""
+
+
+Sent = tuple[str, str, dict[str, str], bytes]
+"""Method, path, headers and body."""
+
+
+@dataclass(slots=True)
+class Part:
+    """What became of one kind of input."""
+
+    name: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def note(self, outcome: str, wrong: str = "", sent: object = b"") -> None:
+        self.outcomes[outcome] += 1
+        if wrong:
+            self.failures.setdefault(f"{self.name}: {wrong[:SHOWN]}", f"{sent!r}"[:2000])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a part ends."""
+
+    cases: int = 2_000
+    seconds: float = 60.0
+
+
+async def fuzzed(stage: Stage, random: Random, bounds: Bounds) -> list[Part]:
+    """All parts. The hub approves `fuzz-*` by itself."""
+    parts = [Part("bodies"), Part("tokens"), Part("messages")]
+    kubeconfig = read_kubeconfig(stage.admin)
+    credential = kubeconfig.require_credential()
+    context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
+    known = aiohttp.TCPConnector(ssl=context)
+    unknown = aiohttp.TCPConnector(ssl=client_context(kubeconfig.cluster.certificate_authority))
+    async with aiohttp.ClientSession(connector=known) as admin, aiohttp.ClientSession(connector=unknown) as stranger:
+        ask = _Ask(kubeconfig.cluster.server, admin, stranger)
+        await _until_done(parts[0], bounds, lambda: ask.body(parts[0], random))
+        await _until_done(parts[1], bounds, lambda: ask.token(parts[1], random))
+    target, credential = await bootstrap(stage)
+    agents = await register_many(target, credential, ["fuzz-a"])
+    async with target.channel(credential) as first, target.channel(agents[0].credential) as second:
+        await _until_done(parts[2], bounds, lambda: message(parts[2], random.choice((first, second)), random))
+    return parts
+
+
+async def _until_done(part: Part, bounds: Bounds, case: Callable[[], Awaitable[None]]) -> None:
+    began = time.monotonic()
+    left = bounds.cases
+
+    async def one_after_another() -> None:
+        nonlocal left
+        while left > 0 and time.monotonic() - began < bounds.seconds:
+            left -= 1
+            await case()
+
+    await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
+    part.seconds = time.monotonic() - began
+
+
+def mutated(content: bytes, random: Random) -> bytes:
+    """Some bytes changed, left out, repeated or put in; sometimes none."""
+    for _ in range(random.randrange(5)):
+        begin = random.randrange(len(content) + 1)
+        end = min(len(content), begin + random.randrange(1, 30))
+        middle = random.choice((b"", content[begin:end] * random.choice((2, 50)), random.choice(PIECES), random.randbytes(4)))
+        content = content[:begin] + middle + content[random.choice((begin, end)) :]
+    return content[: random.choice((len(content), len(content), random.randrange(len(content) + 1)))]
+
+
+def written(random: Random) -> Sent:
+    """A request with a mutated body."""
+    path, document = random.choice(SERVED)
+    kind = random.choice(("json", "yaml", "protobuf", "json-patch", "merge", "strategic", "apply", "delete"))
+    named = f"{path}/{document['metadata'].get('name', 'r')}" if isinstance(document["metadata"], dict) else path
+    text = json.dumps(document).encode()
+    method, target, media, body = {
+        "json": ("POST", path, JSON, text),
+        "yaml": ("POST", path, YAML, yaml.safe_dump(document).encode()),
+        "protobuf": ("POST", path, PROTOBUF, _protobuf(document, random)),
+        "json-patch": ("PATCH", named, patches.JSON_PATCH, json.dumps(list(_operations(random))).encode()),
+        "merge": ("PATCH", named, patches.MERGE_PATCH, text),
+        "strategic": ("PATCH", named, patches.STRATEGIC_PATCH, text),
+        "apply": ("PATCH", f"{named}?fieldManager=fuzz&force=true", patches.APPLY_PATCH, yaml.safe_dump(document).encode()),
+        "delete": ("DELETE", f"{named}?dryRun=All", JSON, b'{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}'),
+    }[kind]
+    headers, body = {"Content-Type": media}, mutated(body, random)
+    if random.random() < 0.2:
+        body = gzip.compress(body) if random.random() < 0.5 else mutated(gzip.compress(body), random)
+        headers |= random.choice(({}, {"Content-Encoding": "gzip"}, {"Content-Encoding": "GZIP, deflate"}))
+    if random.random() < 0.1:
+        headers["Accept"] = random.choice((YAML, PROTOBUF, "application/json;as=Table;v=v1;g=meta.k8s.io", "*/*;q=x"))
+    return method, target, headers, body
+
+
+def _operations(random: Random) -> Iterator[dict[str, Any]]:
+    paths = (
+        "",
+        "/data",
+        "/data/k",
+        "/metadata/labels",
+        "/metadata/name",
+        "/spec",
+        "/spec/taints/-",
+        "/spec/taints/0",
+        "/a",
+        "a",
+        "/~2",
+    )
+    for _ in range(random.choice((1, 3, 40))):
+        operation = {"op": random.choice((*patches.OPERATIONS, "fly")), "path": random.choice(paths)}
+        more: dict[str, Any] = random.choice(
+            ({}, {"from": random.choice(paths)}, {"value": random.choice((None, 1, "v", {}, [[]], {"a": {"b": 1}}))})
+        )
+        yield {**operation, **more}
+
+
+def _protobuf(document: dict[str, Any], random: Random) -> bytes:
+    meta = _part(1, document["apiVersion"].encode()) + _part(2, document["kind"].encode())
+    name = _part(1, b"fuzz")
+    return protobuf.MAGIC + _part(1, meta) + _part(2, _part(1, name) + _part(2, random.randbytes(random.randrange(40))))
+
+
+def _part(number: int, content: bytes) -> bytes:
+    length, left = b"", len(content)
+    while left > 0x7F:
+        length, left = length + bytes([left & 0x7F | 0x80]), left >> 7
+    return bytes([number << 3 | 2]) + length + bytes([left]) + content
+
+
+def token(random: Random) -> str:
+    """Shaped as a JWT, as the hub's own, or as nothing. Lone surrogates stand for bytes that are not UTF-8."""
+    header = {"alg": random.choice(("ES256", "none", "RS256", "HS256", 1, None)), "kid": random.choice(("k", "", 1, "x" * 300))}
+    claims: dict[str, Any] = {
+        name: random.choice(("https://issuer", "system:admin", 1, -1, 1e300, True, None, [], {"a": 1}, "x" * 5000))
+        for name in ("iss", "sub", "aud", "exp", "nbf", "iat", "kubernetes.io")
+        if random.random() < 0.8
+    }
+    deep = b"[" * 3_000
+    parts = [json.dumps(header).encode(), random.choice((json.dumps(claims).encode(), deep, b"\xff\xfe", b"null"))]
+    encoded = [base64.urlsafe_b64encode(mutated(part, random)).rstrip(b"=").decode() for part in parts]
+    signature = random.choice(("", "A" * 86, "=", "a b", "é", "A" * 87))
+    return random.choice(
+        (
+            ".".join((*encoded, signature)),
+            ".".join((*encoded, signature)) + random.choice((".", "\n", "\0", " x", "=")),
+            "." * random.randrange(40),
+            "abcdef." + "0123456789abcdef",
+            "x" * random.choice((1, 16_384, 70_000)),
+            "".join(chr(0xDC80 + random.randrange(0x80)) for _ in range(20)),
+            mutated(".".join(encoded).encode(), random).decode("utf-8", "surrogateescape"),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Requests at the HTTPS door."""
+
+    server: str
+    admin: aiohttp.ClientSession
+    stranger: aiohttp.ClientSession
+
+    async def body(self, part: Part, random: Random) -> None:
+        """One mutated body, seldom by a stranger: refusals of an address are limited."""
+        who = self.stranger if random.random() < 0.02 else self.admin
+        method, path, headers, body = written(random)
+        if who is self.stranger:
+            method, path = "POST", EXCHANGE
+        await self._asked(part, who, (method, path, headers, body))
+
+    async def token(self, part: Part, random: Random) -> None:
+        """One token in a TokenReview, in an exchange, or as a bearer token."""
+        brought = token(random)
+        text = brought.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": text}}
+        kind = random.random()
+        if kind < 0.8:
+            document = await self._asked(
+                part, self.admin, ("POST", REVIEWS, {"Content-Type": JSON}, json.dumps(review).encode())
+            )
+            found = document.get("status")
+            if isinstance(found, dict) and found.get("authenticated"):
+                part.note("authenticated", "a token that nobody issued is authenticated", brought)
+        elif kind < 0.9:
+            reference = {"apiGroup": "login.open-cluster-management.io", "kind": "JWTAuthenticator", "name": "none"}
+            wanted = {"spec": {"token": text, "authenticator": reference}}
+            await self._asked(part, self.stranger, ("POST", EXCHANGE, {"Content-Type": JSON}, json.dumps(wanted).encode()))
+        else:
+            letters = "".join(letter for letter in text if letter.isprintable())
+            await self._asked(part, self.stranger, ("GET", "/api", {"Authorization": f"Bearer {letters}"}, b""))
+
+    async def _asked(self, part: Part, who: aiohttp.ClientSession, sent: Sent) -> dict[str, Any]:
+        method, path, headers, body = sent
+        try:
+            async with asyncio.timeout(WITHIN), who.request(method, self.server + path, data=body, headers=headers) as response:
+                status, content = response.status, await response.read()
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+            part.note("no answer", f"no answer: {type(error).__name__}", (method, path, headers, body))
+            return {}
+        wrong, document = "", {}
+        if status >= REFUSED and "yaml" not in headers.get("Accept", ""):
+            with suppress(ValueError):
+                document = json.loads(content)
+            message = str(document.get("message", ""))
+            if status >= INTERNAL_ERROR:
+                wrong = f"{method} {status}"
+            elif document.get("kind") != "Status":
+                wrong = f"{method} {status} is no Status"
+            elif found := _python(message):
+                wrong = f"a message in the terms of Python: {found}"
+        elif status < REFUSED and "Accept" not in headers:
+            document = json.loads(content)
+        part.note(str(status), wrong, (method, path, headers, body, content[:SHOWN]))
+        return document if isinstance(document, dict) else {}
+
+
+async def message(part: Part, channel: aio.Channel, random: Random) -> None:
+    """One call with an odd or mutated message and odd metadata."""
+    metadata = tuple(_metadata(random))
+    if random.random() < 0.2:
+        await _session(part, channel, random, metadata)
+        return
+    method = random.choice(list(METHODS))
+    kind, streams = METHODS[method]
+    sent = odd(kind, random).SerializeToString()
+    sent = mutated(sent, random) if random.random() < 0.6 else sent
+    path = f"/muster.registration.v1.Registration/{method}"
+    call: Any = channel.unary_stream(path) if streams else channel.unary_unary(path)
+    try:
+        if streams:
+            stream = call(sent, metadata=metadata, timeout=WITHIN)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BRIEFLY):
+                    await stream.read()
+            stream.cancel()
+        else:
+            await call(sent, metadata=metadata, timeout=WITHIN)
+        part.note("OK")
+    except aio.AioRpcError as error:
+        _note(part, error, (method, sent, metadata))
+    except asyncio.CancelledError:
+        part.note("OK")
+
+
+async def _session(part: Part, channel: aio.Channel, random: Random, metadata: tuple[tuple[str, Any], ...]) -> None:
+    call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")(metadata=metadata, timeout=WITHIN)
+    sent = [session.AgentMessage(hello=odd(session.Hello, random)), *(odd(session.AgentMessage, random) for _ in range(4))]
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BRIEFLY):
+                for each in sent:
+                    raw = each.SerializeToString()
+                    await call.write(mutated(raw, random) if random.random() < 0.4 else raw)
+                await call.done_writing()
+                async for _ in _answers(call):
+                    pass
+        call.cancel()
+        part.note("OK")
+    except aio.AioRpcError as error:
+        _note(part, error, ("Connect", sent, metadata))
+    except (asyncio.CancelledError, asyncio.InvalidStateError):
+        part.note("ended")
+
+
+async def _answers(call: Any) -> AsyncIterator[bytes]:
+    while (answer := await call.read()) is not aio.EOF:
+        yield answer
+
+
+def _note(part: Part, error: aio.AioRpcError, sent: object) -> None:
+    reason = dict(error.trailing_metadata() or ()).get(REASON)
+    wrong = ""
+    if reason == "InternalError" or error.code() in (StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED):
+        wrong = f"{error.code().name} {reason}"
+    elif found := _python(error.details() or ""):
+        wrong = f"details in the terms of Python: {found}"
+    part.note(error.code().name, wrong, (sent, error.details()))
+
+
+def _python(text: str) -> str:
+    """What is in the terms of Python, but for a word that odd messages have."""
+    return next((found.group() for found in PYTHON.finditer(text) if found.group() not in TEXTS), "")
+
+
+def _metadata(random: Random) -> Iterator[tuple[str, Any]]:
+    texts = ("", "x", "~" * 2_000, "a,b;c=d", "00-" + "f" * 32 + "-" + "f" * 16 + "-01", "-1", "1e9")
+    for name in ("traceparent", "tracestate", "x-odd", "authorization", "audit-id", "muster-agent"):
+        if random.random() < 0.2:
+            yield name, random.choice(texts)
+    if random.random() < 0.2:
+        yield "odd-bin", random.randbytes(random.randrange(200))
