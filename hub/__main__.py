@@ -11,6 +11,7 @@ import click
 
 from hub.backup.commands import backup, restore
 from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
+from machinery.outputs import outlive_readers
 from machinery.product import TITLE, version
 
 SETTINGS_FAILED = 2
@@ -32,6 +33,8 @@ does right now; SIGUSR2 has everything logged, and a second one takes that back.
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def main() -> None:
     """The hub of a fleet of Kubernetes clusters."""
+    if click.get_current_context().invoked_subcommand != "serve":
+        outlive_readers()
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Only now: `--help` and a mistyped flag need none of this.
     from machinery import logs, product, telemetry  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
+    from machinery.outputs import outlive_readers  # noqa: PLC0415
     from spoke.settings import load  # noqa: PLC0415
 
     try:
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spoke: {error.message}", file=sys.stderr)  # noqa: T201 - before there is a log
         return 2
     if command != "run":
+        outlive_readers()
         return _aside(command, settings, own)
     logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
     import structlog  # noqa: PLC0415

@@ -97,7 +97,7 @@ async def build(
 def _elected(
     settings: Settings, agent: Callable[[Fence], SpokeAgent], management: KubeClient, clock: Clock, progress: Progress
 ) -> ElectedAgent:
-    lease = lease_of(settings, management, clock)
+    lease = lease_of(settings, management, clock, status=lambda: progress.ready().text)
     return ElectedAgent(
         agent,
         OwnLock(lease, home=Namespace(management, settings.component_namespace)),
@@ -109,9 +109,10 @@ def _elected(
     )
 
 
-def lease_of(settings: Settings, management: KubeClient, clock: Clock) -> LeaseLock:
-    """The agent's Lease."""
-    return LeaseLock(management, settings.component_namespace, settings.leader_elect_resource_name or LEASE, clock=clock)
+def lease_of(settings: Settings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
+    """The agent's Lease. `status`: what its holder reports there of its work."""
+    name = settings.leader_elect_resource_name or LEASE
+    return LeaseLock(management, settings.component_namespace, name, clock=clock, status=status)
 
 
 def options_of(settings: Settings) -> Options:

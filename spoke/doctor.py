@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from machinery.clock import Clock
 from machinery.election import Lock
-from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError, Verdict
+from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_user
 from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstraps
 from spoke.domain.credential import CERTIFICATE, LEFT, Finding, Flaw, judge, validity
@@ -32,13 +33,15 @@ from spoke.kubeconfigs import (
     why_not_recovered,
 )
 from spoke.layout import owner_of
-from spoke.ports import Cluster, Dial, HubAddress, HubInfo, Secrets
+from spoke.ports import Acceptance, Cluster, Dial, HubAddress, HubInfo, Secrets
 from spoke.slot import OWNER_SECRET, Contents, credential_of, hub_slot
 
 PATIENCE = timedelta(seconds=5)
 CLOCKS_APART = timedelta(seconds=5)
 """OCM's bound for clocks that are in step."""
 HTTPS = 443
+READY = "ok"
+"""What an agent reports of itself while its hub acknowledges its beats (`spoke.progress`)."""
 SEVERAL = 2
 _RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
 _GRANT = "grant them to the user of --kubeconfig (of --spoke-kubeconfig, for the managed cluster) by a Role, as the chart does"
@@ -47,6 +50,9 @@ _NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it 
 _DNS = "check the address in the kubeconfig and this machine's DNS"
 _TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
 _RUN_THERE = "kubectl exec deploy/spoke -- spoke doctor"
+_ACCEPT = "accept the cluster on the hub: hubctl accept {}"
+_DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubctl accept {0}, and the agent returns by itself"
+_MAY_NOT = "see at the hub what this credential is for: hubctl diagnose cluster NAME"
 _HUB = "follow what it says; the hub's log has its side of it"
 
 
@@ -225,7 +231,8 @@ class Doctor:
             broken = not step.ok
             yield step
         if not broken:
-            yield await self._hub(connection)
+            async for step in self._hub(connection):
+                yield step
 
     async def _network(self, address: HubAddress) -> AsyncGenerator[Step, None]:
         if address.proxy:
@@ -237,25 +244,30 @@ class Doctor:
         if step.ok:
             yield await _tried("connection", self._patient.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
-    async def _hub(self, connection: Connection) -> Step:
-        """TLS, both certificates, who the hub is, and what time it has there."""
+    async def _hub(self, connection: Connection) -> AsyncGenerator[Step, None]:
+        """TLS, both certificates, the hub's id and time; with the agent's own certificate whether its cluster is accepted."""
+        cluster, acceptance = _agents_cluster(connection), None
         client = self._patient.dial(connection.address, connection.identity)
         try:
             async with asyncio.timeout(4 * PATIENCE.total_seconds()):
                 info = await client.info()
+                if cluster is not None:
+                    acceptance = await client.acceptance(cluster)
         except TimeoutError:
-            return Step(
-                "hub", ok=False, said="it does not answer in time", advice="look at the hub: /readyz, its log, its load"
-            )
+            advice = "look at the hub: /readyz, its log, its load"
+            yield Step("hub", ok=False, said="it does not answer in time", advice=advice)
         except ForbiddenError as error:
-            return Step("hub", ok=True, said=f"it knows this credential: {error.message}")  # a recovery certificate's answer
+            yield _forbidden(error, connection)
         except (UnauthorizedError, NotFoundError) as error:
-            return Step("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+            yield Step("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
         except MusterError as error:
-            return Step("hub", ok=False, said=error.message, advice=_HUB)
+            yield Step("hub", ok=False, said=error.message, advice=_HUB)
+        else:
+            yield self._met(info, connection)
+            if cluster is not None and acceptance is not None and acceptance is not Acceptance.UNKNOWN:
+                yield _accepted(cluster, acceptance)
         finally:
             await client.close()
-        return self._met(info, connection)
 
     def _met(self, info: HubInfo, connection: Connection) -> Step:
         if info.hub_id and info.hub_id != connection.hub_id:
@@ -301,14 +313,47 @@ class Doctor:
         if CERTIFICATE not in contents:
             said = f"{record.holder} works, and has no certificate yet"
             return Step("agent", ok=False, said=said, advice="approve its request on the hub: hubctl get csr")
-        return Step("agent", ok=True, said=f"{record.holder} works; its own view is told where it runs: {_RUN_THERE}")
+        if not record.status:
+            said = f"{record.holder} works and has not reported its state in its Lease: it has just started, or is older"
+            return Step("agent", ok=False, said=said, advice=f"call this again, or ask it where it runs: {_RUN_THERE}")
+        if record.status == READY:
+            return Step("agent", ok=True, said=f"{record.holder} works: the hub has acknowledged its last beat in time")
+        return Step("agent", ok=False, said=f"{record.holder} works, {record.status}", advice=_accepting(record.status))
+
+
+def _agents_cluster(connection: Connection) -> ClusterName | None:
+    """The cluster of an agent's own certificate; None: the credential is another."""
+    agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
+    return agent[0] if agent is not None else None
+
+
+def _forbidden(error: ForbiddenError, connection: Connection) -> Step:
+    """A recovery certificate is answered so by a hub that takes it. Whoever else is forbidden this has the wrong credential."""
+    if error.verdict is Verdict.CLUSTER_DENIED:
+        return Step("hub", ok=False, said=error.message, advice=_DENIED.format("NAME"))
+    if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):
+        return Step("hub", ok=True, said=f"it knows this credential: {error.message}")
+    return Step("hub", ok=False, said=error.message, advice=_MAY_NOT)
+
+
+def _accepted(cluster: ClusterName, acceptance: Acceptance) -> Step:
+    name = "acceptance"
+    if acceptance is Acceptance.DENIED:
+        said = f'the hub denies cluster "{cluster}", which it accepted before'
+        return Step(name, ok=False, said=said, advice=_DENIED.format(cluster))
+    if acceptance is Acceptance.WAITING:
+        said = f'the hub has not accepted cluster "{cluster}" yet'
+        return Step(name, ok=False, said=said, advice=_ACCEPT.format(cluster))
+    return Step(name, ok=True, said=f'the hub has accepted cluster "{cluster}"')
 
 
 def _accepting(text: str) -> str:
     if "was denied" in text:
         return "see on the hub why (hubctl get csr); if it may join: hubctl accept NAME, and the agent asks again by itself"
+    if "is denied" in text:
+        return _DENIED.format("NAME")
     if "accept" in text:
-        return "accept the cluster on the hub: hubctl accept NAME"
+        return _ACCEPT.format("NAME")
     return "approve its request on the hub: hubctl get csr" if "approved" in text else "its log says more"
 
 

@@ -9,14 +9,22 @@ registers anew under its names.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
 from machinery.clock import Clock
 from machinery.election import Candidate, Lock
-from machinery.errors import ConflictError, InvalidError, MethodNotAllowedError, MusterError, NotFoundError, UnavailableError
+from machinery.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnavailableError,
+)
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstraps
@@ -68,6 +76,17 @@ class _Hub:
     """Another call would not do better."""
 
 
+@dataclass(slots=True)
+class _Registration:
+    """A hub that has given no credential yet. `request`: the name of the certificate signing request, where one was noted."""
+
+    cluster: str
+    agent: str
+    request: str
+    owed: bool = True
+    """Whether another call may withdraw what this one could not."""
+
+
 class Leave:
     """One leaving. `steps` yields what was done, in order."""
 
@@ -75,8 +94,8 @@ class Leave:
         self._ground = ground
         self._owner = Slot(ground.secrets, OWNER_SECRET)
         self._hubs: dict[HubId, _Hub] = {}
-        self._pending: dict[str, str] = {}
-        """Slots of hubs where the agent has only registered, and the names of the requests."""
+        self._registrations: dict[str, _Registration] = {}
+        """By slot, hubs where the agent has only registered."""
         self._agent = ""
         self._cluster = ground.cluster_name
 
@@ -99,8 +118,8 @@ class Leave:
             return
         for hub in self._hubs.values():
             yield await self._told(hub)
-        for step in self._registered():
-            yield step
+        for slot, registration in self._registrations.items():
+            yield await self._withdrawn(slot, registration)
         yield await self._addons()
         yield await self._credentials()
 
@@ -117,23 +136,41 @@ class Leave:
                 connection = stored_connection(credential, ground.reach)
             except InvalidError:  # nothing but a request that pends, or nothing that could be used
                 if PENDING_REQUEST in contents:
-                    self._pending[slot.name] = contents.get(REQUEST_NAME, b"").decode(errors="replace")
+                    request = contents.get(REQUEST_NAME, b"").decode(errors="replace")
+                    self._registrations[slot.name] = _Registration(cluster, agent, request)
                 continue
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
 
-    def _registered(self) -> Iterator[Step]:
-        """Hubs that have given no credential: nothing can be withdrawn there."""
-        names = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
-        for slot, request in self._pending.items():
-            known = names.get(slot)
-            place = known.connection.address.target if known is not None else f"of {slot}, which is off the list"
-            csr = f", and kubectl delete csr {request}" if request else ""
-            yield Step(
-                f"hub {place}",
-                ok=False,
-                said="not told: the agent has registered there and has no credential of it; the cluster and its request stay",
-                advice=f"{self._at_that_hub}{csr}",
-            )
+    async def _withdrawn(self, slot: str, registration: _Registration) -> Step:
+        """Withdraws cluster and request at a hub that has given no credential, by the bootstrap credential for it."""
+        listed = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
+        known = listed.get(slot)
+        csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
+        if known is None:
+            said = "the agent has registered there, and its bootstrap kubeconfig is not on the list any more"
+            return Step(f"hub of {slot}", ok=False, said=self._kept(said), advice=f"{self._at_that_hub}{csr}")
+        name = f"hub {known.connection.address.target}"
+        client = self._ground.dial(known.connection.address, known.connection.identity)
+        try:
+            uid = await self._ground.cluster.uid()
+            cluster, agent = ClusterName(registration.cluster), AgentId(registration.agent)
+            gone = await _in_time(client.withdraw(cluster, agent, uid), self._ground.within)
+        except (MethodNotAllowedError, ForbiddenError) as error:
+            registration.owed = False
+            said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
+            return Step(name, ok=False, said=said, advice=f"{self._at_that_hub}{csr}")
+        except MusterError as error:
+            return Step(name, ok=False, said=self._kept(f"not told: {error.message}"), advice=f"{self._at_that_hub}{csr}")
+        finally:
+            await client.close()
+        registration.owed = False
+        if not gone:
+            said = "the request is withdrawn; the cluster stays, since an operator has decided about it"
+            return Step(name, ok=False, said=said, advice=self._at_that_hub)
+        return Step(name, ok=True, said="the agent had only registered there: the cluster and its request are withdrawn")
+
+    def _kept(self, said: str) -> str:
+        return said if self._ground.force else f"{said}; the registration is kept, so that `spoke leave` can be called again"
 
     @property
     def _at_that_hub(self) -> str:
@@ -212,15 +249,17 @@ class Leave:
         keeps = {slot.name: hub for hub in owed for slot in (hub_slot(ground.secrets, hub.hub_id),)}
         for name, hub in keeps.items():
             await Slot(ground.secrets, name).change(partial(_only, hub.credential))
+        forgets = ground.force or ground.rejoin
+        owing = [name for name, each in self._registrations.items() if each.owed and not forgets and name not in keeps]
         for name in await ground.remains.slots():
-            if name not in keeps:
+            if name not in (*keeps, *owing):
                 await ground.secrets.delete(name)
         if ground.directory is not None:
             ground.directory.replace({})
         stays = (LEFT, CLUSTER_NAME, AGENT_NAME) if ground.rejoin else (LEFT,)
         await self._owner.change(lambda present: {key: present[key] for key in stays if key in present})
         await ground.remains.forget_lease()
-        kept = f", but {', '.join(keeps)} for what is still to be told" if keeps else ""
+        kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
         return Step("credentials", ok=True, said=f"deleted{kept}")
 
 

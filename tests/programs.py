@@ -12,8 +12,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -117,6 +117,17 @@ async def _outcome(process: Process, given: bytes | None, within: float) -> subp
         raise
     assert process.returncode is not None
     return subprocess.CompletedProcess((), process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+@contextmanager
+def unread() -> Iterator[int]:
+    """The descriptor of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import click
 from hub.cli.contexts import context_names
 from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, CommandError
 from hub.cli.suggesting import closest
+from machinery.outputs import outlive_readers
 from machinery.product import version
 
 COMMANDS = {
@@ -180,12 +181,9 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
 
 def main(name: str = "hubctl") -> None:
     """The program."""
+    outlive_readers()
     try:
         sys.exit(run(name=name))
-    except BrokenPipeError:
-        # An error was for a reader that is gone; Python would complain once more when it flushes at exit.
-        sys.stderr.close()
-        sys.exit(FAILED)
     except OSError as error:
         click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
         # What is still in the buffer cannot be written either, and Python would say so once more at exit.

@@ -13,6 +13,7 @@ from hub.cli.failures import CommandError, ConnectionLostError
 from hub.cli.paging import whole
 from hub.cli.printers import Printer
 from machinery.backoff import Backoff
+from machinery.outputs import end_with_reader
 
 TOO_OLD = frozenset(("Expired", "Gone"))
 TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
@@ -32,7 +33,8 @@ class Watched:
 
 
 def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
-    """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends."""
+    """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends, BrokenPipeError."""
+    end_with_reader()
     place = str(shown.answer["metadata"]["resourceVersion"])
     pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
     while True:

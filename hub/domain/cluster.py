@@ -6,6 +6,7 @@ Sources: OCM's ManagedCluster API (conditions, reasons and messages are its word
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any
 
 from hub.domain import document as doc
@@ -182,6 +183,22 @@ def attested(proven: Attested) -> Condition:
     """The condition of a cluster whose name is bound to an issuer."""
     message = f"The name is bound to {proven.subject} of the issuer {proven.issuer}."
     return Condition(ATTESTED, conditions.TRUE, "AttestedByItsIssuer", message)
+
+
+class Acceptance(Enum):
+    """Whether an operator accepted a cluster. DENIED: accepted once, and not now."""
+
+    ABSENT = auto()
+    WAITING = auto()
+    ACCEPTED = auto()
+    DENIED = auto()
+
+
+def acceptance(cluster: Document) -> Acceptance:
+    """Of a cluster that exists."""
+    if is_accepted(cluster):
+        return Acceptance.ACCEPTED
+    return Acceptance.DENIED if is_denied(cluster) else Acceptance.WAITING
 
 
 def is_accepted(cluster: Document) -> bool:

@@ -10,7 +10,7 @@ from hub.access import check_greeting, check_recovery_view, check_registration, 
 from hub.domain import joinlabels
 from hub.domain.attestation import Attested
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.cluster import ClientConfig, Joining
+from hub.domain.cluster import Acceptance, ClientConfig, Joining
 from hub.domain.request import AddOnRequest, Submission
 from hub.rpc import addon_tokens
 from hub.rpc.asking import Asking
@@ -29,6 +29,12 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
 T = TypeVar("T")
+_ACCEPTANCES = {
+    Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
+    Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
+    Acceptance.ACCEPTED: wire.GetHubResponse.ACCEPTANCE_ACCEPTED,
+    Acceptance.DENIED: wire.GetHubResponse.ACCEPTANCE_DENIED,
+}
 
 
 class Registration(RegistrationServicer):
@@ -138,13 +144,15 @@ class Registration(RegistrationServicer):
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
             return await abort(context, error)
 
-    async def _get_hub(self, _request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
+    async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
         check_greeting(record)
         hub = self._parts.hub
         answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
         answer.hub_time.FromDatetime(self._parts.clock.now())
         if self._parts.attestor is not None:
             answer.attestation_audience = await self._parts.attestor.audience(record)
+        if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
+            answer.acceptance = _ACCEPTANCES[await self._parts.store.read(clusters.acceptance, record.cluster)]
         return answer
 
     async def _attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:

@@ -1,7 +1,7 @@
 """What an agent asks of a hub that it does not report to, or no longer: to be kept in reserve, and to be let go."""
 
-from hub.access import session_holder
-from hub.domain.certificate import CertificateRecord
+from hub.access import check_registration, session_holder
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.parting import Departure
 from hub.domain.trust import told
 from hub.rpc.parts import Parts
@@ -9,7 +9,7 @@ from hub.rpc.renewing import asked
 from hub.rpc.status import Context
 from hub.services import leaving, owners, renewals
 from machinery.errors import ForbiddenError, UnauthorizedError
-from machinery.identity import AgentId, ClusterName, HubId
+from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 
@@ -30,6 +30,11 @@ async def stand_by(parts: Parts, request: wire.StandByRequest, record: Certifica
 
 
 async def leave(parts: Parts, request: wire.LeaveRequest, record: CertificateRecord) -> wire.LeaveResponse:
+    if record.purpose is Purpose.BOOTSTRAP:
+        name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
+        check_registration(record, name)
+        withdrawn = await parts.store.run(leaving.withdraw, name, agent, request.cluster_uid, record)
+        return wire.LeaveResponse(left=withdrawn.known, cluster_stays=withdrawn.cluster_stays)
     cluster = check_own(record, request.cluster_name, request.agent_id)
     return wire.LeaveResponse(left=await parts.store.run(leaving.leave, cluster, request.cluster_uid, record.user))
 

@@ -100,6 +100,12 @@ def find(tx: Transaction, name: ClusterName) -> StoredObject:
     return stored
 
 
+def acceptance(tx: Transaction, name: ClusterName) -> rules.Acceptance:
+    """Whether an operator accepted the cluster."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    return rules.acceptance(stored.document) if stored is not None else rules.Acceptance.ABSENT
+
+
 def require_accepted(stored: StoredObject) -> None:
     """Raises ForbiddenError for a cluster that the hub denies, or has not accepted yet."""
     name = stored.key.name

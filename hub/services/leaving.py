@@ -1,15 +1,32 @@
 """A cluster leaves the hub by its own word."""
 
+from dataclasses import dataclass
+
+from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import request as requests
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.domain.request import RequestPhase
 from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
-from hub.services import certificates, clusters, owners
-from machinery.identity import ClusterName
+from hub.services import certificates, clusters, owners, request_objects
+from machinery import pki
+from machinery.errors import InvalidError
+from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.selectors import Operator, Requirement
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
 """Why the certificates of a cluster that has left are revoked, whoever said that it should."""
+UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What a bootstrap credential has withdrawn. `known`: there was something; `cluster_stays`: operators delete it."""
+
+    known: bool
+    cluster_stays: bool
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
@@ -25,6 +42,40 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
         return False
     clusters.remove(tx, stored, actor)
     return True
+
+
+def withdraw(
+    tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
+) -> Withdrawn:
+    """Deletes what a bootstrap credential registered: its undecided requests for this agent, and a cluster that only joined.
+
+    The cluster goes where this credential admitted it, it has this uid, nobody ever accepted it and no agent has a certificate.
+    """
+    of_cluster = Requirement(requests.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]
+    for stored in own:
+        request_objects.remove(tx, stored, requester.user)
+    stored_cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    admitted = requester.credential is not None and tx.credentials.has_admitted(requester.credential, cluster)
+    if stored_cluster is None or not admitted or not rules.is_same_cluster(stored_cluster.document, cluster_uid):
+        return Withdrawn(bool(own), cluster_stays=False)
+    document = stored_cluster.document
+    if rules.is_accepted(document) or rules.was_judged(document) or certificates.has_agent(tx, cluster):
+        return Withdrawn(known=True, cluster_stays=True)
+    clusters.remove(tx, stored_cluster, requester.user)
+    return Withdrawn(known=True, cluster_stays=False)
+
+
+def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
+    """Whether this requester asked for the certificate of this agent, and nothing was decided or issued yet."""
+    document = stored.document
+    if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
+        return False
+    try:
+        return pki.parse_request(requests.pem(document)).subject == agent_subject(cluster, agent)
+    except InvalidError:
+        return False
 
 
 def has_left(record: CertificateRecord, cluster: str) -> bool:

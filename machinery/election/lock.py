@@ -30,6 +30,8 @@ class Record:
     """Likewise."""
     version: str
     """Differs after every write."""
+    status: str = ""
+    """What the holder reports of its work; "": nothing, or not yet."""
 
 
 class Lock(Protocol):

@@ -17,6 +17,9 @@ from machinery.timestamps import format_micro_time, parse_time
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation"
 LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
+STATUS = f"hub.{GROUP_SUFFIX}/status"
+LONGEST_STATUS = 1024
+"""Characters of a status that are kept."""
 DIGITS = 19
 TRIES = 3
 """Others may write into the object without touching the lock: labels, say."""
@@ -33,15 +36,26 @@ async def nobody() -> None:
 class LeaseLock(Lock):
     """One Lease. `owner`: asked for an owner reference where the Lease is made; what it belongs to takes it along.
 
+    `status`: asked at each renewal, and written as an annotation; a release removes it.
     Its term is forgotten with the object: who needs terms that never fall keeps them elsewhere too.
     """
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, *, clock: Clock, owner: Owner = nobody) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        *,
+        clock: Clock,
+        owner: Owner = nobody,
+        status: Callable[[], str] = str,
+    ) -> None:
         self._client = client
         self._collection = LEASES.path(namespace=namespace)
         self._path = LEASES.path(name, namespace=namespace)
         self._metadata: Object = {"name": name, "namespace": namespace}
         self._owner = owner
+        self._status = status
         self._clock = clock
         self._written: Object | None = None
         """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
@@ -88,7 +102,8 @@ class LeaseLock(Lock):
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
 
     async def renew(self, held: Record) -> Record:
-        return await self._change(held, {"renewTime": format_micro_time(self._clock.now())})
+        renewed = {"renewTime": format_micro_time(self._clock.now())}
+        return await self._change(held, renewed, self._status()[:LONGEST_STATUS])
 
     async def release(self, held: Record) -> bool:
         try:
@@ -109,7 +124,7 @@ class LeaseLock(Lock):
         async with mirrored(Reflector(self._client, self._collection, _holder, query=query, on_change=changed)):
             yield
 
-    async def _change(self, held: Record, spec: Mapping[str, Any]) -> Record:
+    async def _change(self, held: Record, spec: Mapping[str, Any], status: str = "") -> Record:
         known, self._written = self._written, None
         for left in reversed(range(TRIES)):
             document, known = known or await self._document(), None
@@ -119,7 +134,8 @@ class LeaseLock(Lock):
                 raise ConflictError("the lock is held by another, or in another term")
             changed = {key: value for key, value in {**document["spec"], **spec}.items() if value is not None}
             try:
-                self._written = await self._client.update(self._path, {**document, "spec": changed})
+                body = {**document, "metadata": _annotated(document["metadata"], {STATUS: status}), "spec": changed}
+                self._written = await self._client.update(self._path, body)
             except (ConflictError, NotFoundError):
                 if not left:
                     raise
@@ -134,10 +150,10 @@ def _holder(document: Object) -> str:
 
 def _written(document: Object, record: Record) -> Object:
     metadata: Object = document["metadata"]
-    own = {TERM: str(record.term), INCARNATION: record.incarnation, LEASE: str(record.lease // _MILLISECOND)}
+    own = {TERM: str(record.term), INCARNATION: record.incarnation, LEASE: str(record.lease // _MILLISECOND), STATUS: ""}
     return {
         **document,
-        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **own}},
+        "metadata": _annotated(metadata, own),
         "spec": {
             **(document.get("spec") or {}),
             "holderIdentity": record.holder,
@@ -147,6 +163,12 @@ def _written(document: Object, record: Record) -> Object:
             "leaseTransitions": record.transitions,
         },
     }
+
+
+def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
+    """Metadata with other annotations; one that is changed to "" is removed."""
+    annotations = {**(metadata.get("annotations") or {}), **changed}
+    return {**metadata, "annotations": {key: value for key, value in annotations.items() if value or key not in changed}}
 
 
 def _record(document: Object) -> Record:
@@ -164,6 +186,7 @@ def _record(document: Object) -> Record:
         acquired_at=parse_time(spec.get("acquireTime") or created),
         renewed_at=parse_time(spec.get("renewTime") or created),
         version=str(metadata["resourceVersion"]),
+        status=own.get(STATUS, ""),
     )
 
 

@@ -9,7 +9,16 @@ import structlog
 
 from machinery import tracing
 from machinery.clock import Clock
-from machinery.errors import AlreadyExistsError, ForbiddenError, MethodNotAllowedError, MusterError, UnauthorizedError
+from machinery.conditions import HUB_ACCEPTED
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+    Verdict,
+)
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi import clusters, requests
@@ -20,6 +29,7 @@ from spoke.hubapi.door import ApiDoor
 from spoke.hubapi.session import ApiSession
 from spoke.ports import (
     NONE,
+    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -135,6 +145,25 @@ class ApiHubClient(HubClient):
         raise MethodNotAllowedError(
             f'over the Kubernetes API an agent may not delete its cluster: delete the ManagedCluster "{cluster}" at the hub'
         )
+
+    @tracing.asking("get hub")
+    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+        """A hub of Open Cluster Management lets an agent see nothing before it accepts it."""
+        try:
+            seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
+        except ForbiddenError as error:
+            return Acceptance.DENIED if error.verdict is Verdict.CLUSTER_DENIED else Acceptance.WAITING
+        except NotFoundError:
+            return Acceptance.UNKNOWN
+        if section(seen, "spec").get("hubAcceptsClient") is True:
+            return Acceptance.ACCEPTED
+        told = section(seen, "status").get("conditions")
+        known = [each.get("type") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+        return Acceptance.DENIED if HUB_ACCEPTED in known else Acceptance.WAITING
+
+    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        del cluster, agent, cluster_uid
+        raise MethodNotAllowedError("over the Kubernetes API a bootstrap credential may not delete what it registered")
 
     async def close(self) -> None:
         await self._door.close()

@@ -26,6 +26,7 @@ from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
     NONE,
+    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -43,6 +44,11 @@ from spoke.ports import (
 
 T = TypeVar("T")
 
+_ACCEPTANCES = {
+    wire.GetHubResponse.ACCEPTANCE_WAITING: Acceptance.WAITING,
+    wire.GetHubResponse.ACCEPTANCE_ACCEPTED: Acceptance.ACCEPTED,
+    wire.GetHubResponse.ACCEPTANCE_DENIED: Acceptance.DENIED,
+}
 CALL_TIMEOUT = timedelta(seconds=15)
 WELCOME_TIMEOUT = timedelta(seconds=5)
 """A replica that is frozen behind a balancer accepts connections: the next try goes elsewhere."""
@@ -197,6 +203,18 @@ class GrpcHubClient(HubClient):
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
         return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
+
+    @tracing.asking("get hub")
+    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+        del cluster  # the certificate's
+        request = wire.GetHubRequest(with_acceptance=True)
+        answer = await self._call(RegistrationStub(self._channel).GetHub(request, **_bounded()))
+        return _ACCEPTANCES.get(answer.acceptance, Acceptance.UNKNOWN)
+
+    @tracing.asking("withdraw")
+    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
+        return not (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).cluster_stays
 
     async def close(self) -> None:
         if self._opened is not None:

@@ -14,6 +14,7 @@ from spoke.ports.cluster import (
 )
 from spoke.ports.hub import (
     NONE,
+    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -33,6 +34,7 @@ from spoke.ports.losses import HubLostError, Loss, StaleEpochError, loss_of
 
 __all__ = [
     "NONE",
+    "Acceptance",
     "AddOnToken",
     "Announcer",
     "Attest",

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Protocol
 
@@ -69,6 +69,15 @@ class HubInfo:
     trust_bundle: bytes
     attestation_audience: str = ""
     """For whom a token of this cluster must be that a first registration brings; empty: it needs none."""
+
+
+class Acceptance(Enum):
+    """Whether an operator of a hub accepted this cluster. DENIED: accepted before; UNKNOWN: the hub does not report it."""
+
+    UNKNOWN = auto()
+    WAITING = auto()
+    ACCEPTED = auto()
+    DENIED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +280,15 @@ class HubClient(Protocol):
 
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         """Leaves the hub for good; whether it knew the cluster. Raises MethodNotAllowedError where it has no word for that."""
+
+    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+        """Whether the hub accepted the cluster of this credential. Reads, and changes nothing."""
+
+    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        """Withdraws what this bootstrap credential registered; False: the ManagedCluster stays, since an operator accepted it.
+
+        Raises MethodNotAllowedError or ForbiddenError where the hub does not let it.
+        """
 
     async def close(self) -> None: ...
 

@@ -27,7 +27,7 @@ from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
 from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
+from spoke.ports import Acceptance, Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
 from tests.checks import present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, Rig, rig_of
 from tests.fakes.stage import until
@@ -301,6 +301,13 @@ async def outdated(client: HubClient, epoch: int) -> int:
             pass
     assert stale.value.loss is Loss.STALE
     return stale.value.epoch
+
+
+async def test_acceptance_of_the_cluster_is_reported_to_its_agent(rig: Rig) -> None:
+    async with joined(rig) as client:
+        assert await client.acceptance(CLUSTER) is Acceptance.ACCEPTED
+        await rig.accept(accepted=False)
+        assert await client.acceptance(CLUSTER) is Acceptance.DENIED
 
 
 async def is_ended(session: HubSession) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from machinery.kube.client import KubeClient, Resource
 from tests.e2e.processes import SHORT_LEASE, Bench, free_port, is_gone, until
-from tests.programs import STDOUT, run
+from tests.programs import STDOUT, run, unread
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -24,6 +24,9 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
         files = (f"--bootstrap-kubeconfig={bench.folder / 'c1.bootstrap'}", f"--kubeconfig={bench.folder / 'c1.kubeconfig'}")
         ended = await run("spoke", command, *files, *flags, stderr=STDOUT)
         assert ended.returncode == code, ended.stdout
+        if command in ("doctor", "status"):
+            with unread() as output:
+                assert (await run("spoke", command, *files, *flags, stdout=output, stderr=output)).returncode == code
         assert [sentence for sentence in sentences if sentence not in ended.stdout] == [], ended.stdout
         return ended.stdout
 

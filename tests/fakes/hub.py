@@ -61,6 +61,7 @@ from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
     NONE,
+    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -130,6 +131,8 @@ class KnownCluster:
     hubs: tuple[ListedHub, ...] = ()
     """The agent's list, as it was told last."""
     deleting: bool = False
+    denied: bool = False
+    """It was accepted before, and is not now."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -247,7 +250,8 @@ class MemoryHub:
         self.changed()
 
     def set_accepted(self, cluster: ClusterName, *, accepted: bool) -> None:
-        self.clusters[cluster].accepted = accepted
+        known = self.clusters[cluster]
+        known.denied, known.accepted = known.accepted and not accepted, accepted
         self.changed()
 
     def push_trust(self, bundle: bytes) -> None:
@@ -511,6 +515,30 @@ class MemoryHubClient(HubClient):
         for session in self._hub.open_sessions:
             if session.cluster == cluster:
                 session.end(HubLostError("the cluster has left", Loss.FORGOTTEN))
+        return True
+
+    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+        self._enter("acceptance")
+        known = self._hub.clusters.get(cluster)
+        if known is None or self._hub.plain:
+            return Acceptance.UNKNOWN
+        if known.accepted:
+            return Acceptance.ACCEPTED
+        return Acceptance.DENIED if known.denied else Acceptance.WAITING
+
+    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        user = self._enter("withdraw")
+        if self._hub.plain:
+            raise ForbiddenError("a bootstrap certificate opens no session")
+        for name, request in list(self._hub.requests.items()):
+            if (request.requester, request.cluster, request.agent, request.state) == (user, cluster, agent, "pending"):
+                del self._hub.requests[name]
+        known = self._hub.clusters.get(cluster)
+        if known is None or known.cluster_uid != cluster_uid:
+            return True
+        if known.accepted or known.denied:
+            return False
+        del self._hub.clusters[cluster]
         return True
 
     async def close(self) -> None:

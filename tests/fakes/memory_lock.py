@@ -18,6 +18,8 @@ class MemoryLock(Lock):
         self.record: Record | None = None
         self.clock = clock
         self.terms = 0
+        self.status = ""
+        """What a holder reports with its next renewal."""
         self.written: list[tuple[str, str, int]] = []
         """What was done, by whom, in which term."""
 
@@ -40,7 +42,7 @@ class MemoryLock(Lock):
         return self.record
 
     async def renew(self, held: Record) -> Record:
-        return self._change(held, renewed_at=self.clock.now())
+        return self._change(held, renewed_at=self.clock.now(), status=self.status)
 
     async def release(self, held: Record) -> bool:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hub.cli.__main__ import COMMANDS
-from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, UNREACHABLE
+from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
 from tests.fakes.hubctl import Said
 from tests.integration.door.conftest import HubUnderTest, kept_free, run
 
@@ -75,8 +75,10 @@ async def test_a_reader_that_has_enough_is_no_error_and_an_answer_that_cannot_be
     for words in ("get clusters -o json", "get clusters -w", "--help"):
         ended = await installed("bash", "-c", f"hubctl {words} | true; exit ${{PIPESTATUS[0]}}")
         assert (ended.code, ended.out, ended.err) == (DONE, "", ""), words
-    ended = await installed("bash", "-c", "hubctl get cluster nope 2>&1 | true; exit ${PIPESTATUS[0]}")
-    assert ended.code in (NOT_FOUND, FAILED), "an error that nobody reads is one"
+    verdicts = (("get cluster nope", NOT_FOUND), ("diagnose cluster edge1", NOT_WELL), ("deny nope edge1", NOT_FOUND))
+    for words, code in verdicts:
+        ended = await installed("bash", "-c", f"hubctl {words} 2>&1 | true; exit ${{PIPESTATUS[0]}}")
+        assert (ended.code, ended.out, ended.err) == (code, "", ""), words
     ended = await installed("bash", "-c", "hubctl get csr -o json > /dev/full")
     assert (ended.code, ended.err) == (FAILED, "error: the answer cannot be written: No space left on device\n")
 

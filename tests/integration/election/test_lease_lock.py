@@ -109,6 +109,21 @@ async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
     }
 
 
+async def test_its_holder_reports_its_state_with_each_renewal_and_none_once_it_is_released(
+    client: KubeClient, clock: ManualClock
+) -> None:
+    said = "not ready: " + "x" * 5000
+    lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: said)
+    mine = await lease.take(None, ONE, LEASE)
+    assert mine.status == ""
+    assert (await lease.renew(mine)).status == said[:1024]
+    said = "ok"
+    mine = await lease.renew(mine)
+    assert present(await lease.read()).status == "ok"
+    await lease.release(mine)
+    assert present(await lease.read()).status == ""
+
+
 async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: LeaseLock, client: KubeClient) -> None:
     mine = await lease.take(None, ONE, LEASE)
     for written in ("", "many", "-1", "1.5", "9" * 40, "²"):

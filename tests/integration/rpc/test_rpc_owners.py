@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain import duplicate, reported
+from hub.domain.change import REQUESTS, Query
 from hub.domain.revocation import Target
 from hub.services import addons, certificates, clusters, moves, owners, removal, revocation
 from machinery import conditions
@@ -24,7 +25,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import present
 from tests.fakes.inprocess_hub import HUB
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, joining, refusal, rpc_stage, until_found
+from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, joining, refusal, rpc_stage, submission, until_found
 from tests.fakes.stage import until
 
 EDGE = cluster_name("edge1")
@@ -171,14 +172,46 @@ async def test_agent_stands_by_and_leaves_only_for_itself(stage: RpcStage) -> No
     )
     found = [(act, changed, (await refusal(act(stage, credential, **changed))).code) for act, changed, _ in rows]
     assert found == list(rows)
-    for act in (stand_by, leave):
-        assert (await refusal(act(stage, bootstrap))).code is FORBIDDEN
+    assert (await refusal(stand_by(stage, bootstrap))).code is FORBIDDEN
+    assert not await leave(stage, bootstrap), "it has registered nothing"
     for name in ("edge1", "edge2"):
         document = await stage.cluster(name)
         assert rules.availability(document) is None
         assert not doc.is_deleting(document)
         assert not await stage.store.read(owners.is_claimed, cluster_name(name), 1)
         assert [record.revoked_at for record in await stage.records(name)] == [None]
+
+
+async def test_bootstrap_credential_withdraws_what_it_registered_as_long_as_nobody_decided(stage: RpcStage) -> None:
+    mine, other = await stage.bootstrap("edge1"), await stage.bootstrap("edge1")
+    anybody = await stage.bootstrap(None)
+    about = {"cluster_name": "edge1", "agent_id": "agent", "cluster_uid": "uid-1"}
+
+    async def withdraw(credential: Credential, **asked: Any) -> tuple[bool, bool]:
+        answer = await stage.stub(credential).Leave(registration.LeaveRequest(**{**about, **asked}))
+        return answer.left, answer.cluster_stays
+
+    async def requests() -> list[str]:
+        return [each.key.name for each in await stage.store.read(lambda tx: tx.objects.find(REQUESTS, Query()).items)]
+
+    await stage.stub(mine).EnsureCluster(joining())
+    name = (await stage.stub(mine).SubmitRequest(submission())).name
+    assert (await refusal(withdraw(mine, cluster_name="edge2"))).code is FORBIDDEN
+    for credential, asked in ((other, {}), (anybody, {}), (mine, {"cluster_uid": "uid-2", "agent_id": "another"})):
+        assert await withdraw(credential, **asked) == (False, False)
+    assert (await requests(), doc.name(await stage.cluster("edge1"))) == ([name], "edge1")
+    assert await withdraw(mine) == (True, False)
+    assert await requests() == []
+    with pytest.raises(NotFoundError):
+        await stage.cluster("edge1")
+    assert await withdraw(mine) == (False, False)
+
+    await stage.stub(mine).EnsureCluster(joining())
+    await stage.stub(mine).SubmitRequest(submission())
+    for accepted in (True, False):
+        await stage.accept("edge1", accepted=accepted)
+        assert await withdraw(mine) == (True, True)
+        assert (await requests(), doc.is_deleting(await stage.cluster("edge1"))) == ([], False)
 
 
 async def test_cluster_leaves_with_its_certificates_and_may_repeat_that(stage: RpcStage) -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from machinery.clock import ManualClock
 from machinery.election import Candidate
-from machinery.errors import ForbiddenError, UnavailableError
+from machinery.errors import ForbiddenError, UnavailableError, Verdict
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.doctor import Doctor, Network, Patient, Step
+from spoke.doctor import READY, Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER
 from spoke.options import Pause
-from spoke.ports import SecretSnapshot
+from spoke.ports import HubInfo, SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.hub import MemoryHub
+from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.stage import OWNER, Stage, until
 
@@ -76,11 +76,11 @@ async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(
     before, sessions = await joined.secrets.read(OWNER), len(joined.hub.sessions)
     joined.hub.calls.clear()
     steps = await found(patient(joined, network))
-    assert list(steps) == ["this cluster", "stored credential", "name", "connection", "hub", "agent"]
+    assert list(steps) == ["this cluster", "stored credential", "name", "connection", "hub", "acceptance", "agent"]
     assert all(step.ok for step in steps.values()), steps
     assert "until" in steps["stored credential"].said
     assert network.asked == ["127.0.0.1:8443", "127.0.0.1:8000/readyz"]
-    assert joined.hub.calls == ["info"]
+    assert joined.hub.calls == ["info", "acceptance"]
     assert await joined.secrets.read(OWNER) == before
     assert len(joined.hub.sessions) == sessions, "no session is opened"
 
@@ -100,7 +100,12 @@ async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_ne
     assert not (await found(elsewhere))["agent"].ok, "it never ran"
     assert not (await found(replace(elsewhere, lock=None)))["agent"].ok
     held = await lock.take(None, Candidate("pod-1", "pod-1"), timedelta(seconds=15))
-    assert "pod-1 works" in (await found(elsewhere))["agent"].said
+    assert not (await found(elsewhere))["agent"].ok, "its state is not known"
+    for status in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
+        lock.status = status
+        held = await lock.renew(held)
+        step = (await found(elsewhere))["agent"]
+        assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, status == READY, status != READY)
     joined.cluster.refused_namespaces.add("agents")
     steps = await found(elsewhere)
     assert not steps["namespace"].ok
@@ -144,6 +149,33 @@ async def test_cluster_that_waits_for_approval_was_denied_or_is_not_accepted_is_
         stage.hub.approve = True
         step = await look("accept this cluster")
         assert (step.ok, step.advice) == (False, "accept the cluster on the hub: hubctl accept NAME"), step
+
+
+async def test_agent_that_only_its_hub_or_its_lease_tells_of_is_not_well_before_it_is_accepted_or_once_it_is_denied(
+    joined: Stage, network: WordyNetwork
+) -> None:
+    (cluster,) = joined.hub.clusters
+    elsewhere = replace(patient(joined, network), probes="127.0.0.1:0")
+    for accepted, denied, said in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
+        joined.hub.clusters[cluster].accepted, joined.hub.clusters[cluster].denied = accepted, denied
+        step = (await found(elsewhere))["acceptance"]
+        assert (step.ok, said in step.said, f"hubctl accept {cluster}" in step.advice) == (accepted, True, not accepted), step
+    joined.hub.plain = True
+    assert "acceptance" not in await found(elsewhere), "a hub of an older release does not report it"
+
+
+async def test_credential_that_may_not_ask_is_no_good_one_and_a_denied_cluster_is_named(
+    joined: Stage, network: WordyNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for causes, advice in (((), "hubctl diagnose"), (Verdict.CLUSTER_DENIED.because("denied"), "hubctl accept")):
+        error = ForbiddenError("this may not be asked", causes=causes)
+
+        async def info(_client: MemoryHubClient, error: ForbiddenError = error) -> HubInfo:
+            raise error
+
+        monkeypatch.setattr(MemoryHubClient, "info", info)
+        step = (await found(patient(joined, network)))["hub"]
+        assert (step.ok, advice in step.advice) == (False, True), step
 
 
 async def test_before_the_first_registration_the_bootstrap_kubeconfig_is_followed(stage: Stage, network: WordyNetwork) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from machinery.election import Candidate
+from machinery.identity import ClusterName
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.departure import Mark, ResidentAgent, mark_in
@@ -152,18 +153,63 @@ async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit
         await until(lambda: scene.stage.hub.open_sessions)
 
 
-async def test_hub_where_the_agent_only_registered_is_reported_with_what_to_delete_there(scene: Scene) -> None:
-    scene.stage.hub.approve = False
+async def registered(scene: Scene) -> tuple[str, str]:
+    """The hub has no decision yet about the agent; its cluster and its request there."""
+    hub = scene.stage.hub
+    hub.approve = hub.accept = hub.away = hub.plain = False
+    await scene.secrets.delete(OWNER)
+    hub.requests.clear()
+    hub.clusters.clear()
     async with scene.stage.running():
-        await until(lambda: scene.stage.hub.requests)
-    (request,) = scene.stage.hub.requests
-    steps = await scene.leave()
-    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    (cluster,) = scene.stage.hub.clusters
-    assert not told.ok
-    for words in (f"hubctl delete cluster {cluster} ", f"kubectl delete csr {request}"):
-        assert words in told.advice
+        await until(lambda: hub.requests and "request-name" in scene.secrets.contents(f"{OWNER}-0f1e2d3c"))
+    return next(iter(hub.clusters)), next(iter(hub.requests))
+
+
+async def left(scene: Scene, *, force: bool = False) -> Step:
+    """What a leaving says of the hub."""
+    steps = await scene.leave(force=force)
+    return next(step for name, step in steps.items() if name.startswith("hub "))
+
+
+async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_request_or_is_named(scene: Scene) -> None:
+    hub, slot = scene.stage.hub, f"{OWNER}-0f1e2d3c"
+    await registered(scene)
+    assert (await left(scene)).ok
+    assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
+
+    cluster, request = await registered(scene)
+    commands = (f"hubctl delete cluster {cluster} ", f"kubectl delete csr {request}")
+    hub.away = True
+    for _ in range(2):
+        told = await left(scene)
+        assert (told.ok, [words for words in commands if words not in told.advice]) == (False, [])
+        assert slot in scene.secrets.names, "the hub is told by a later call"
+    hub.away = False
+    assert (await left(scene)).ok
+    assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
+
+    await registered(scene)
+    listed, scene.ground = scene.ground, replace(scene.ground, bootstraps=Bootstraps([]))
+    told = await left(scene)
+    assert (told.ok, "not on the list" in told.said, slot in scene.secrets.names) == (False, True, True)
+    assert not (await left(scene, force=True)).ok
     assert scene.secrets.names == {OWNER}
+    scene.ground = listed
+
+    cluster, _ = await registered(scene)
+    hub.set_accepted(ClusterName(cluster), accepted=True)
+    told = await left(scene)
+    assert (told.ok, f"hubctl delete cluster {cluster} " in told.advice, hub.requests, scene.secrets.names) == (
+        False,
+        True,
+        {},
+        {OWNER},
+    )
+
+    await registered(scene)
+    hub.plain = True
+    told = await left(scene)
+    assert (told.ok, "kubectl delete csr" in told.advice, scene.secrets.names) == (False, True, {OWNER})
 
 
 async def walked(leave: Leave) -> list[Step]:

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1machinery/wire/registration/v1/registration.proto\x12\x16muster.registration.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n\rGetHubRequest\"\x93\x01\n\x0eGetHubResponse\x12\x0e\n\x06hub_id\x18\x01 \x01(\t\x12,\n\x08hub_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0ctrust_bundle\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61ttestation_audience\x18\x05 \x01(\t\".\n\x0c\x43lientConfig\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\"\xa7\x03\n\x14\x45nsureClusterRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12<\n\x0e\x63lient_configs\x18\x04 \x03(\x0b\x32$.muster.registration.v1.ClientConfig\x12R\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32=.muster.registration.v1.EnsureClusterRequest.AnnotationsEntry\x12H\n\x06labels\x18\x06 \x03(\x0b\x32\x38.muster.registration.v1.EnsureClusterRequest.LabelsEntry\x12\x13\n\x0b\x61ttestation\x18\x07 \x01(\t\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x15\x45nsureClusterResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0b\n\x03uid\x18\x03 \x01(\t\"\xe5\x01\n\x14SubmitRequestRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\x12\x35\n\x12requested_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x05\x61\x64\x64on\x18\x06 \x01(\x0b\x32$.muster.registration.v1.AddOnRequest\x12\x13\n\x0b\x61ttestation\x18\x07 \x01(\t\"7\n\x0c\x41\x64\x64OnRequest\x12\x12\n\naddon_name\x18\x01 \x01(\t\x12\x13\n\x0bsigner_name\x18\x02 \x01(\t\"%\n\x15SubmitRequestResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\"$\n\x14\x46ollowRequestRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xe8\x02\n\x15\x46ollowRequestResponse\x12\x42\n\x05state\x18\x01 \x01(\x0e\x32\x33.muster.registration.v1.FollowRequestResponse.State\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x04 \x01(\x0c\x12\x1c\n\x14recovery_certificate\x18\x05 \x01(\x0c\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04name\x18\x07 \x01(\t\"{\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_APPROVED\x10\x02\x12\x10\n\x0cSTATE_DENIED\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x12\x10\n\x0cSTATE_ISSUED\x10\x05\"\x95\x01\n\x0eRecoverRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\x12\x35\n\x12requested_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8f\x01\n\x0eStandByRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x14\n\x0cowner_hub_id\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x1b\n\x13trusted_authorities\x18\x06 \x03(\t\"\xd7\x01\n\x0fStandByResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12,\n\x08hub_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ctrust_bundle\x18\x04 \x01(\x0c\x12.\n\x0b\x61gain_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0crenew_within\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"K\n\x0cLeaveRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\"\x1d\n\rLeaveResponse\x12\x0c\n\x04left\x18\x01 \x01(\x08\"y\n\x16IssueAddOnTokenRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x12\n\naddon_name\x18\x02 \x01(\t\x12\x35\n\x12requested_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"X\n\x17IssueAddOnTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xbd\x06\n\x0cRegistration\x12W\n\x06GetHub\x12%.muster.registration.v1.GetHubRequest\x1a&.muster.registration.v1.GetHubResponse\x12l\n\rEnsureCluster\x12,.muster.registration.v1.EnsureClusterRequest\x1a-.muster.registration.v1.EnsureClusterResponse\x12l\n\rSubmitRequest\x12,.muster.registration.v1.SubmitRequestRequest\x1a-.muster.registration.v1.SubmitRequestResponse\x12n\n\rFollowRequest\x12,.muster.registration.v1.FollowRequestRequest\x1a-.muster.registration.v1.FollowRequestResponse0\x01\x12\x62\n\x07Recover\x12&.muster.registration.v1.RecoverRequest\x1a-.muster.registration.v1.FollowRequestResponse0\x01\x12Z\n\x07StandBy\x12&.muster.registration.v1.StandByRequest\x1a\'.muster.registration.v1.StandByResponse\x12T\n\x05Leave\x12$.muster.registration.v1.LeaveRequest\x1a%.muster.registration.v1.LeaveResponse\x12r\n\x0fIssueAddOnToken\x12..muster.registration.v1.IssueAddOnTokenRequest\x1a/.muster.registration.v1.IssueAddOnTokenResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1machinery/wire/registration/v1/registration.proto\x12\x16muster.registration.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n\rGetHubRequest\x12\x17\n\x0fwith_acceptance\x18\x01 \x01(\x08\"\xcc\x02\n\x0eGetHubResponse\x12\x0e\n\x06hub_id\x18\x01 \x01(\t\x12,\n\x08hub_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0ctrust_bundle\x18\x04 \x01(\x0c\x12\x1c\n\x14\x61ttestation_audience\x18\x05 \x01(\t\x12\x45\n\nacceptance\x18\x06 \x01(\x0e\x32\x31.muster.registration.v1.GetHubResponse.Acceptance\"p\n\nAcceptance\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41\x43\x43\x45PTANCE_WAITING\x10\x01\x12\x17\n\x13\x41\x43\x43\x45PTANCE_ACCEPTED\x10\x02\x12\x15\n\x11\x41\x43\x43\x45PTANCE_DENIED\x10\x03\".\n\x0c\x43lientConfig\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\"\xa7\x03\n\x14\x45nsureClusterRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12<\n\x0e\x63lient_configs\x18\x04 \x03(\x0b\x32$.muster.registration.v1.ClientConfig\x12R\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32=.muster.registration.v1.EnsureClusterRequest.AnnotationsEntry\x12H\n\x06labels\x18\x06 \x03(\x0b\x32\x38.muster.registration.v1.EnsureClusterRequest.LabelsEntry\x12\x13\n\x0b\x61ttestation\x18\x07 \x01(\t\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\x15\x45nsureClusterResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0b\n\x03uid\x18\x03 \x01(\t\"\xe5\x01\n\x14SubmitRequestRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\x12\x35\n\x12requested_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x05\x61\x64\x64on\x18\x06 \x01(\x0b\x32$.muster.registration.v1.AddOnRequest\x12\x13\n\x0b\x61ttestation\x18\x07 \x01(\t\"7\n\x0c\x41\x64\x64OnRequest\x12\x12\n\naddon_name\x18\x01 \x01(\t\x12\x13\n\x0bsigner_name\x18\x02 \x01(\t\"%\n\x15SubmitRequestResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\"$\n\x14\x46ollowRequestRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xe8\x02\n\x15\x46ollowRequestResponse\x12\x42\n\x05state\x18\x01 \x01(\x0e\x32\x33.muster.registration.v1.FollowRequestResponse.State\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x04 \x01(\x0c\x12\x1c\n\x14recovery_certificate\x18\x05 \x01(\x0c\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04name\x18\x07 \x01(\t\"{\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_APPROVED\x10\x02\x12\x10\n\x0cSTATE_DENIED\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x12\x10\n\x0cSTATE_ISSUED\x10\x05\"\x95\x01\n\x0eRecoverRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\x12\x35\n\x12requested_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8f\x01\n\x0eStandByRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x14\n\x0cowner_hub_id\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x1b\n\x13trusted_authorities\x18\x06 \x03(\t\"\xd7\x01\n\x0fStandByResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12,\n\x08hub_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ctrust_bundle\x18\x04 \x01(\x0c\x12.\n\x0b\x61gain_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0crenew_within\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"K\n\x0cLeaveRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\"4\n\rLeaveResponse\x12\x0c\n\x04left\x18\x01 \x01(\x08\x12\x15\n\rcluster_stays\x18\x02 \x01(\x08\"y\n\x16IssueAddOnTokenRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x12\n\naddon_name\x18\x02 \x01(\t\x12\x35\n\x12requested_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"X\n\x17IssueAddOnTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12.\n\nexpires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xbd\x06\n\x0cRegistration\x12W\n\x06GetHub\x12%.muster.registration.v1.GetHubRequest\x1a&.muster.registration.v1.GetHubResponse\x12l\n\rEnsureCluster\x12,.muster.registration.v1.EnsureClusterRequest\x1a-.muster.registration.v1.EnsureClusterResponse\x12l\n\rSubmitRequest\x12,.muster.registration.v1.SubmitRequestRequest\x1a-.muster.registration.v1.SubmitRequestResponse\x12n\n\rFollowRequest\x12,.muster.registration.v1.FollowRequestRequest\x1a-.muster.registration.v1.FollowRequestResponse0\x01\x12\x62\n\x07Recover\x12&.muster.registration.v1.RecoverRequest\x1a-.muster.registration.v1.FollowRequestResponse0\x01\x12Z\n\x07StandBy\x12&.muster.registration.v1.StandByRequest\x1a\'.muster.registration.v1.StandByResponse\x12T\n\x05Leave\x12$.muster.registration.v1.LeaveRequest\x1a%.muster.registration.v1.LeaveResponse\x12r\n\x0fIssueAddOnToken\x12..muster.registration.v1.IssueAddOnTokenRequest\x1a/.muster.registration.v1.IssueAddOnTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,45 +38,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_GETHUBREQUEST']._serialized_start=142
-  _globals['_GETHUBREQUEST']._serialized_end=157
-  _globals['_GETHUBRESPONSE']._serialized_start=160
-  _globals['_GETHUBRESPONSE']._serialized_end=307
-  _globals['_CLIENTCONFIG']._serialized_start=309
-  _globals['_CLIENTCONFIG']._serialized_end=355
-  _globals['_ENSURECLUSTERREQUEST']._serialized_start=358
-  _globals['_ENSURECLUSTERREQUEST']._serialized_end=781
-  _globals['_ENSURECLUSTERREQUEST_ANNOTATIONSENTRY']._serialized_start=684
-  _globals['_ENSURECLUSTERREQUEST_ANNOTATIONSENTRY']._serialized_end=734
-  _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._serialized_start=736
-  _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._serialized_end=781
-  _globals['_ENSURECLUSTERRESPONSE']._serialized_start=783
-  _globals['_ENSURECLUSTERRESPONSE']._serialized_end=854
-  _globals['_SUBMITREQUESTREQUEST']._serialized_start=857
-  _globals['_SUBMITREQUESTREQUEST']._serialized_end=1086
-  _globals['_ADDONREQUEST']._serialized_start=1088
-  _globals['_ADDONREQUEST']._serialized_end=1143
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=1145
-  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=1182
-  _globals['_FOLLOWREQUESTREQUEST']._serialized_start=1184
-  _globals['_FOLLOWREQUESTREQUEST']._serialized_end=1220
-  _globals['_FOLLOWREQUESTRESPONSE']._serialized_start=1223
-  _globals['_FOLLOWREQUESTRESPONSE']._serialized_end=1583
-  _globals['_FOLLOWREQUESTRESPONSE_STATE']._serialized_start=1460
-  _globals['_FOLLOWREQUESTRESPONSE_STATE']._serialized_end=1583
-  _globals['_RECOVERREQUEST']._serialized_start=1586
-  _globals['_RECOVERREQUEST']._serialized_end=1735
-  _globals['_STANDBYREQUEST']._serialized_start=1738
-  _globals['_STANDBYREQUEST']._serialized_end=1881
-  _globals['_STANDBYRESPONSE']._serialized_start=1884
-  _globals['_STANDBYRESPONSE']._serialized_end=2099
-  _globals['_LEAVEREQUEST']._serialized_start=2101
-  _globals['_LEAVEREQUEST']._serialized_end=2176
-  _globals['_LEAVERESPONSE']._serialized_start=2178
-  _globals['_LEAVERESPONSE']._serialized_end=2207
-  _globals['_ISSUEADDONTOKENREQUEST']._serialized_start=2209
-  _globals['_ISSUEADDONTOKENREQUEST']._serialized_end=2330
-  _globals['_ISSUEADDONTOKENRESPONSE']._serialized_start=2332
-  _globals['_ISSUEADDONTOKENRESPONSE']._serialized_end=2420
-  _globals['_REGISTRATION']._serialized_start=2423
-  _globals['_REGISTRATION']._serialized_end=3252
+  _globals['_GETHUBREQUEST']._serialized_end=182
+  _globals['_GETHUBRESPONSE']._serialized_start=185
+  _globals['_GETHUBRESPONSE']._serialized_end=517
+  _globals['_GETHUBRESPONSE_ACCEPTANCE']._serialized_start=405
+  _globals['_GETHUBRESPONSE_ACCEPTANCE']._serialized_end=517
+  _globals['_CLIENTCONFIG']._serialized_start=519
+  _globals['_CLIENTCONFIG']._serialized_end=565
+  _globals['_ENSURECLUSTERREQUEST']._serialized_start=568
+  _globals['_ENSURECLUSTERREQUEST']._serialized_end=991
+  _globals['_ENSURECLUSTERREQUEST_ANNOTATIONSENTRY']._serialized_start=894
+  _globals['_ENSURECLUSTERREQUEST_ANNOTATIONSENTRY']._serialized_end=944
+  _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._serialized_start=946
+  _globals['_ENSURECLUSTERREQUEST_LABELSENTRY']._serialized_end=991
+  _globals['_ENSURECLUSTERRESPONSE']._serialized_start=993
+  _globals['_ENSURECLUSTERRESPONSE']._serialized_end=1064
+  _globals['_SUBMITREQUESTREQUEST']._serialized_start=1067
+  _globals['_SUBMITREQUESTREQUEST']._serialized_end=1296
+  _globals['_ADDONREQUEST']._serialized_start=1298
+  _globals['_ADDONREQUEST']._serialized_end=1353
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_start=1355
+  _globals['_SUBMITREQUESTRESPONSE']._serialized_end=1392
+  _globals['_FOLLOWREQUESTREQUEST']._serialized_start=1394
+  _globals['_FOLLOWREQUESTREQUEST']._serialized_end=1430
+  _globals['_FOLLOWREQUESTRESPONSE']._serialized_start=1433
+  _globals['_FOLLOWREQUESTRESPONSE']._serialized_end=1793
+  _globals['_FOLLOWREQUESTRESPONSE_STATE']._serialized_start=1670
+  _globals['_FOLLOWREQUESTRESPONSE_STATE']._serialized_end=1793
+  _globals['_RECOVERREQUEST']._serialized_start=1796
+  _globals['_RECOVERREQUEST']._serialized_end=1945
+  _globals['_STANDBYREQUEST']._serialized_start=1948
+  _globals['_STANDBYREQUEST']._serialized_end=2091
+  _globals['_STANDBYRESPONSE']._serialized_start=2094
+  _globals['_STANDBYRESPONSE']._serialized_end=2309
+  _globals['_LEAVEREQUEST']._serialized_start=2311
+  _globals['_LEAVEREQUEST']._serialized_end=2386
+  _globals['_LEAVERESPONSE']._serialized_start=2388
+  _globals['_LEAVERESPONSE']._serialized_end=2440
+  _globals['_ISSUEADDONTOKENREQUEST']._serialized_start=2442
+  _globals['_ISSUEADDONTOKENREQUEST']._serialized_end=2563
+  _globals['_ISSUEADDONTOKENRESPONSE']._serialized_start=2565
+  _globals['_ISSUEADDONTOKENRESPONSE']._serialized_end=2653
+  _globals['_REGISTRATION']._serialized_start=2656
+  _globals['_REGISTRATION']._serialized_end=3485
 # @@protoc_insertion_point(module_scope)

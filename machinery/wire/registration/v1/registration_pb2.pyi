@@ -29,12 +29,17 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class GetHubRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    WITH_ACCEPTANCE_FIELD_NUMBER: _builtins.int
+    with_acceptance: _builtins.bool
+    """Whether the answer reports the acceptance of the caller's own cluster."""
     def __init__(
         self,
+        *,
+        with_acceptance: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["with_acceptance", b"with_acceptance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -44,11 +49,31 @@ Global___GetHubRequest: _TypeAlias = GetHubRequest  # noqa: Y015
 class GetHubResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Acceptance:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _AcceptanceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[GetHubResponse._Acceptance.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        ACCEPTANCE_UNSPECIFIED: GetHubResponse._Acceptance.ValueType  # 0
+        ACCEPTANCE_WAITING: GetHubResponse._Acceptance.ValueType  # 1
+        ACCEPTANCE_ACCEPTED: GetHubResponse._Acceptance.ValueType  # 2
+        ACCEPTANCE_DENIED: GetHubResponse._Acceptance.ValueType  # 3
+        """It was accepted before, and is not now."""
+
+    class Acceptance(_Acceptance, metaclass=_AcceptanceEnumTypeWrapper): ...
+    ACCEPTANCE_UNSPECIFIED: GetHubResponse.Acceptance.ValueType  # 0
+    ACCEPTANCE_WAITING: GetHubResponse.Acceptance.ValueType  # 1
+    ACCEPTANCE_ACCEPTED: GetHubResponse.Acceptance.ValueType  # 2
+    ACCEPTANCE_DENIED: GetHubResponse.Acceptance.ValueType  # 3
+    """It was accepted before, and is not now."""
+
     HUB_ID_FIELD_NUMBER: _builtins.int
     HUB_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_FIELD_NUMBER: _builtins.int
     ATTESTATION_AUDIENCE_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_FIELD_NUMBER: _builtins.int
     hub_id: _builtins.str
     version: _builtins.str
     trust_bundle: _builtins.bytes
@@ -57,6 +82,8 @@ class GetHubResponse(_message.Message):
     """Non-empty: a first registration may, and with some credentials must, carry a token of the managed cluster's own issuer for
     this audience (see `attestation`).
     """
+    acceptance: Global___GetHubResponse.Acceptance.ValueType
+    """Of the cluster of the caller, where it is a cluster identity and asked for this."""
     @_builtins.property
     def hub_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -67,10 +94,11 @@ class GetHubResponse(_message.Message):
         version: _builtins.str = ...,
         trust_bundle: _builtins.bytes = ...,
         attestation_audience: _builtins.str = ...,
+        acceptance: Global___GetHubResponse.Acceptance.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hub_time", b"hub_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attestation_audience", b"attestation_audience", "hub_id", b"hub_id", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance", b"acceptance", "attestation_audience", b"attestation_audience", "hub_id", b"hub_id", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -531,16 +559,20 @@ class LeaveResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEFT_FIELD_NUMBER: _builtins.int
+    CLUSTER_STAYS_FIELD_NUMBER: _builtins.int
     left: _builtins.bool
     """Whether it was known until now."""
+    cluster_stays: _builtins.bool
+    """To a bootstrap identity: the ManagedCluster stays, since it was accepted or has an agent with a certificate."""
     def __init__(
         self,
         *,
         left: _builtins.bool = ...,
+        cluster_stays: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left", b"left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_stays", b"cluster_stays", "left", b"left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,6 +130,8 @@ class RegistrationServicer:
     def Leave(self, request, context):
         """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
         Idempotent: a cluster that is not known, or is being deleted, has left.
+        A bootstrap identity withdraws what it registered: its undecided certificate signing requests for this agent, and the
+        ManagedCluster where it was never accepted and no agent of it has a certificate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

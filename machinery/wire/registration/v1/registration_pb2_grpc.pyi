@@ -60,6 +60,8 @@ class RegistrationStub:
     Leave: _grpc.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]
     """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
     Idempotent: a cluster that is not known, or is being deleted, has left.
+    A bootstrap identity withdraws what it registered: its undecided certificate signing requests for this agent, and the
+    ManagedCluster where it was never accepted and no agent of it has a certificate.
     """
     IssueAddOnToken: _grpc.UnaryUnaryMultiCallable[_registration_pb2.IssueAddOnTokenRequest, _registration_pb2.IssueAddOnTokenResponse]
     """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
@@ -94,6 +96,8 @@ class RegistrationAsyncStub(RegistrationStub):
     Leave: _aio.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]  # type: ignore[assignment]
     """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
     Idempotent: a cluster that is not known, or is being deleted, has left.
+    A bootstrap identity withdraws what it registered: its undecided certificate signing requests for this agent, and the
+    ManagedCluster where it was never accepted and no agent of it has a certificate.
     """
     IssueAddOnToken: _aio.UnaryUnaryMultiCallable[_registration_pb2.IssueAddOnTokenRequest, _registration_pb2.IssueAddOnTokenResponse]  # type: ignore[assignment]
     """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
@@ -167,6 +171,8 @@ class RegistrationServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_registration_pb2.LeaveResponse, _abc.Awaitable[_registration_pb2.LeaveResponse]]:
         """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
         Idempotent: a cluster that is not known, or is being deleted, has left.
+        A bootstrap identity withdraws what it registered: its undecided certificate signing requests for this agent, and the
+        ManagedCluster where it was never accepted and no agent of it has a certificate.
         """
 
     @_abc_1.abstractmethod
