@@ -22,7 +22,7 @@ from machinery.timestamps import format_time
 
 KIND = "CertificateAuthority"
 WITHIN = 60
-"""Seconds that connected agents have to move away from a compromised CA, unless it is said otherwise."""
+"""Seconds that connected agents have to trust the CA after a compromised one, and again to renew; unless given otherwise."""
 PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
@@ -122,7 +122,13 @@ def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PAT
         )
         stranded = seen.holding(one) if not seconds else seen.stranded(one)
         moving = len(seen.holding(one)) - len(stranded)
-        told = {"phase": one.phase.value, "stranded": len(stranded), "strandedClusters": _names(stranded), "moving": moving}
+        told = {
+            "phase": one.phase.value,
+            "stranded": len(stranded),
+            "strandedClusters": _names(stranded),
+            "silentClusters": _names(seen.silent(one)) if seconds else [],
+            "moving": moving,
+        }
         return _answered(question, told)
 
     return certificate_authority(group_suffix, storage, ("rotate", rotate), ("proceed", proceed), ("compromised", compromised))

@@ -59,15 +59,21 @@ def status(client: HubClient) -> None:
     "--compromised", is_flag=True, help="Somebody else may have the CA's key: it goes at once, and nothing of it counts."
 )
 @click.option("--ca", "name", default="", metavar="ID", help="With --compromised: another CA than the one that issues.")
-@click.option("--within", default="60s", metavar="DURATION", help="With --compromised: how long connected agents have to move.")
+@click.option(
+    "--within",
+    default="60s",
+    metavar="DURATION",
+    help="With --compromised: how long connected agents have to trust the new CA, and again to renew.",
+)
 @click.option("--yes", is_flag=True, help="With --compromised: do not ask.")
 @connected
 def rotate(client: HubClient, *, wait: bool, compromised: bool, name: str, within: str, yes: bool) -> None:
     """Have another CA take the place of the one that issues.
 
     With --compromised the command first says which agents will need a new bootstrap credential: those that hold a certificate
-    of the CA and are not connected, and those of earlier releases. Connected ones are moved over within a minute: half of it is
-    for trusting the new CA, the rest for renewing. With --wait the command names those that did not answer and are left behind.
+    of the CA and are not connected, those of earlier releases, and connected ones that have been silent for longer than their
+    lease, if they stay so. Then it asks, unless --yes is given. Connected agents have a minute to trust the new CA, and another
+    one to renew; one that does not answer takes no time from others. With --wait the command names those that are left behind.
 
     \b
     Examples:
@@ -109,12 +115,19 @@ def proceed(client: HubClient, name: str) -> None:
 def _give_up(client: HubClient, name: str, seconds: int, *, asked: bool) -> None:
     plan = _post(client, name, "compromised", {"withinSeconds": seconds}, dry_run=True)
     stranded = plan.get("strandedClusters") or []
-    click.echo(f"{plan.get('moving', 0)} agents are connected and have {seconds} s to move.")
+    click.echo(
+        f"{plan.get('moving', 0)} agents are connected: they have {seconds} s to trust the new CA, and {seconds} s to renew."
+    )
+    _list(
+        "of them have been silent for longer than their lease and stay behind unless they answer",
+        plan.get("silentClusters") or [],
+        name,
+    )
     _list("agents will need a new bootstrap credential", stranded, name)
     if asked and not click.confirm(f"Retire the CA {name} for good?", default=False):
         raise CommandError("nothing was done")
     _post(client, name, "compromised", {"withinSeconds": seconds})
-    click.echo(f"the CA {name} goes: see `hubctl ca status`")
+    click.echo(f"the CA {name} goes: `hubctl ca status` shows how far it is, and then which agents were left behind")
 
 
 def _list(about: str, clusters: list[str], name: str) -> None:

@@ -12,7 +12,7 @@ An operator only writes down what he wants (`Wish`); the leader makes the steps,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
 
@@ -68,7 +68,10 @@ class Authority:
     cross_signed: bytes | None = None
     """The same subject and key, signed by the CA that issued before it (PEM): who trusts only that one believes this one."""
     ends_at: datetime | None = None
-    """Of one that is retiring, or given up: when it is retired at the latest; None of one that is given up: at once."""
+    """Of one that is retiring: when it is retired at the latest. Of one that is given up: when agents were waited for long
+    enough in its present phase; None: at once."""
+    within: timedelta | None = None
+    """Of one that is given up: for how long each of two phases waits for agents: trusting the next CA, and renewing."""
     wish: Wish | None = None
     wished_by: str | None = None
     compromised: bool = False

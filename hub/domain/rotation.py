@@ -9,8 +9,8 @@
 
 Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they
 come back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A
-compromised CA waits until `ends_at` at most, and for those alone that are connected and can still be moved: half of the time
-is for trusting the next one, so that an agent that does not answer takes from no other the time to renew.
+compromised CA waits for those alone that are connected and can still be moved, in two phases that have `within` each: to trust
+the next one, and to renew. So an agent that does not answer takes from no other the time to renew.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,8 +35,8 @@ class Act(StrEnum):
     END = "end"
 
 
-SHORTEST_MOVE = timedelta(seconds=30)
-"""For agents to renew that trust the next CA, where the operator gave at least twice as much in all."""
+MOVE = timedelta(seconds=60)
+"""For each of the phases in which agents leave a compromised CA, where a release gave it up that kept one time for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Member:
     """It has a session: it is told at once, and can answer."""
     away: bool = False
     """Nothing is known of its cluster now."""
+    silent: bool = False
+    """It has a session, and no beat came for longer than its lease."""
     trusted: frozenset[str] | None = None
     """The fingerprints of the CAs that it says it trusts; None: it says nothing of it."""
 
@@ -113,6 +115,10 @@ class Survey:
         """Who holds a certificate of it, and takes another when it is asked to."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
+    def silent(self, authority: Authority) -> tuple[Member, ...]:
+        """Who could be moved from it, if it answered."""
+        return tuple(each for each in self.movable(authority) if each.silent)
+
     def stranded(self, authority: Authority) -> tuple[Member, ...]:
         """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
@@ -166,14 +172,12 @@ def _may_issue(seen: Survey, new: Authority, old: Authority | None, patience: ti
 
 def _trusted_until(old: Authority, new: Authority) -> datetime:
     """Until when agents of a compromised CA are waited for that do not trust the next one yet."""
-    return new.since + max(timedelta(), old.ends_at - new.since) / 2 if old.ends_at is not None else new.since
+    return max(old.ends_at, new.since + (old.within or timedelta())) if old.ends_at is not None else new.since
 
 
-def moved_until(old: Authority, new: Authority, now: datetime) -> datetime | None:
-    """Until when agents of a compromised CA may renew that issues no more; they have some time, however late it is."""
-    if old.ends_at is None:
-        return None
-    return max(old.ends_at, now + min(SHORTEST_MOVE, _trusted_until(old, new) - new.since))
+def moved_until(old: Authority, now: datetime) -> datetime | None:
+    """Until when agents of a compromised CA may renew, which issues no more from `now` on, however late that is."""
+    return now + (old.within or MOVE) if old.ends_at is not None else None
 
 
 def _may_go_at_once(seen: Survey, old: Authority) -> bool:

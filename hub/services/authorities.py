@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from hub.domain import cluster as rules
 from hub.domain import selectable
 from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
 from hub.domain.certificate import Purpose
@@ -100,10 +101,10 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> Authority:
-    """It is compromised: nothing of it counts any more, `within` that time at the latest. Raises NotFoundError, ConflictError.
+    """It is compromised: nothing of it counts any more, as soon as agents have moved. Raises NotFoundError, ConflictError.
 
-    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Nobody is given more time by a
-    second word.
+    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Agents have `within` to trust
+    that one, and `within` to renew; nobody is given more time by a second word.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
@@ -116,7 +117,8 @@ def give_up(
     ends_at = tx.now + within if within else None
     if one.wish is Wish.COMPROMISED and ends_at is not None:
         ends_at = min(ends_at, one.ends_at) if one.ends_at is not None else None
-    return _wished(tx, replace(one, ends_at=ends_at), Wish.COMPROMISED, actor)
+        within = min(within, one.within or within)
+    return _wished(tx, replace(one, ends_at=ends_at, within=within), Wish.COMPROMISED, actor)
 
 
 def _wished(tx: Transaction, authority: Authority, wish: Wish, actor: str) -> Authority:
@@ -161,7 +163,7 @@ def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
     changed = [_put(tx, new.moved(Phase.ISSUING, tx.now))]
     tx.facts.set(KNOWN, pki.parse_certificate(new.certificate).key_hash)
     if before is not None:
-        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, moved_until(before, new, tx.now))))
+        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, moved_until(before, tx.now))))
     return changed
 
 
@@ -218,9 +220,15 @@ def _living(tx: Transaction) -> frozenset[str]:
 
 def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ...]:
     """One agent per accepted cluster: the one that is connected or said something last, else the one that came last."""
-    accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
+    accepted = {
+        stored.key.name: rules.lease_duration(stored.document)
+        for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items
+    }
     away = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_AWAY)).items}
-    connected = {beat.cluster for beat in tx.heartbeats.all() if beat.session is not None}
+    connected = {beat.cluster: beat.at for beat in tx.heartbeats.all() if beat.session is not None}
+    silent = {
+        cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
+    }
     said = {(each.cluster, each.agent): each for each in trust.standing(tx)}
     chosen: dict[ClusterName, Held] = {}
     for held in tx.authorities.held(Purpose.AGENT, tx.now):
@@ -228,7 +236,10 @@ def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ..
         if held.cluster in accepted and (before is None or before.issued_at < held.issued_at):
             chosen[held.cluster] = held
     return tuple(
-        _member(held, said.get((held.cluster, held.agent)), everyone, held.cluster in connected, held.cluster in away)
+        replace(
+            _member(held, said.get((held.cluster, held.agent)), everyone, held.cluster in connected, held.cluster in away),
+            silent=held.cluster in silent,
+        )
         for held in chosen.values()
     )
 

@@ -80,8 +80,6 @@ def _values(entry: Entry) -> dict[str, Any]:
     return {
         "replica": entry.replica,
         "sequence": entry.sequence,
-        "previous": "",
-        "hash": "",
         "at": to_micros(entry.at),
         "user": fields.user,
         "verb": fields.verb,

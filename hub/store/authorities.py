@@ -11,7 +11,7 @@ from hub.domain.certificate import Purpose
 from hub.ports import Authorities
 from hub.store import schema
 from hub.store.engine import INSERTS
-from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.instants import MICROSECOND, from_micros, optional_instant, optional_micros, to_micros
 from hub.store.ringing import REVOCATIONS, ring_for_everybody
 from machinery.identity import AgentId, ClusterName
 
@@ -112,6 +112,7 @@ def _values(authority: Authority) -> dict[str, Any]:
         "wish": authority.wish.value if authority.wish is not None else None,
         "wished_by": authority.wished_by,
         "compromised": authority.compromised,
+        "within_us": None if authority.within is None else authority.within // MICROSECOND,
     }
 
 
@@ -127,4 +128,5 @@ def _authority(row: Any) -> Authority:
         wish=Wish(row.wish) if row.wish is not None else None,
         wished_by=row.wished_by,
         compromised=row.compromised,
+        within=None if row.within_us is None else row.within_us * MICROSECOND,
     )

@@ -77,7 +77,7 @@ def tables_of(connection: Connection) -> Sequence[Table]:
     """
     there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
-    found.reflect(connection, only=[name for name in schema.metadata.tables if name in there])
+    found.reflect(connection, only=[name for name in (*schema.metadata.tables, *schema.FORMER) if name in there])
     return found.sorted_tables
 
 

@@ -24,7 +24,7 @@ from hub.store.facts import SqlFacts
 from hub.store.failures import is_race, sqlstate
 from machinery.errors import InvalidError, UnavailableError
 
-HEAD = "0016"
+HEAD = "0017"
 """The newest schema that this release knows."""
 USABLE_FROM = "schema-usable-from"
 """The fact: the oldest schema whose release can run on this database. A migration script may say so as `usable_from`; else

@@ -229,13 +229,14 @@ facts = Table(
     Column("value", Text, nullable=False),
 )
 
+FORMER = ("audit_anchors",)
+"""Tables of earlier schemas, which their databases and backups have."""
+
 audit = Table(
     "audit",
     metadata,
     Column("replica", Text, primary_key=True),
     Column("sequence", Counter, primary_key=True, autoincrement=False),
-    Column("previous", Text, nullable=False),  # unused, as `hash` and the table below: the release before needs them
-    Column("hash", Text, nullable=False),
     Column("at", Counter, nullable=False),
     Column("user", Text, nullable=False),
     Column("verb", Text, nullable=False),
@@ -244,14 +245,6 @@ audit = Table(
     Column("name", Text, nullable=False),
     Column("document", LargeBinary, nullable=False),
     Index(None, "at", "replica", "sequence"),
-)
-
-audit_anchors = Table(
-    "audit_anchors",
-    metadata,
-    Column("replica", Text, primary_key=True),
-    Column("sequence", Counter, nullable=False),
-    Column("hash", Text, nullable=False),
 )
 
 transitions = Table(
@@ -312,6 +305,7 @@ authorities = Table(
     Column("wished_by", Text),
     Column("compromised", Boolean, nullable=False),
     Column("sealed_key", LargeBinary),
+    Column("within_us", Counter),
 )
 """`sealed_key`: only where the hub keeps its keys here; nothing in the database opens it."""
 

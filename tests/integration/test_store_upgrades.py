@@ -8,10 +8,12 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, event, insert, inspect, select, text
 from structlog.testing import capture_logs
 
@@ -138,12 +140,19 @@ def opened(url: str, bounds: Bounds = PATIENT) -> Iterator[Engine]:
 
 
 def test_a_migration_only_adds_so_that_the_release_before_can_run_on_it(tmp_path: Path) -> None:
-    """No table, column or index goes, and whatever is new in a table that was there can be left out of an INSERT."""
+    """No table, column or index goes, and whatever is new in a table that was there can be left out of an INSERT.
+
+    Unless the migration itself says that no release before it can run on the database.
+    """
+    alone = {script.revision for script in migrations() if getattr(script.module, "usable_from", None) == script.revision}
     with opened(f"sqlite:///{tmp_path}/hub.db") as engine, engine.begin() as connection:
         before: dict[str, dict[str, str]] = {}
         for number in range(1, int(HEAD) + 1):
             migrate_to(connection, f"{number:04}")
             after = tables(connection)
+            if f"{number:04}" in alone:
+                before = after
+                continue
             assert before.keys() <= after.keys(), number
             for name, columns in before.items():
                 assert columns.items() <= after[name].items(), (number, name)
@@ -151,6 +160,12 @@ def test_a_migration_only_adds_so_that_the_release_before_can_run_on_it(tmp_path
                 needed = [column for column, kind in new.items() if "NOT NULL" in kind and "DEFAULT" not in kind]
                 assert not needed, (number, name)
             before = after
+
+
+def migrations() -> Iterator[Any]:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    return ScriptDirectory.from_config(config).walk_revisions()
 
 
 def tables(connection: Connection) -> dict[str, dict[str, str]]:

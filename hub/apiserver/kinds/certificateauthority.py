@@ -57,7 +57,8 @@ ACTION_SCHEMA: Schema = record(
             "format": "int32",
             "minimum": 0,
             "maximum": 3600,
-            "description": "Of one that is compromised: agents that are connected have this long to move. 60 without it.",
+            "description": "Of one that is compromised: agents that are connected have this long to trust the next CA, "
+            "and as long again to renew. 60 without it.",
         },
     ),
     status=record(
@@ -65,6 +66,10 @@ ACTION_SCHEMA: Schema = record(
         phase=TEXT,
         stranded={**_COUNT, "description": "Agents that need a new bootstrap credential if the CA goes at once."},
         strandedClusters=listing(TEXT, description="All of them."),
+        silentClusters=listing(
+            TEXT,
+            description="Of those that can be moved: whose agent has a session, and sent nothing for longer than its lease.",
+        ),
         moving={**_COUNT, "description": "Agents that hold a certificate of it and can be moved now."},
     ),
 )
