@@ -141,6 +141,8 @@ class SessionRun:
         before, self._desired = self._desired, desired
         if before is None or before.accepted != desired.accepted:
             log.info("hub.accepted" if desired.accepted else "hub.not_accepted", cluster_deleting=desired.deleting)
+        if desired.second_agent and (before is None or before.second_agent != desired.second_agent):
+            log.warning("agent.second_refused", message=desired.second_agent)
         self._around.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
             self._lease.hurry()  # the pause under way was drawn from the interval of the longer lease

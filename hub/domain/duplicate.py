@@ -99,6 +99,12 @@ def reason(cluster: Document) -> str:
     return found.reason if found is not None and found.status == conditions.TRUE else ""
 
 
+def second_agent(cluster: Document) -> str:
+    """What the agent that has the session is told of another one that was refused; "": there was none."""
+    found = conditions.find(doc.conditions(cluster), DUPLICATED)
+    return found.message if found is not None and reason(cluster) == TWO_AGENTS else ""
+
+
 def uid_of(cluster: Document) -> str:
     """The uid on record, of the managed cluster's kube-system namespace."""
     return doc.annotations(cluster).get(CLUSTER_UID, "")

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
-from hub.domain import reported
+from hub.domain import duplicate, reported
 from hub.domain.addon_token import ready_uid
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
@@ -117,6 +117,7 @@ def _desired(cluster: StoredObject, addons: Iterable[StoredObject]) -> wire.Desi
             wire.ManagedNamespace(name=str(entry.get("name", "")), cluster_set=str(entry.get("clusterSet", "")))
             for entry in doc.sequence(cluster.document, "status", "managedNamespaces")
         ],
+        second_agent=duplicate.second_agent(cluster.document),
     )
     desired.lease_duration.FromTimedelta(clusters.lease_duration(cluster.document))
     return desired

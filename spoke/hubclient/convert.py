@@ -65,6 +65,7 @@ def desired_of(message: session.Desired) -> Desired:
         revision=message.revision,
         renewal=_renewal(message),
         namespaces=tuple(ManagedNamespace(entry.name, entry.cluster_set) for entry in message.managed_namespaces),
+        second_agent=message.second_agent,
     )
 
 

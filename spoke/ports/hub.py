@@ -115,6 +115,8 @@ class Desired:
     """Certificates that are to be renewed ahead of their time."""
     namespaces: tuple[ManagedNamespace, ...] = ()
     """What the cluster sets of the hub want to have on this cluster."""
+    second_agent: str = ""
+    """What the hub says of another agent of this cluster that it refused a short while ago; "": there was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,8 @@ class MemoryHub:
     """stand_by takes no certificate but the first one that was issued."""
     _asked: frozenset[SerialNumber] = frozenset()
 
+    second_agent = ""
+    """What it says of another agent that it has refused."""
     attestation_audience = ""
     """For whom a token must be that a first registration brings."""
 
@@ -667,6 +669,7 @@ class MemorySession(HubSession):
                 deleting=self.hub.clusters[self.cluster].deleting,
                 namespaces=self.hub.namespaces,
                 renewal=self.hub.renewal_of(self.identity),
+                second_agent=self.hub.second_agent,
             )
             if present != seen:
                 seen = present

@@ -322,3 +322,17 @@ async def test_agent_ends_in_the_middle_of_a_change_of_session(stage: Stage, mon
     agent.cancel()
     done, _ = await asyncio.wait([agent], timeout=5)
     assert done, "the agent hangs"
+
+
+async def test_agent_that_has_the_session_logs_once_that_another_one_was_refused(stage: Stage) -> None:
+    with capture_logs() as logs:
+        async with stage.running():
+            await until(lambda: is_available(stage))
+            stage.hub.second_agent = "Agent a has the session of this cluster, and agent b is refused."
+            stage.hub.changed()
+            await until(lambda: any(line["event"] == "agent.second_refused" for line in logs))
+            stage.hub.lease_duration *= 2
+            beats = len(stage.hub.session.beats)
+            await until(lambda: len(stage.hub.session.beats) > beats + 2)
+    told = [line["message"] for line in logs if line["event"] == "agent.second_refused"]
+    assert told == [stage.hub.second_agent]

@@ -391,3 +391,18 @@ async def test_agent_that_was_denied_for_long_is_back_soon_after_it_is_accepted_
         await world.until(lambda: calls.count("session") > tried)
         known.cluster_uid = uid
         assert await world.arrived("a") <= 16
+
+
+@pytest.mark.parametrize("world", [{"count": 1}], indirect=True)
+async def test_hub_that_ends_each_session_by_a_higher_epoch_has_a_new_one_once_a_minute(world: Several) -> None:
+    async with world.running():
+        await world.arrived("a")
+        hub, began = world["a"], world.clock.monotonic()
+        for _ in range(20):
+            session = hub.session
+            hub.clusters[CLUSTER].epoch = session.epoch + 1
+            session.end(StaleEpochError("a higher epoch is known", session.epoch + 1))
+            await world.until(lambda: hub.session is not session, 3600)  # noqa: B023 - it is awaited
+            await asyncio.sleep(1)
+        took = world.clock.monotonic() - began
+        assert took > 18 * 60, took

@@ -782,9 +782,12 @@ class Desired(_message.Message):
     MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
     RENEW_WITHIN_FIELD_NUMBER: _builtins.int
     RENEW_ADDONS_BEFORE_FIELD_NUMBER: _builtins.int
+    SECOND_AGENT_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     revision: _builtins.int
     deleting: _builtins.bool
+    second_agent: _builtins.str
+    """Non-empty: another agent of this cluster was refused a session a short while ago. For people, with the ids of both."""
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -815,10 +818,11 @@ class Desired(_message.Message):
         managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
         renew_within: _duration_pb2.Duration | None = ...,
         renew_addons_before: _timestamp_pb2.Timestamp | None = ...,
+        second_agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "renew_addons_before", b"renew_addons_before", "renew_within", b"renew_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "renew_addons_before", b"renew_addons_before", "renew_within", b"renew_within", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "renew_addons_before", b"renew_addons_before", "renew_within", b"renew_within", "revision", b"revision", "second_agent", b"second_agent", "taints", b"taints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
