@@ -1,41 +1,58 @@
 """The controllers that decide without a human, and what ties them together: rules, clusters, requests, and who is told."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from hub.controllers import acceptance, approval, rules
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
 from hub.controllers.batch import TOGETHER
 from hub.controllers.feed import Route
+from hub.controllers.ruled import unrecorded
 from hub.controllers.rules import Rules
 from hub.domain.approval_rule import FLAG, Decision, Verdict
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.domain.event import Told
-from hub.ports import Store
+from hub.ports import Store, Transaction
 from hub.services.approving import Outcome
 from machinery.clock import Clock
 from machinery.controller import Controller
 
-Decided = Callable[[Decision], None]
+
+class Decisions(Protocol):
+    """Records decisions in the transaction that makes them."""
+
+    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        """The outcome with its records, which are written."""
+
+    def committed(self, outcome: Outcome) -> None: ...
 
 
 class Deciding:
-    """`tell`: has an Event made; `decided`: remembers a rule's decision. Neither may wait."""
+    """`tell`: has an Event made, and may not wait. `decisions`: None: nobody records them."""
 
     def __init__(
-        self, store: Store, globs: tuple[str, ...], clock: Clock, *, tell: Callable[[Told], None], decided: Decided
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        clock: Clock,
+        *,
+        tell: Callable[[Told], None],
+        decisions: Decisions | None = None,
     ) -> None:
         self._tell = tell
-        self._decided = decided
+        self._decisions = decisions
+        record = decisions.write if decisions is not None else unrecorded
         # ApprovalRules: what they have decided, and who is asked again when one changes
         self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
         self._ruling = Controller(rules.NAME, self._rules)
         # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
-        self._accepting = Acceptance(store, globs, are_there_rules=self._are_there_rules, committed=self.committed)
+        self._accepting = Acceptance(
+            store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record
+        )
         self._acceptance = Controller(acceptance.NAME, self._accepting)
         # renewals, add-ons, and registrations that a rule is for -> condition Approved
-        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self.committed)
+        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record)
         self._approval = Controller(approval.NAME, self._approving)
 
     @property
@@ -64,10 +81,11 @@ class Deciding:
 
     def committed(self, outcome: Outcome) -> None:
         """What follows from a step of one of the deciding controllers."""
+        if self._decisions is not None:
+            self._decisions.committed(outcome)
         for decision in outcome.decisions:
             self._rules.count(decision)
             self._ruling.queue.add_after(rules.COUNTS, rules.GATHER)
-            self._decided(decision)
             if decision.dry_run or (decision.verdict is Verdict.APPROVE and decision.rule != FLAG):
                 self._tell(_told(decision))
         if outcome.asking:

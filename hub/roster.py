@@ -26,7 +26,7 @@ from hub.controllers.serving import ServingCertificate
 from hub.controllers.steadiness import Steadiness
 from hub.controllers.succession import Succession
 from hub.controllers.waiting import Departures
-from hub.deciding import Decided, Deciding
+from hub.deciding import Deciding, Decisions
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
 from hub.domain.event import Told
@@ -57,8 +57,8 @@ class Controllers:
 
     `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
     controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
-    controllers, which begin with a look at every object. `since`: from when beats could be stored. `decided`: remembers what
-    rules decide. `rotation`: changes the hub's CA; None: nobody does.
+    controllers, which begin with a look at every object. `since`: from when beats could be stored. `decisions`: records
+    what rules decide. `rotation`: changes the hub's CA; None: nobody does.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Controllers:
         *,
         clock: Clock,
         since: Since,
-        decided: Decided = lambda _decision: None,
+        decisions: Decisions | None = None,
         rotation: Callable[[Store, Callable[[Told], None]], Rotation] | None = None,
     ) -> None:
         # what the hub tells becomes Events
@@ -80,7 +80,7 @@ class Controllers:
         self._terms = Succession(store)
         self._succession = Controller(succession.NAME, self._terms)
         # who is accepted and approved, by operators and by rules
-        self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decided=decided)
+        self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decisions=decisions)
         # approved -> certificate
         issuing = Issuance(store, issuer, lifetimes)
         self._issuance = Controller(issuance.NAME, issuing)

@@ -110,6 +110,8 @@ class Auditing:
         if not verdict.remembers(Stage.RESPONSE_COMPLETE):
             return None
         change, asked = change_of(changes, incoming.attributes.resource), incoming.attributes
+        if not changes and not asked.name:
+            return None  # only the answer names what was made
         status = status_of(change, asked.verb)
         outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, None if change is None else change.encoded)
         body = incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere

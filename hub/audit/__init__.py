@@ -1,9 +1,9 @@
 """Who did what, remembered: the policy that chooses, the trail that takes records, the places where they are kept."""
 
 from hub.audit.auditor import Auditor
-from hub.audit.decisions import remember_decision
+from hub.audit.decisions import DecisionAudit
 from hub.audit.default import default_policy
 from hub.audit.policy import Policy, Verdict
 from hub.audit.setup import auditing
 
-__all__ = ["Auditor", "Policy", "Verdict", "auditing", "default_policy", "remember_decision"]
+__all__ = ["Auditor", "DecisionAudit", "Policy", "Verdict", "auditing", "default_policy"]

@@ -13,7 +13,7 @@ from hub.audit.floods import PERIOD, Floods
 from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
 from hub.domain.audit import NO_BODY, ObjectReference, Record, User
-from hub.domain.auditlog import Numbering
+from hub.domain.auditlog import Entry, Numbering
 from machinery import boundedjson
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
@@ -100,6 +100,20 @@ class Auditor:
             for trail in self._ways[stranger]:
                 if not stored or trail.numbering is not self.numbering:
                     trail.offer(kept)
+
+    def entry(self, record: Record) -> Entry | None:
+        """The record for the database, to be written by the caller; other places get it now.
+
+        None: it repeats others and is counted, or it goes to the database with the records that wait.
+        """
+        stranger, kept = self._floods.take(record)
+        if kept is None:
+            return None
+        numbering = None if stranger else self.numbering
+        for trail in self._ways[stranger]:
+            if numbering is None or trail.numbering is not numbering:
+                trail.offer(kept)
+        return numbering.entry(kept) if numbering is not None else None
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [trail.snapshot() for trail in self._trails]

@@ -1,20 +1,43 @@
-"""What a rule decided, as a record: nobody asked for it at a door, and it is remembered all the same."""
+"""What a rule decided, as a record in the transaction of the decision: nobody asked for it at a door."""
 
+from dataclasses import replace
+from datetime import datetime
 from uuid import uuid4
 
 from hub.audit.auditor import Auditor
 from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import DRY_RUN, Level, ObjectReference, Record, ResponseStatus, Stage, User
-from hub.services.approving import RULE_ACTOR
+from hub.ports import Transaction
+from hub.services.approving import RULE_ACTOR, Outcome
 from machinery.product import NAME
 
 DONE = 200
 
 
-def remember_decision(auditor: Auditor, decision: Decision) -> None:
+class DecisionAudit:
+    """`write` in the transaction of the decisions, `committed` after it."""
+
+    def __init__(self, auditor: Auditor) -> None:
+        self._auditor = auditor
+
+    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        """The outcome with the records of its decisions, which are written to the database."""
+        if not outcome.decisions:
+            return outcome
+        records = tuple(record_of(decision, self._auditor.clock.now()) for decision in outcome.decisions)
+        if self._auditor.numbering is not None:
+            tx.audit.add([self._auditor.numbering.entry(record) for record in records])
+        return replace(outcome, records=records)
+
+    def committed(self, outcome: Outcome) -> None:
+        """Gives the records to the other places."""
+        for record in outcome.records:
+            self._auditor.offer(record, stored=self._auditor.numbering is not None)
+
+
+def record_of(decision: Decision, now: datetime) -> Record:
     """Whatever the policy says: an operator's rule stands for the operator."""
-    now = auditor.clock.now()
     metadata = doc.mapping(decision.about, "metadata")
     group, _, version = str(decision.about.get("apiVersion") or "").rpartition("/")
     accepts = decision.verdict is Verdict.ACCEPT
@@ -27,7 +50,7 @@ def remember_decision(auditor: Auditor, decision: Decision) -> None:
         subresource="accept" if accepts else "approval",
     )
     notes = {f"{NAME}/rule": decision.rule, f"{NAME}/decision": str(decision.verdict), f"{NAME}/cluster": decision.cluster}
-    record = Record(
+    return Record(
         level=Level.METADATA,
         audit_id=str(uuid4()),
         stage=Stage.RESPONSE_COMPLETE,
@@ -39,4 +62,3 @@ def remember_decision(auditor: Auditor, decision: Decision) -> None:
         at=now,
         annotations={**notes, DRY_RUN: "true"} if decision.dry_run else notes,
     )
-    auditor.offer(record)

@@ -1,8 +1,6 @@
 """What a hub does by itself: on every replica its serving certificate, on the leader everything else."""
 
-from functools import partial
-
-from hub.audit import remember_decision
+from hub.audit import DecisionAudit
 from hub.authorities import rotation_of
 from hub.composition.access import Access
 from hub.composition.agents import AgentsDoor
@@ -45,7 +43,7 @@ async def start_controllers(
             context.lifetimes,
             clock=clock,
             since=agents.hearing.since,
-            decided=partial(remember_decision, access.auditor),
+            decisions=DecisionAudit(access.auditor),
             rotation=rotation,
         )
 

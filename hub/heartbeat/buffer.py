@@ -17,6 +17,7 @@ from typing import Protocol
 
 import structlog
 
+from hub.domain.auditlog import Entry
 from hub.domain.heartbeat import Beat
 from hub.ports import Store
 from hub.services import heartbeats
@@ -61,6 +62,8 @@ class Held:
     sink: Sink
     sequence: int
     ends_silence: bool
+    entries: tuple[Entry, ...] = ()
+    """Audit records to be stored with it: its own, and those of beats that it replaced."""
 
 
 @dataclass(slots=True)
@@ -109,10 +112,17 @@ class BeatBuffer:
         return len(self._held)
 
     def hold(
-        self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
+        self,
+        cluster: ClusterName,
+        sequence: int,
+        sink: Sink,
+        *,
+        available: bool | None,
+        ends_silence: bool = False,
+        entry: Entry | None = None,
     ) -> Held:
         """Takes a beat that was received just now; one of an outdated epoch does not push aside its successor's."""
-        held = Held(self._clock.monotonic(), available, sink, sequence, ends_silence)
+        held = Held(self._clock.monotonic(), available, sink, sequence, ends_silence, () if entry is None else (entry,))
         known = self._held.get(cluster)
         if known is not None and 0 < sink.epoch < known.sink.epoch:
             sink.refuse(heartbeats.outdated(known.sink.epoch))
@@ -127,6 +137,9 @@ class BeatBuffer:
         self._take(cluster, newest)
 
     def _take(self, cluster: ClusterName, held: Held) -> None:
+        known = self._held.get(cluster)
+        if known is not None and known is not held and known.entries:
+            held.entries = (*known.entries, *held.entries)
         self._held[cluster] = held
         self._filled.set()
         if held.ends_silence:
@@ -174,7 +187,7 @@ class BeatBuffer:
         began = self._clock.monotonic()
         self._in_hand += len(taken)
         try:
-            refused = await self._store.run(heartbeats.flush, self._beats(taken.items()))
+            refused = await self._store.run(heartbeats.flush, self._beats(taken.items()), _entries(taken.values()))
         except MusterError as error:
             self._keep(taken, error)
             return
@@ -220,7 +233,7 @@ class BeatBuffer:
         """False: it is held again."""
         (beat,) = self._beats([(cluster, held)])
         try:
-            is_over = await self._store.run(heartbeats.revive, beat, ACTOR)
+            is_over = await self._store.run(heartbeats.revive, beat, ACTOR, held.entries)
         except StaleEpochError as error:
             self.counts.refused += 1
             held.sink.refuse(error)
@@ -238,7 +251,7 @@ class BeatBuffer:
     def _hold_again(self, cluster: ClusterName, held: Held, error: Exception) -> None:
         """Until the next flush. What does not pass is told once, until the cluster's silence has ended."""
         self.counts.failures += 1
-        self._held.setdefault(cluster, held)
+        self._put_back(cluster, held)
         self._filled.set()
         if cluster not in self._stuck and not isinstance(error, PASSING):
             self._stuck.add(cluster)
@@ -255,10 +268,20 @@ class BeatBuffer:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
         self._failing, self._trouble = True, error.message
         self.counts.failures += 1
-        self._held = taken | self._held
+        for cluster, held in taken.items():
+            self._put_back(cluster, held)
         self._filled.set()
+
+    def _put_back(self, cluster: ClusterName, held: Held) -> None:
+        newer = self._held.setdefault(cluster, held)
+        if newer is not held and held.entries:
+            newer.entries = (*held.entries, *newer.entries)
 
     def _stored(self) -> None:
         if self._failing:
             log.info("heartbeats are stored again")
             self._failing, self._trouble = False, ""
+
+
+def _entries(held: Iterable[Held]) -> Sequence[Entry]:
+    return [entry for one in held for entry in one.entries]

@@ -19,6 +19,7 @@ from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
 from hub.domain.attestation import AttestationError
 from hub.domain.audit import Level, Record, ResponseStatus, Stage
+from hub.domain.auditlog import Entry
 from hub.domain.certificate import CertificateRecord
 from hub.domain.change import Change, ChangeType
 from hub.rpc.parts import Parts
@@ -123,10 +124,29 @@ class Call:
     def actor(self) -> Actor:
         return ANONYMOUS if self.record is None else actor_of(self.record)
 
-    def opened(self) -> None:
-        """The stream has answered for the first time: what it says from now on belongs to what causes that."""
+    def opened(self) -> Entry | None:
+        """The stream has answered for the first time: what it says from now on belongs to what causes that.
+
+        Its record, to be written with what the opening writes; None: none is wanted, or it is on its way.
+        """
         self.trace.end()
-        self._remember(Stage.RESPONSE_STARTED, ResponseStatus(OK))
+        return self._entry(Stage.RESPONSE_STARTED)
+
+    def stored_with(self) -> Entry | None:
+        """The record of a success, to be written with what it stores; None: none is wanted, or it is on its way."""
+        self.parts.calls.ended(self.method, None)
+        return self._entry(Stage.RESPONSE_COMPLETE)
+
+    def _entry(self, stage: Stage) -> Entry | None:
+        try:
+            auditor = self.parts.auditor
+            verdict = auditor.verdict(self.actor, self.asked)
+            if not verdict.remembers(stage):
+                return None
+            return auditor.entry(self._written(stage, ResponseStatus(OK), self.actor, verdict.level, None))
+        except Exception:
+            log.exception("a call could not be audited", audit_id=self.audit_id)
+            return None
 
     def ended(self, error: BaseException | None, *, stored: bool = False) -> None:
         """The call has its outcome. `stored`: its record is in the database with what it changed."""

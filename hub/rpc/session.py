@@ -104,7 +104,8 @@ class Session(Sink):
                 self._apply(view, hello)  # between these two lines
                 if self._stale:
                     self._changed()
-                self._call.opened()
+                if (entry := self._call.opened()) is not None:
+                    self._parts.sessions.write_with(entry)
                 if hello.HasField("hubs"):
                     await self._backlog.put(partial(self._list, hello.hubs), hello.ByteSize())
                 self._compare_clocks(hello, received)
@@ -190,12 +191,12 @@ class Session(Sink):
             elif kind == "status":
                 self._compare_clocks(message.status, self._parts.clock.now())
                 storing = partial(self._reporting.status, message.status, self.epoch, self.agent_version)
-                report = partial(self._report, message.status.sequence, storing, self._remembered.status)
+                report = partial(self._report, message.status.sequence, partial(self._remembered.status, storing))
                 await self._backlog.put(report, len(raw))
             elif kind == "addon":
-                told = partial(self._remembered.addon, message.addon.addon_name)
                 storing = partial(self._reporting.addon, message.addon, self.epoch)
-                await self._backlog.put(partial(self._report, message.addon.sequence, storing, told), len(raw))
+                storing = partial(self._remembered.addon, message.addon.addon_name, storing)
+                await self._backlog.put(partial(self._report, message.addon.sequence, storing), len(raw))
             elif kind == "farewell":
                 await self._backlog.done()
                 await self._reporting.farewell(message.farewell, self)
@@ -214,31 +215,28 @@ class Session(Sink):
                 self._trust.said(message.trust_installed.trusted_authorities)
 
     def _beat(self, beat: wire.Beat) -> None:
-        if self._remembered.beats:
-            self._remembered.beat()
-        if self._view is not None and self._view.accepted:
-            self._heard = self._parts.beats.hold(
-                self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
-            )
+        if self._view is None or not self._view.accepted:
+            if self._remembered.beats:
+                self._remembered.unstored_beat()
+            return
+        entry = self._remembered.beat() if self._remembered.beats else None
+        self._heard = self._parts.beats.hold(
+            self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent, entry=entry
+        )
 
     async def _list(self, hubs: wire.Hubs) -> None:
         self._moving.listed(hubs)
         await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
 
-    async def _report(
-        self, sequence: int, storing: Callable[[], Awaitable[int]], told: Callable[[MusterError | None], None]
-    ) -> None:
+    async def _report(self, sequence: int, storing: Callable[[], Awaitable[int]]) -> None:
         """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
         ack = wire.ReportAck(sequence=sequence)
         try:
             ack.revision = await storing()
         except MusterError as error:
-            told(error)
             if isinstance(error, (*TRANSIENT, StaleEpochError)):
                 raise
             ack.reason, ack.message = error.reason, error.message
-        else:
-            told(None)
         self._send(wire.HubMessage(report_ack=ack).SerializeToString())
 
     def _changed(self) -> None:

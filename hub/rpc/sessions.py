@@ -13,6 +13,7 @@ from typing import Protocol
 
 import structlog
 
+from hub.domain.auditlog import Entry
 from hub.domain.duplicate import refused
 from hub.domain.replica import AgentSession
 from hub.heartbeat.buffer import PASSING
@@ -82,6 +83,8 @@ class Sessions:
         """Whose session of each cluster is open."""
         self._recorded: dict[Place, AgentSession] = {}
         self._words: _Words = {}
+        self._entries: Sequence[Entry] = ()
+        """Audit records of sessions that opened, to be written with the words about them."""
         self._spoken = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -122,6 +125,11 @@ class Sessions:
             older.end(_superseded())
         self._say(place, self._opened(session))
 
+    def write_with(self, entry: Entry) -> None:
+        """Has the audit record of a session that opened written in the transaction that writes the session."""
+        self._entries = (*self._entries, entry)
+        self._spoken.set()
+
     def remove(self, session: OpenSession) -> None:
         """Nothing is said of one that another has taken the place of, or that never had it."""
         place = (session.cluster, session.agent)
@@ -150,9 +158,13 @@ class Sessions:
     async def write(self) -> None:
         """Writes what is not yet written. What cannot be now is tried again after a pause; what never can be is left out."""
         words, self._words = self._words, {}
-        left, trouble = words, await self._record(words)
+        entries, self._entries = self._entries, ()
+        left, trouble = words, await self._record(words, entries)
         if trouble is not None and not isinstance(trouble, PASSING):
             left, trouble = await self._record_singly(words)
+            trouble = trouble or await self._record({}, entries)
+        if trouble is not None:
+            self._entries = (*entries, *self._entries)
         if trouble is None:
             self._pauses.reset()
             if self._unwritten:
@@ -166,10 +178,10 @@ class Sessions:
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._spoken.set()
 
-    async def _record(self, words: _Words) -> MusterError | None:
+    async def _record(self, words: _Words, entries: Sequence[Entry] = ()) -> MusterError | None:
         """In one transaction. What hinders it; None: they are written down."""
         try:
-            for recorded in await self._store.run(_write, words):
+            for recorded in await self._store.run(_write, words, entries):
                 self._note(recorded)
         except MusterError as error:
             return error
@@ -242,9 +254,11 @@ def _superseded() -> ConflictError:
     return ConflictError("superseded: the same agent has opened a newer session")
 
 
-def _write(tx: Transaction, words: _Words) -> list[AgentSession]:
+def _write(tx: Transaction, words: _Words, entries: Sequence[Entry]) -> list[AgentSession]:
     """What was recorded of those that opened."""
     recorded = []
+    if entries:
+        tx.audit.add(entries)
     for place, word in _in_order(words):
         if isinstance(word, Opened):
             recorded.append(replicas.open_session(tx, word))

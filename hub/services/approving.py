@@ -14,6 +14,7 @@ from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.approval_rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
 from hub.domain.approval_rule_reading import rule_of
+from hub.domain.audit import Record
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
@@ -42,6 +43,8 @@ class Outcome:
     decisions: tuple[Decision, ...] = ()
     accepted: str = ""
     asking: str = ""
+    records: tuple[Record, ...] = ()
+    """The audit records of the decisions, which are written with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Use cases about heartbeats: what is written without being news, and the two moments when it is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain import parting
+from hub.domain.auditlog import Entry
 from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.heartbeat import Beat
 from hub.domain.lease import Expiry, expires_at, grace, time_left
@@ -17,8 +18,13 @@ from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
 
 
-def flush(tx: Transaction, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
-    """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known."""
+def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[Entry] = ()) -> Mapping[ClusterName, int]:
+    """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known.
+
+    `entries`: audit records of the beats, where a policy wants them.
+    """
+    if entries:
+        tx.audit.add(entries)
     return tx.heartbeats.store(beats)
 
 
@@ -86,12 +92,14 @@ def _accepted_at(stored: StoredObject) -> datetime:
     return moment or datetime.min.replace(tzinfo=UTC)
 
 
-def revive(tx: Transaction, beat: Beat, actor: str) -> bool:
+def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[Entry] = ()) -> bool:
     """Stores the beat that ends a silence and restores the agent's own verdict; False: it is stored, and the silence goes on.
 
     The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. A beat that waited
     for a whole grace to be stored ends no silence: nothing was heard of its agent since. Raises StaleEpochError.
     """
+    if entries:
+        tx.audit.add(entries)
     before = tx.heartbeats.of(beat.cluster)
     if known := tx.heartbeats.store((beat,)).get(beat.cluster):
         raise outdated(known)

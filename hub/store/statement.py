@@ -12,6 +12,9 @@ from sqlalchemy import ClauseElement, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 POSTGRESQL = "postgresql"
+WRITTEN = "muster-written"
+"""Key of a connection's `info`: a statement changed rows since it was removed."""
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
 TOGETHER = 100
 """Rows of one INSERT on PostgreSQL: a statement takes 65,535 parameters."""
 _INSERT = re.compile(r"(INSERT .* VALUES )(\((?:%\(\w+\)s|[^()])*\))(.*)", re.DOTALL)
@@ -120,7 +123,14 @@ def _executed(connection: Connection, sql: str, *arguments: Any) -> Any:
     except Exception as error:
         cursor.close()
         raise _wrapped(error, connection.dialect) from error
+    note_write(connection, sql)
     return cursor
+
+
+def note_write(connection: Connection, sql: str) -> None:
+    """Remembers that a statement changed rows."""
+    if sql.startswith(_CHANGES):
+        connection.info[WRITTEN] = True
 
 
 def _touched(cursor: Any) -> int:

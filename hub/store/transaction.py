@@ -21,6 +21,7 @@ from hub.store.leaders import SqlLeaders
 from hub.store.objects import SqlObjects
 from hub.store.replicas import SqlAgentSessions, SqlReplicas
 from hub.store.rowform import RowForm
+from hub.store.statement import WRITTEN
 from hub.store.transitions import SqlTransitions
 from hub.store.trusts import SqlTrusts
 from hub.store.volume import volume
@@ -47,6 +48,15 @@ class SqlTransaction(Transaction):
         self._audit = SqlAuditLog(connection)
         self._leaders = SqlLeaders(connection, lambda: now)
         self._connection = connection
+
+    def count_anew(self) -> None:
+        """From now on `has_written` is about what comes."""
+        self._connection.info.pop(WRITTEN, None)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a statement changed rows, with a change-log row or without."""
+        return WRITTEN in self._connection.info
 
     @property
     def now(self) -> datetime:

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DataError
 
 from hub.domain.auditlog import Entry
@@ -24,7 +24,7 @@ from hub.ports import Recording
 from hub.store.commit import UnknownOutcomeError, transaction
 from hub.store.failures import is_locked, is_lost, is_race, is_read_only, translated
 from hub.store.ringing import Topic, rung
-from hub.store.statement import Statement
+from hub.store.statement import Statement, note_write
 from hub.store.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
 
@@ -63,9 +63,11 @@ class Job:
         self._outcome: Callable[[], None] = lambda: None
 
     def run(self, transaction: SqlTransaction) -> None:
+        transaction.count_anew()
         result = self.use_case(transaction)
         self.changes = transaction.flush()
-        entry = self._recording.entry(self.changes) if self._recording and self.changes else None
+        recorded = self._recording if self._recording and transaction.has_written else None
+        entry = recorded.entry(self.changes) if recorded is not None else None
         if entry is not None:
             transaction.audit.add((entry,))
         self._outcome = lambda: self._succeed(result, entry)
@@ -95,6 +97,10 @@ class Job:
         self._outcome()
 
 
+def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
+    note_write(connection, sql)
+
+
 class Writer:
     """One thread, one connection; see the module."""
 
@@ -105,6 +111,7 @@ class Writer:
         self._begun = begun
         self._committed, self._rung = told
         self._at_most = at_most
+        event.listen(engine, "after_cursor_execute", _note_write)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
         self._fault: Fault | None = None

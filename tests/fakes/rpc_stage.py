@@ -212,6 +212,7 @@ class RpcStage(InProcessHub):
 
     async def audit(self) -> list[Record]:
         """All audit records; nothing is recorded afterwards."""
+        await self.parts.sessions.write()
         await self.parts.auditor.finish()
 
         def stored(tx: Transaction) -> list[bytes]:

@@ -59,8 +59,17 @@ async def session_records(stage: RpcStage) -> list[Record]:
 async def test_beats_and_reports_are_recorded_where_the_policy_wants_them(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(ALL)
     async with rpc_stage(tmp_path, audit_policy_file=tmp_path / "policy.yaml") as stage:
-        await session(stage)
+        stream = await stage.welcomed(await stage.enrol("edge"))
+        for sequence in (1, 2):
+            await stream.beat(sequence)
+        await stream.report(complete=True)
+        await stage.parts.sessions.write()
+        kept = await stage.store.read(lambda tx: tx.audit.find(AuditQuery()))
+        await stream.call.done_writing()
+        assert await stream.status() is grpc.StatusCode.OK
         found = await session_records(stage)
+    about = [each.fields.resource for each in kept if b"/Connect" in each.document]
+    assert about == ["managedclusters", "leases", "leases", "managedclusters"], "stored with what they are about"
     beat, report = ("update", "leases", 200), ("patch", "managedclusters/status", 200)
     assert [summary(record) for record in found] == [SESSION, beat, beat, report, SESSION]
 

@@ -91,7 +91,7 @@ def world() -> World:
 
 def wrong(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[], None]:
     """Has the end of c1's silence fail until what is returned is called."""
-    return failing(monkeypatch, heartbeats, "revive", error, lambda beat, _actor: beat.cluster == C1)
+    return failing(monkeypatch, heartbeats, "revive", error, lambda beat, *_: beat.cluster == C1)
 
 
 async def test_replica_hears_again_when_nothing_that_waited_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

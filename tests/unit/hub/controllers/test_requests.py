@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from hub.audit import remember_decision
+from hub.audit.decisions import DecisionAudit, record_of
 from hub.controllers import approval, issuance, rules
 from hub.controllers import namespaces as namespaces_controller
 from hub.controllers.acceptance import Acceptance
@@ -22,6 +22,7 @@ from hub.domain import clusterset, removal
 from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import Record
+from hub.domain.auditlog import AuditQuery, Numbering
 from hub.domain.change import (
     APPROVAL_RULES,
     CLUSTER_SETS,
@@ -41,7 +42,7 @@ from hub.domain.request import RequestPhase
 from hub.ports import Transaction
 from hub.roster import Controllers
 from hub.services import addons, clusters, namespaces
-from hub.services.approving import Outcome
+from hub.services.approving import RULE_ACTOR, Outcome
 from hub.settings import load
 from machinery.clock import ManualClock
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
@@ -213,12 +214,27 @@ async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> 
 START = Hub().clock.now()
 
 
+class Decided:
+    """Keeps decisions that are committed."""
+
+    def __init__(self, told: list[Decision]) -> None:
+        self.told = told
+
+    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        del tx
+        return outcome
+
+    def committed(self, outcome: Outcome) -> None:
+        self.told.extend(outcome.decisions)
+
+
 @asynccontextmanager
 async def working(hub: Hub, *globs: str, decided: list[Decision] | None = None) -> AsyncIterator[ManualTimetable]:
     settings, timetable = load({"auto_approve": globs}, None, {}), ManualTimetable()
     told = [] if decided is None else decided
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
-    controllers = Controllers(*common, clock=hub.clock, since=lambda _now: START, decided=told.append)
+    decisions = Decided(told)
+    controllers = Controllers(*common, clock=hub.clock, since=lambda _now: START, decisions=decisions)
     controllers.wake(timetable)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
@@ -283,7 +299,7 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
     approving.wants(hub.submit("c1"))
     await approving.reconcile("waiting")
     assert [each.asking for each in outcomes] == ["c1"]
-    deciding = Deciding(hub.store, (), hub.clock, tell=lambda _told: None, decided=lambda _decision: None)
+    deciding = Deciding(hub.store, (), hub.clock, tell=lambda _told: None)
     ruling, acceptance, _approval = deciding.controllers
     assert len(acceptance.queue) == 0
     deciding.committed(outcomes[0])
@@ -311,17 +327,38 @@ async def test_clusters_that_are_accepted_together_have_their_requests_looked_at
 class Book:
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.numbering = Numbering("one")
         self.records: list[Record] = []
 
-    def offer(self, record: Record) -> None:
+    def offer(self, record: Record, *, stored: bool) -> None:
+        assert stored
         self.records.append(record)
 
 
+async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
+    hub, book, outcomes = Hub(), Book(), list[Outcome]()
+    audit = DecisionAudit(cast("Any", book))
+    hub.join("c1")
+
+    def stored() -> list[str]:
+        return [entry.fields.user for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))]
+
+    accepting = Acceptance(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
+    hub.store.failure = UnavailableError("the database is locked")
+    with pytest.raises(UnavailableError):
+        await step(accepting, "c1")
+    hub.store.failure = None
+    assert stored() == []
+    await step(accepting, "c1")
+    (outcome,) = outcomes
+    assert stored() == [RULE_ACTOR + outcome.decisions[0].rule], "written, although nobody was told yet"
+    audit.committed(outcome)
+    assert [record.user and record.user.username for record in book.records] == stored()
+
+
 def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
-    book: Any = Book()
     about = {"apiVersion": "certificates.k8s.io/v1", "kind": "X", "metadata": {"name": "c1-x", "uid": "u"}}
-    remember_decision(book, Decision("ones", Verdict.APPROVE, "c1", about, dry_run=True))
-    (record,) = book.records
+    record = record_of(Decision("ones", Verdict.APPROVE, "c1", about, dry_run=True), START)
     assert record.user is not None
     assert record.object_ref is not None
     assert (record.user.username, record.verb) == ("system:muster:rule:ones", "update")
