@@ -66,15 +66,10 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
 QUICK = ("--default-lease-duration=4s", "--auto-approve=*")
 
 
-async def statusz(port: int) -> dict[str, Any]:
-    """What `spoke status` asks the running agent."""
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/statusz") as answer:
-        return dict(json.loads(await answer.text()))
-
-
 async def in_state(port: int, state: str) -> dict[str, Any]:
     async def reached() -> dict[str, Any] | None:
-        document = await statusz(port)
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/statusz") as answer:
+            document = dict(json.loads(await answer.text()))
         return document if [hub["state"] for hub in document["hubs"]] == [state] else None
 
     found: dict[str, Any] = await until(reached, what=f"the agent says that it is {state}")

@@ -43,12 +43,6 @@ async def gained(replica: Replica, because: str) -> None:
     )
 
 
-def last(replica: Replica, **fields: str) -> datetime:
-    """When this replica logged a line with these fields for the last time."""
-    found = [line["time"] for line in replica.process.lines if fields.items() <= line.items()]
-    return datetime.fromisoformat(found[-1])
-
-
 def others(election: Election, *without: Replica) -> list[Replica]:
     return [replica for replica in election.replicas.all if replica not in without]
 
@@ -117,7 +111,8 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         await until(stood_down, what="the flag has fallen")
         follower = await election.followed(term)
         taken = {row.term: row.taken for row in await election.ask("SELECT term, taken FROM noted_terms")}
-        assert last(cut, event="leadership lost") < taken[term + 1], "before another leads"
+        lost = [line["time"] for line in cut.process.lines if line["event"] == "leadership lost"]
+        assert datetime.fromisoformat(lost[-1]) < taken[term + 1], "before another leads"
         assert await cut.probed("/livez") == 200
         way.resume()
         await election.replicas.ready(cut)

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from tests.trials import SOAKING, repeated, trials
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 MANY, KILLS = trials(20, 200), trials(1, 3)
+APPROVED = {"type": "Approved", "status": "True", "reason": "Tested", "message": "approved in a test"}
 
 
 @dataclass
@@ -40,13 +40,9 @@ class Operator:
                             self.confirmed.add(name)
                     for request in (await client.get(REQUESTS))["items"]:
                         if not request["status"].get("conditions"):
-                            await client.update(f"{REQUESTS}/{request['metadata']['name']}/approval", approved(request))
+                            request["status"]["conditions"] = [APPROVED]
+                            await client.update(f"{REQUESTS}/{request['metadata']['name']}/approval", request)
             await asyncio.sleep(0.05)
-
-
-def approved(request: dict[str, Any]) -> dict[str, Any]:
-    entry = {"type": "Approved", "status": "True", "reason": "Tested", "message": "approved in a test"}
-    return {**request, "status": {**request["status"], "conditions": [entry]}}
 
 
 async def crash(bench: Bench, hub: Program, joiners: list[Joiner], share: float) -> None:

@@ -45,16 +45,9 @@ def authority_of(kubeconfig: Path) -> bytes:
     return base64.b64decode(cluster["certificate-authority-data"])
 
 
-async def strategy(bench: Bench) -> Mapping[str, Any]:
-    """As the CredentialIssuer tells it now."""
-    [told] = (await bench.get(ISSUER))["status"]["strategies"]
-    found: Mapping[str, Any] = told
-    return found
-
-
 async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
     async def told() -> Mapping[str, Any] | None:
-        found = await strategy(bench)
+        [found] = (await bench.get(ISSUER))["status"]["strategies"]
         return found if found["status"] == "Success" and found.get("signer") == expected else None
 
     found: Mapping[str, Any] = await until(told, what=f"{expected} is told")

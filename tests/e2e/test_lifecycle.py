@@ -6,10 +6,9 @@ import re
 import signal
 import socket
 import sqlite3
-import ssl
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,24 +84,20 @@ class Answer:
     """`code` 0: nobody answered."""
 
     code: int
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     text: str = ""
 
 
+@dataclass
 class Operator:
     """An HTTP client, an administrator's or a probe's."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, context: ssl.SSLContext) -> None:
-        self._session = session
-        self._url = url
-        self._context = context
+    session: aiohttp.ClientSession
 
     async def ask(self, method: str, path: str, body: Any = None) -> Answer:
         try:
-            async with self._session.request(method, self._url + path, json=body, ssl=self._context) as response:
-                return Answer(
-                    response.status, {key.lower(): value for key, value in response.headers.items()}, await response.text()
-                )
+            async with self.session.request(method, path, json=body) as response:
+                return Answer(response.status, response.headers, await response.text())
         except aiohttp.ClientError as error:
             return Answer(0, {}, repr(error))
 
@@ -114,9 +109,9 @@ async def operator(bench: Bench, *, fresh: bool = False, anonymous: bool = False
     shown = admin.require_credential()
     credential = () if anonymous else (shown.chain, shown.key)
     context = client_context(admin.cluster.certificate_authority, *credential)
-    connector = aiohttp.TCPConnector(force_close=fresh, limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        yield Operator(session, f"https://127.0.0.1:{bench.https_port}", context)
+    connector = aiohttp.TCPConnector(ssl=context, force_close=fresh, limit=0)
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{bench.https_port}", connector=connector) as session:
+        yield Operator(session)
 
 
 def channel(address: HubAddress, identity: ClientIdentity) -> aio.Channel:

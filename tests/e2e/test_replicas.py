@@ -7,8 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,15 +18,13 @@ from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.kubeconfig import read_kubeconfig
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from spoke.ports import ClientIdentity, HubAddress
 from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, until
+from tests.e2e.processes import CLUSTERS, Bench, until
 from tests.e2e.replicas import Replica, Replicas, replicas_of, rows
 from tests.trials import SOAKING, soaked, trials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres, pytest.mark.timeout(240)]
-
-NAMESPACE, HUB_API = "/api/v1/namespaces/default", "hub.open-cluster-management.io/v1alpha1"
 
 
 AGENTS, JOINERS, CROWD = trials(test=10, soak=1000), trials(test=6, soak=500), trials(test=5, soak=100)
@@ -41,79 +37,6 @@ ELECTION = (
     "--leader-elect-poll-period=250ms",
 )
 FAST = ("--beat-interval=1s", "--flush-window=200ms", *ELECTION)
-
-
-def address_of(replica: Replica) -> HubAddress:
-    """Of this replica and no other."""
-    trust = read_kubeconfig(replica.data / "admin.kubeconfig").cluster.certificate_authority
-    return HubAddress(f"127.0.0.1:{replica.grpc_port}", trust)
-
-
-def at(replica: Replica, identity: ClientIdentity) -> GrpcHubClient:
-    return GrpcHubClient(address_of(replica), identity, SystemClock())
-
-
-async def lost(ended: asyncio.Future[Exception] | asyncio.Task[Exception]) -> HubLostError:
-    error = await ended
-    assert isinstance(error, HubLostError)
-    return error
-
-
-async def is_revoked(agent: GrpcHubClient) -> bool:
-    """Whether it gets no session any more."""
-    try:
-        async with agent.session(Greeting("uid-of-edge")):
-            return False
-    except HubLostError as error:
-        return error.loss is Loss.REVOKED
-
-
-async def test_what_is_decided_on_one_replica_reaches_agents_on_another(bench: Bench, postgres_url: str) -> None:
-    async with replicas_of(bench, postgres_url, *FAST) as replicas:
-        one, other = await replicas.start(2)
-        let_in = await entrance(bench.admin, 1)
-        joiner = Joiner(ClusterName("edge"), replace(let_in, address=address_of(other)))
-        joining = asyncio.create_task(joiner.join())
-        async with await one.client() as client:
-
-            async def asked() -> bool:
-                return bool((await client.get(REQUESTS))["items"])
-
-            await until(asked, what="the request is there")
-            request = (await client.get(REQUESTS))["items"][0]
-            condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
-            request["status"]["conditions"] = [condition]
-            await client.update(f"{REQUESTS}/{request['metadata']['name']}/approval", request)
-            await joining
-            await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}})
-
-            here, there = at(one, joiner.identity), at(other, joiner.identity)
-            async with there.session(Greeting("uid-of-edge")) as older:
-                await older.beat(available=True)
-                async with here.session(Greeting("uid-of-edge")) as newer:
-                    ended = await lost(asyncio.create_task(older.ended()))
-                    assert ended.loss is Loss.SUPERSEDED
-                    await newer.beat(available=True)
-            async with there.session(Greeting("uid-of-edge")) as session:
-                assert (await anext(session.desired())).accepted
-                await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": False}})
-                ended = await lost(asyncio.create_task(session.ended()))
-                assert ended.loss is Loss.REFUSED
-            await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}})
-            async with there.session(Greeting("uid-of-edge")) as session:
-                revocation = {
-                    "apiVersion": HUB_API,
-                    "kind": "Revocation",
-                    "metadata": {"name": "edge"},
-                    "spec": {"cluster": "edge"},
-                }
-                await client.create(f"/apis/{HUB_API}/revocations", revocation)
-                ended = await lost(asyncio.create_task(session.ended()))
-                assert ended.loss is Loss.REVOKED
-            for each in (here, there):
-                await until(partial(is_revoked, each), what="a revoked agent does not come in again")
-            await here.close()
-            await there.close()
 
 
 @soaked(AGENTS + JOINERS)

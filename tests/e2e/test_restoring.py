@@ -44,10 +44,6 @@ async def crowd(bench: Bench, count: int, prefix: str) -> Crowd:
     return Crowd([file], count, prefix, pauses=Pauses(SOON, SOON, SOON, SOON))
 
 
-def revision_of(document: Mapping[str, Any]) -> str:
-    return str(document["metadata"]["resourceVersion"])
-
-
 @asynccontextmanager
 async def watched(bench: Bench) -> AsyncIterator[Sequence[Mapping[ObjectKey, Any]]]:
     """What watchers hold of the clusters (name to revision) who never look but through their watch, until the block ends."""
@@ -55,7 +51,10 @@ async def watched(bench: Bench) -> AsyncIterator[Sequence[Mapping[ObjectKey, Any
     shutil.copy(bench.admin, admin)
     client = await KubeClient.from_file(admin)
     async with client, asyncio.TaskGroup() as tasks:
-        watchers = [Reflector(client, CLUSTERS, revision_of, backoff=SOON.backoff(Random(1))) for _ in range(WATCHERS)]
+        watchers = [
+            Reflector(client, CLUSTERS, lambda one: one["metadata"]["resourceVersion"], backoff=SOON.backoff(Random(1)))
+            for _ in range(WATCHERS)
+        ]
         running = [tasks.create_task(watcher.run()) for watcher in watchers]
         yield [watcher.items for watcher in watchers]
         for task in running:

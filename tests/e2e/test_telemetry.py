@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import hub.metrics as of_hub
 import spoke.metrics as of_spoke
 from machinery.metrics import Metric
-from tests.e2e.processes import Bench, Program, free_port, until
+from tests.e2e.processes import Bench, free_port, until
 from tests.fakes.prometheus import Prometheus
 from tests.fakes.tracing import Collector, collecting
 from tests.unit.test_alerts import rules
@@ -115,13 +115,6 @@ def children(collector: Collector, parent: Any) -> list[str]:
     return [span.name for span in collector.spans if span.parent_span_id == parent.span_id]
 
 
-async def logs_at(spoke: Program, level: str) -> None:
-    await until(
-        lambda: any(line["event"] == "log level changed" and line["log_level"] == level for line in spoke.lines),
-        what=f"the agent logs at {level}",
-    )
-
-
 async def test_a_join_is_one_trace_of_both_programs_and_a_collector_that_is_gone_holds_up_nobody(bench: Bench) -> None:
     """Meanwhile a signal has the agent log everything, and a second one takes that back."""
     async with collecting() as collector:
@@ -131,7 +124,8 @@ async def test_a_join_is_one_trace_of_both_programs_and_a_collector_that_is_gone
         await bench.available("edge1")
         for level in ("debug", "info"):
             spoke.send(signal.SIGUSR2)
-            await logs_at(spoke, level)
+            changed = {"event": "log level changed", "log_level": level}.items()
+            await until(lambda: any(changed <= line.items() for line in spoke.lines), what=f"it logs at {level}")  # noqa: B023
         await spoke.stop()  # what it has not sent yet is sent now
         await until(
             lambda: bool(collector.named(SPOKE, "join") and collector.named(HUB, ENSURE) and collector.named(HUB, CONNECT)),

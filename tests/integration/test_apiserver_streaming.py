@@ -25,21 +25,14 @@ BIG = "x" * 50_000
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-async def filled(client: Client) -> None:
-    for number in range(COUNT):
-        document = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": f"map-{number:03}", "namespace": "default"},
-            "data": {"big": BIG},
-        }
-        await client.storage.create(CONFIG_MAP.key, Key("default", f"map-{number:03}"), document, ADMIN)
-
-
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     async with running() as made:
-        await filled(made)
+        kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+        for number in range(COUNT):
+            key = Key("default", f"map-{number:03}")
+            metadata = {"name": key.name, "namespace": key.namespace}
+            await made.storage.create(CONFIG_MAP.key, key, {**kind, "metadata": metadata, "data": {"big": BIG}}, ADMIN)
         yield made
 
 

@@ -18,14 +18,9 @@ from hollow.objects import Shape
 from tests.integration.door.conftest import HubUnderTest
 
 # Every field of the typed models is optional: as Any the tests can say what they expect.
-sync_client: Any = kubernetes.client
-sync_dynamic: Any = kubernetes.dynamic
-sync_watch: Any = kubernetes.watch
+blocking: Any = kubernetes
+asynchronous: Any = aio
 SharedInformer: Any = sync_informer.SharedInformer
-aio_config: Any = aio.config
-aio_client: Any = aio.client
-aio_dynamic: Any = aio.dynamic
-aio_watch: Any = aio.watch
 NAMESPACE = "default"
 
 
@@ -57,12 +52,11 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def connected(server: Server) -> Any:
-    new_client: Any = kubernetes.config.new_client_from_config_dict
-    return new_client(server.kubeconfig)
+    return blocking.config.new_client_from_config_dict(server.kubeconfig)
 
 
 def config_map(name: str, **data: str) -> Any:
-    return sync_client.V1ConfigMap(metadata=sync_client.V1ObjectMeta(name=name, labels={"of": name}), data=data)
+    return blocking.client.V1ConfigMap(metadata=blocking.client.V1ObjectMeta(name=name, labels={"of": name}), data=data)
 
 
 async def test_the_blocking_client_is_typed_dynamic_and_has_watches_and_informers(server: Server) -> None:
@@ -72,13 +66,13 @@ async def test_the_blocking_client_is_typed_dynamic_and_has_watches_and_informer
 
 def check_typed(server: Server) -> None:
     with connected(server) as api:
-        core = sync_client.CoreV1Api(api)
+        core = blocking.client.CoreV1Api(api)
         created = core.create_namespaced_config_map(NAMESPACE, config_map("typed", a="1"))
         created.data["a"] = "2"
         replaced = core.replace_namespaced_config_map("typed", NAMESPACE, created)
         patched = core.patch_namespaced_config_map("typed", NAMESPACE, {"data": {"b": "3"}})
         listed = core.list_namespaced_config_map(NAMESPACE, label_selector="of=typed")
-        with pytest.raises(sync_client.ApiException) as refused:
+        with pytest.raises(blocking.client.ApiException) as refused:
             core.replace_namespaced_config_map("typed", NAMESPACE, created)
         deleted = core.delete_namespaced_config_map("typed", NAMESPACE)
     assert (replaced.data, patched.data) == ({"a": "2"}, {"a": "2", "b": "3"})
@@ -88,7 +82,7 @@ def check_typed(server: Server) -> None:
 
 def check_watch(server: Server) -> None:
     with connected(server) as api:
-        core, watch = sync_client.CoreV1Api(api), sync_watch.Watch()
+        core, watch = blocking.client.CoreV1Api(api), blocking.watch.Watch()
         core.create_namespaced_config_map(NAMESPACE, config_map("watched"))
         since = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
         core.patch_namespaced_config_map("watched", NAMESPACE, {"data": {"a": "2"}})
@@ -104,7 +98,7 @@ def check_watch(server: Server) -> None:
 
 def check_dynamic(server: Server) -> None:
     with connected(server) as api:
-        client = sync_dynamic.DynamicClient(api, cache_file=None)
+        client = blocking.dynamic.DynamicClient(api, cache_file=None)
         resource = client.resources.get(api_version=server.api_version, kind=server.kind)
         made = resource.create(body=server.document("dynamic"))
         merged = {"metadata": {"name": "dynamic", "labels": {"tier": "gold"}}}
@@ -121,7 +115,7 @@ def check_dynamic(server: Server) -> None:
 
 def check_apply(server: Server) -> None:
     with connected(server) as api:
-        resource = sync_dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
+        resource = blocking.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
         resource.server_side_apply(body=body, namespace=NAMESPACE, field_manager="one")
         other = {"body": {**body, "data": {"a": "2"}}, "namespace": NAMESPACE, "field_manager": "two"}
@@ -140,9 +134,9 @@ def check_informer(server: Server) -> None:
             assert seen.get(timeout=15) == event
 
     with connected(server) as api, connected(server) as watching:
-        core = sync_client.CoreV1Api(api)
+        core = blocking.client.CoreV1Api(api)
         core.create_namespaced_config_map(NAMESPACE, config_map("informed-a"))
-        informer = SharedInformer(sync_client.CoreV1Api(watching).list_namespaced_config_map, namespace=NAMESPACE)
+        informer = SharedInformer(blocking.client.CoreV1Api(watching).list_namespaced_config_map, namespace=NAMESPACE)
         for kind in ("ADDED", "MODIFIED", "DELETED"):
 
             def note(item: Any, kind: str = kind) -> None:
@@ -165,8 +159,8 @@ def check_informer(server: Server) -> None:
 
 
 async def test_the_asyncio_client_is_typed_dynamic_and_has_watches(server: Server) -> None:
-    async with await aio_config.new_client_from_config_dict(server.kubeconfig) as api:
-        leases, core = aio_client.CoordinationV1Api(api), aio_client.CoreV1Api(api)
+    async with await asynchronous.config.new_client_from_config_dict(server.kubeconfig) as api:
+        leases, core = asynchronous.client.CoordinationV1Api(api), asynchronous.client.CoreV1Api(api)
         moment = "2026-11-21T08:00:00.123456Z"
         body = {"metadata": {"name": "beat"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 60, "renewTime": moment}}
         made = await leases.create_namespaced_lease(NAMESPACE, body)
@@ -179,14 +173,14 @@ async def test_the_asyncio_client_is_typed_dynamic_and_has_watches(server: Serve
         await core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "followed"}, "data": {"a": "1"}})
         await core.delete_namespaced_config_map("followed", NAMESPACE)
         told, how = [], {"resource_version": since, "timeout_seconds": 10}
-        async with aio_watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, **how) as events:
+        async with asynchronous.watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, **how) as events:
             async for event in events:
                 told.append((event["type"], event["object"].metadata.name))
                 if event["type"] == "DELETED":
                     break
         assert told == [("ADDED", "followed"), ("DELETED", "followed")]
 
-        client = await aio_dynamic.DynamicClient(api)
+        client = await asynchronous.dynamic.DynamicClient(api)
         resource = await client.resources.get(api_version=server.api_version, kind=server.kind)
         since, told = (await resource.get()).metadata.resourceVersion, []
         await resource.create(body=server.document("async-dynamic"))

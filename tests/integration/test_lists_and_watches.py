@@ -52,8 +52,10 @@ class Server:
     world: HubWorld
     session: aiohttp.ClientSession
 
-    async def ask(self, path: str = MAPS, *, method: str = "GET", accept: str = "", body: Any = None, **query: Any) -> Said:
-        headers = {"Accept": accept} if accept else {}
+    async def ask(
+        self, path: str = MAPS, *, method: str = "GET", accept: str = "*/*", agent: str = "", body: Any = None, **query: Any
+    ) -> Said:
+        headers = {"Accept": accept, "User-Agent": agent}
         url = URL(self.world.url + path, encoded=True)
         async with self.session.request(method, url, params=query, headers=headers, json=body) as answer:
             return Said(answer.status, answer.headers, await answer.read())
@@ -222,11 +224,7 @@ async def test_methods_and_media_types_that_kubernetes_does_not_know(server: Ser
 
 async def test_people_and_their_tools_get_it_printed(server: Server, revisions: list[int]) -> None:
     async def size(agent: str, **query: str) -> int:
-        async with (
-            aiohttp.ClientSession(headers={"User-Agent": agent}) as session,
-            session.get(server.world.url + MAPS, params=query) as answer,
-        ):
-            return (await answer.text()).count("\n")
+        return (await server.ask(agent=agent, **query)).body.count(b"\n")
 
     assert await size("client") == 0
     assert await size("client", pretty="true") > 10

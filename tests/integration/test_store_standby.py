@@ -73,16 +73,11 @@ def asked(server: "PostgresServer", question: str) -> Any:
         engine.dispose()
 
 
-async def caught_up(place: Place) -> None:
-    """The standby has all that there is now."""
+async def stands_still(place: Place) -> None:
+    """The standby has all that there is now. From now on it confirms what it gets, and shows none of it."""
     written = asked(place.primary, "SELECT pg_current_wal_lsn()")
     while not asked(place.standby, f"SELECT pg_last_wal_replay_lsn() >= '{written}'"):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
-
-
-async def stands_still(place: Place) -> None:
-    """From now on the standby confirms what it gets, and shows none of it."""
-    await caught_up(place)
     asked(place.standby, "SELECT pg_wal_replay_pause()::text")
     while asked(place.standby, "SELECT pg_get_wal_replay_pause_state()") != "paused":  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -284,7 +283,7 @@ class Asker:
     """Somebody, and how the door refuses him. `may`: what opens all the same, because it is nobody's cluster."""
 
     name: str
-    context: ssl.SSLContext
+    visitor: Visitor
     refused: int = FORBIDDEN
     may: frozenset[tuple[str, str]] = field(default_factory=lambda: frozenset(OWN_EVERYWHERE))
     """Group and resource of creations that are answered."""
@@ -310,22 +309,21 @@ async def askers(hub: HubUnderTest) -> list[Asker]:
     reviews = frozenset(pair for pair in OWN_EVERYWHERE if pair[1] != "certificatesigningrequests")
     joins = OWN_EVERYWHERE | {(CLUSTER_GROUP, "managedclusters")}
     return [
-        Asker("agent", (await signed(hub, "bcdfg")).context),
-        Asker("add-on", addon.context, may=reviews),
-        Asker("recovery", recovery.context, UNKNOWN, may=frozenset()),
-        Asker("bootstrap", holder(hub, file).context, may=frozenset(joins)),
-        Asker("login", guest.context, may=reviews),
-        Asker("revoked", holder(hub, revoked).context, UNKNOWN, may=frozenset()),
-        Asker("nobody", nobody(hub).context, may=frozenset()),
+        Asker("agent", await signed(hub, "bcdfg")),
+        Asker("add-on", addon, may=reviews),
+        Asker("recovery", recovery, UNKNOWN, may=frozenset()),
+        Asker("bootstrap", holder(hub, file), may=frozenset(joins)),
+        Asker("login", guest, may=reviews),
+        Asker("revoked", holder(hub, revoked), UNKNOWN, may=frozenset()),
+        Asker("nobody", nobody(hub), may=frozenset()),
     ]
 
 
 async def statuses(hub: HubUnderTest, asker: Asker, asked: Iterator[tuple[str, str]]) -> list[tuple[str, str, int]]:
-    connector = aiohttp.TCPConnector(ssl=asker.context)
     found = []
-    async with aiohttp.ClientSession(hub.server, connector=connector) as session:
+    async with asker.visitor.session() as session:
         for method, path in asked:
-            async with session.request(method, path, json={}) as response:
+            async with session.request(method, hub.server + path, json={}) as response:
                 found.append((method, path, response.status))
     return found
 
@@ -384,10 +382,10 @@ async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTe
     agent = next(asker for asker in askers if asker.name == "agent")
     await hub.request("edge1", "mine")
     served = await places(await admin_of(hub))
-    connector = aiohttp.TCPConnector(ssl=agent.context)
     seen = 0
-    async with aiohttp.ClientSession(hub.server, connector=connector) as session:
-        answers = await asyncio.gather(*(_items(session, path) for place in served for path in place.listed("edge1")))
+    async with agent.visitor.session() as session:
+        paths = [path for place in served for path in place.listed("edge1")]
+        answers = await asyncio.gather(*(_items(session, hub.server + path) for path in paths))
     for path, items in answers:
         for item in items:
             metadata = item["metadata"]

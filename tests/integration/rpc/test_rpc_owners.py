@@ -25,7 +25,19 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import present
 from tests.fakes.inprocess_hub import HUB
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, joining, refusal, rpc_stage, submission, until_found
+from tests.fakes.rpc_stage import (
+    ADMIN,
+    ISSUED,
+    PENDING,
+    RpcStage,
+    Stream,
+    following,
+    joining,
+    refusal,
+    rpc_stage,
+    submission,
+    until_found,
+)
 from tests.fakes.stage import until
 
 EDGE = cluster_name("edge1")
@@ -339,7 +351,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
 
 
 @pytest.mark.postgres
-async def test_epochs_moves_and_denials_of_one_replica_count_on_the_other(tmp_path: Path, migrated_postgres_url: str) -> None:
+async def test_what_is_decided_on_one_replica_counts_on_the_other(tmp_path: Path, migrated_postgres_url: str) -> None:
     url = SecretStr(migrated_postgres_url)
     async with (
         rpc_stage(tmp_path / "one", database_url=url, replica_name="one") as one,
@@ -357,3 +369,22 @@ async def test_epochs_moves_and_denials_of_one_replica_count_on_the_other(tmp_pa
         assert (await newer.expect("drain")).target_hub_id == OTHER
         await one.accept("edge1", accepted=False)
         assert await newer.status() is FORBIDDEN
+
+        await one.accept("edge1")
+        older = await opened(one, credential, EPOCH + 1)
+        newer = await opened(two, credential, EPOCH + 1)
+        assert await older.status() is SUPERSEDED
+        await one.store.run(revocation.revoke, Target(cluster=EDGE), "Unspecified", ADMIN)
+        assert await newer.status() is UNAUTHENTICATED
+        for replica in (one, two):
+            await replica.parts.peers.poll()
+            assert (await refusal(stand_by(replica, credential))).code is UNAUTHENTICATED
+
+        stub = two.stub(await one.bootstrap("edge2"))
+        await two.join(stub, "edge2")
+        name = (await stub.SubmitRequest(submission("edge2"))).name
+        answers = aiter(stub.FollowRequest(following(name)))
+        assert (await anext(answers)).state == PENDING
+        await one.accept("edge2")
+        await one.approve(name)
+        assert [answer.state async for answer in answers][-1] == ISSUED
