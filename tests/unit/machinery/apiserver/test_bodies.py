@@ -61,6 +61,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
 
     rows: list[Any] = [
         [{"op": "test", "path": "/list/0", "value": 9}],
+        [{"op": "test", "path": "/metadata/name", "value": None}],
         [{"op": "remove", "path": "/nope"}],
         [{"op": "replace", "path": "/nope/deeper", "value": 1}],
         [{"op": "fly", "path": "/list"}],
@@ -70,6 +71,8 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
         [{"op": "copy", "from": "/nope", "path": "/x"}],
     ]
     check_refusals(InvalidError, partial(apply_json_patch, DOCUMENT), [(operations, "") for operations in rows])
+    told = [refusal(InvalidError, apply_json_patch, DOCUMENT, operations) for operations in rows]
+    assert not PYTHON.search(" ".join(each.message for each in told if each))
     check_refusals(BadRequestError, partial(apply_json_patch, DOCUMENT), [({"op": "x"}, ""), ("x", ""), ([1], "")])
 
 
