@@ -7,7 +7,7 @@ begin for want of a usable bootstrap kubeconfig.
 Its own API server being away is no reason to leave the hub, which wants to hear of exactly that: an open session whose hub
 knows of it goes on without the Lease while nobody is seen to hold it. Nothing is written meanwhile, and no session is begun but
 the successor of the one that is open. Should another process have taken over, out of our sight, then the hub ends ours when it
-opens its own: of two sessions the newer one stays, and who has none and no Lease opens none (ADR 0030).
+opens its own: of two sessions the newer one stays, and who has none and no Lease opens none (ADR 0018).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """How often a session is told which of its beats are durable.
 
 An acknowledgement names the newest stored beat and speaks for all before it, and writing it is most of what a beat costs (ADR
-0011). So a session that beats faster than `spacing` hears of several beats at once. A beat that comes after a longer pause, the
+0015). So a session that beats faster than `spacing` hears of several beats at once. A beat that comes after a longer pause, the
 first one of a session and one that ends a silence are acknowledged as soon as they are stored.
 """
 

@@ -45,6 +45,7 @@ FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 CATALOGUES = {"agent.yaml": 107, "hub.yaml": 150, "kubecert.yaml": 78, "leadership.yaml": 12, "login.yaml": 34}
 """The number of rows of each catalogue."""
 LEFT_OUT = r"(AWS IRSA|Cluster API import|CloudEvents|ManifestWork): .+"
+ADR = re.compile(r"(?:ADR\s+|docs/adr/)(\d{4})")
 DECIDED = rf"{LEFT_OUT}|.+ \(docs/adr/\d{{4}}\)"
 
 
@@ -109,6 +110,10 @@ def test_linked_and_named_files_exist() -> None:
         text = document.read_text()
         missing += [f"{name_of(document)}: {link}" for link in LINK.findall(text) if not (document.parent / link).exists()]
         missing += [f"{name_of(document)}: {path}" for path in NAMED_FILE.findall(text) if not (ROOT / path).exists()]
+    sources = [path for folder in ("hub", "spoke", "machinery", "hollow", "tests") for path in (ROOT / folder).rglob("*.py")]
+    records = {path.name[:4] for path in (DOCS / "adr").glob("[0-9]*.md")}
+    for path in (*DOCUMENTS, *sources, *(ROOT / "tests" / "catalogue").glob("*.yaml")):
+        missing += [f"{name_of(path)}: ADR {number}" for number in ADR.findall(path.read_text()) if number not in records]
     assert not missing, "\n".join(missing)
     linked = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "README.md").read_text())}
     documents = {path for kind in ("tutorial", "how-to", "reference", "explanation") for path in (DOCS / kind).glob("*.md")}
