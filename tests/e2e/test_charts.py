@@ -152,7 +152,7 @@ async def with_one_that_stands_by(stage: Stage) -> None:
 
 async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(stage: Stage) -> None:
     bench = stage.bench
-    await bench.hub(*AUTO)
+    await bench.hub(*AUTO, f"--attestation-allowed-issuers={stage.cluster.url}")
     await attested_bootstrap(stage)
     agent = await stage.program("run").start()
     await bench.available("c1")
@@ -173,8 +173,12 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
         secret = partial(stage.secret, "logs-hub-kubeconfig", "addons")
         await until(lambda: is_gone(secret()), what="the add-on's secret went with it")
     await with_one_that_stands_by(stage)
-    doctor = await stage.program("doctor").start()
-    assert await doctor.ended() == 0, doctor.output
+
+    async def well() -> bool:
+        doctor = await stage.program("doctor").start()
+        return await doctor.ended() == 0
+
+    await until(well, what="the agent has reported its state in its Lease, where doctor reads it")
     leave = await stage.program("leave").start()
     assert await leave.ended() == 0, leave.output
     assert await agent.stop() == 0

@@ -327,11 +327,11 @@ async def test_a_start_that_hangs_is_ended_and_says_where(bench: Bench) -> None:
         silent.bind(("127.0.0.1", port))
         silent.listen()
         environment = {"HUB_DATABASE_URL": f"postgresql://muster:canary@127.0.0.1:{port}/hub"}
-        program = await bench.hub_program("--start-timeout=1s", name="waits", environment=environment).start()
+        program = await bench.hub_program("--start-timeout=5s", name="waits", environment=environment).start()
         assert await program.ended() == 1
-    assert "opening the database and bringing its schema up to date did not finish within 1 s" in program.output
+    assert "opening the database and bringing its schema up to date did not finish within 5 s" in program.output
     assert "canary" not in program.output
-    program = await hooked(bench, "hangs", HUB_START_TIMEOUT="1s").start()
+    program = await hooked(bench, "hangs", HUB_START_TIMEOUT="2s").start()
     assert await program.ended() == 1
     assert program.lines[-1]["event"].startswith("the start hangs")
 
