@@ -13,6 +13,7 @@ from hub.domain import request as requests
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.domain.cluster import AVAILABLE, UNAVAILABLE, Claim, StatusReport
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER, tracked
+from machinery.identity import CLUSTER_LABEL, SIGNER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 AMOUNTS = {"cpu": "96", "memory": "384Gi", "pods": "3300", "ephemeral-storage": "1Ti"}
@@ -51,10 +52,10 @@ def _cluster() -> dict[str, Any]:
 
 
 def _request() -> dict[str, Any]:
-    metadata = {"name": "edge-abcde", "generateName": "edge-", "labels": {requests.CLUSTER_LABEL: "edge"}}
+    metadata = {"name": "edge-abcde", "generateName": "edge-", "labels": {CLUSTER_LABEL: "edge"}}
     spec = {
         "request": "r" * 600,
-        "signerName": requests.SIGNER,
+        "signerName": SIGNER,
         "usages": list(requests.USAGES),
         "username": "system:bootstrap:x",
     }

@@ -36,6 +36,8 @@ AGENT_ID_LENGTH = 5
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _AGENT_ID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MAX_LABEL = 63
+SIGNER = "kubernetes.io/kube-apiserver-client"
+CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,24 +24,13 @@ from spoke.domain.names import Names
 from spoke.domain.renewal import Renewal
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import Enrolment, Wanted
+from spoke.options import AddOnCare
 from spoke.ports import AddOnToken, HubClient, Secrets
 from spoke.slot import Contents, Slot
 
 PATIENCE = timedelta(seconds=30)
 """How long one look waits for a decision; the request stays, the next look goes on with it."""
 RETRY = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, slots=True)
-class AddOnCare:
-    """How add-ons are looked after: what is set for the agent as a whole."""
-
-    enabled: bool = True
-    driver: str = ""
-    """`csr` or `token`, which the agent notes on the hub; empty: as the hub has it noted, `csr` where it has not."""
-    token_lifetime: timedelta = timedelta(days=365)
-    lease_period: timedelta = timedelta(seconds=30)
-    lease_grace: timedelta = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)

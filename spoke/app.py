@@ -13,7 +13,6 @@ from machinery.kube.leaselock import LeaseLock
 from machinery.kube.namespaces import Namespace
 from machinery.scheduler import Scheduler, Timetable
 from machinery.tasks import GuardedTasks
-from spoke.addoncredentials import AddOnCare
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
@@ -30,7 +29,7 @@ from spoke.domain.status import ClaimRules
 from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
 from spoke.hubclient.dialling import Turns
-from spoke.options import Hubs, Options, World
+from spoke.options import AddOnCare, Hubs, Options, World
 from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings

@@ -11,7 +11,6 @@ from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.identity import HubId
 from machinery.scheduler import Timetable
-from spoke.addoncredentials import AddOnCare
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News
@@ -21,6 +20,7 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.health import AvailabilityWatch
 from spoke.kubeconfigs import HOWEVER, Connection
+from spoke.options import AddOnCare
 from spoke.ownership import Owner
 from spoke.ports import Cluster, HubClient, HubSession
 from spoke.progress import Progress

@@ -8,7 +8,6 @@ from random import Random
 from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.scheduler import Timetable
-from spoke.addoncredentials import AddOnCare
 from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy
@@ -56,6 +55,18 @@ class Hubs:
     """How long a new agent waits for the hub that it prefers, while another would do."""
     rest: Pause = Pause(timedelta(seconds=1), timedelta(minutes=1), jitter=0.5)
     """After a failure at a hub, before it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddOnCare:
+    """How add-ons are looked after: what is set for the agent as a whole."""
+
+    enabled: bool = True
+    driver: str = ""
+    """`csr` or `token`, which the agent notes on the hub; empty: as the hub has it noted, `csr` where it has not."""
+    token_lifetime: timedelta = timedelta(days=365)
+    lease_period: timedelta = timedelta(seconds=30)
+    lease_grace: timedelta = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)

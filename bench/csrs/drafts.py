@@ -10,7 +10,7 @@ from bench.csrs.ring import Pair, Ring
 from bench.csrs.world import AGENT, EDGE, GONE, NEW, OTHER, RECOVERY, TOKENS, UID, WORK, Asker, Attempt, World
 from hub.domain import request as rules
 from hub.domain.request import AddOnRequest
-from machinery.identity import AgentId, ClusterName, Subject, addon_subject, agent_subject
+from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, Subject, addon_subject, agent_subject
 
 COMMON_NAME, ORGANIZATION, UNIT = "2.5.4.3", "2.5.4.10", "2.5.4.11"
 REQUESTED_EXTENSIONS = "1.2.840.113549.1.9.14"
@@ -73,14 +73,14 @@ class Draft:
 
     def attempt(self) -> Attempt:
         posted = self.asker.record is None or (self.asker.name != RECOVERY and self.random.random() < 0.4)
-        labels = {rules.CLUSTER_LABEL: str(self.cluster), **({rules.ADDON_LABEL: str(WORK)} if self.addon else {})}
+        labels = {CLUSTER_LABEL: str(self.cluster), **({rules.ADDON_LABEL: str(WORK)} if self.addon else {})}
         attempt = Attempt(
             pem=self.encoded(),
             asker=self.asker,
             cluster=str(self.cluster),
             agent=str(self.agent),
             uid=UID + self.cluster,
-            addon=AddOnRequest(WORK, rules.SIGNER) if self.addon else None,
+            addon=AddOnRequest(WORK, SIGNER) if self.addon else None,
             post=posted,
             labels=labels,
         )

@@ -13,7 +13,7 @@ from bench.csrs.keys import broken_spki
 from bench.csrs.world import EDGE, GONE, NEW, OTHER, UID, WORK, Attempt
 from hub.domain import request as rules
 from hub.domain.request import AddOnRequest
-from machinery.identity import AddOnName, AgentId, agent_subject
+from machinery.identity import CLUSTER_LABEL, SIGNER, AddOnName, AgentId, agent_subject
 
 Mutation = Callable[[Draft], None]
 
@@ -188,7 +188,7 @@ def asked_for_another(draft: Draft) -> None:
 
     def changed(attempt: Attempt) -> Attempt:
         uid = random.choice((attempt.uid, "", "another", UID + cluster))
-        labels = random.choice((attempt.labels, {}, {**attempt.labels, rules.CLUSTER_LABEL: cluster}))
+        labels = random.choice((attempt.labels, {}, {**attempt.labels, CLUSTER_LABEL: cluster}))
         return replace(attempt, cluster=random.choice((cluster, attempt.cluster)), agent=str(agent), uid=uid, labels=labels)
 
     draft.on_attempt.append(changed)
@@ -198,13 +198,13 @@ def asked_whole_for_another(draft: Draft) -> None:
     """Everything fits, but who asks is of another cluster."""
     cluster = draft.random.choice((OTHER, EDGE, NEW, GONE))
     draft.rdns, draft.extensions = rdns_of(agent_subject(cluster, draft.agent)), []
-    labels = {rules.CLUSTER_LABEL: str(cluster)}
+    labels = {CLUSTER_LABEL: str(cluster)}
     draft.on_attempt.append(lambda attempt: replace(attempt, cluster=cluster, uid=UID + cluster, labels=labels, addon=None))
 
 
 def asked_for_an_addon(draft: Draft) -> None:
     name = draft.random.choice((WORK, AddOnName("other"), AddOnName(""), AddOnName("a/b"), AddOnName("\0")))
-    signer = draft.random.choice((rules.SIGNER, "example.com/signer", ""))
+    signer = draft.random.choice((SIGNER, "example.com/signer", ""))
 
     def changed(attempt: Attempt) -> Attempt:
         labels = {**attempt.labels, rules.ADDON_LABEL: str(name)}
@@ -225,7 +225,7 @@ def asked_for_a_use(draft: Draft) -> None:
     usages = draft.random.choice(
         (["server auth"], ["any"], [], ["client auth"], ["cert sign", "client auth"], [*rules.USAGES, *rules.USAGES])
     )
-    signer = draft.random.choice((rules.SIGNER, rules.SIGNER, "kubernetes.io/legacy-unknown", "example.com/x", "x"))
+    signer = draft.random.choice((SIGNER, SIGNER, "kubernetes.io/legacy-unknown", "example.com/x", "x"))
     draft.on_attempt.append(
         lambda attempt: replace(attempt, post=True, spec={**attempt.spec, "usages": usages, "signerName": signer})
     )

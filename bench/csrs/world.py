@@ -18,6 +18,7 @@ from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import MusterError
 from machinery.identity import (
+    SIGNER,
     AddOnName,
     AgentId,
     ClusterName,
@@ -212,7 +213,7 @@ class World:
 
     def _posted(self, attempt: Attempt) -> str:
         asker = attempt.asker
-        spec = {"request": b64encode(attempt.pem).decode(), "signerName": rules.SIGNER, "usages": list(rules.USAGES)}
+        spec = {"request": b64encode(attempt.pem).decode(), "signerName": SIGNER, "usages": list(rules.USAGES)}
         document = {
             "metadata": {"name": POSTED, "labels": dict(attempt.labels)},
             "spec": {**spec, **attempt.spec},

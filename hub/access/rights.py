@@ -15,12 +15,12 @@ from functools import lru_cache
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.credential import CredentialRecord
-from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.rbac import Rule
 from machinery.errors import BadRequestError
 from machinery.identity import (
+    CLUSTER_LABEL,
     AgentId,
     ClusterName,
     CredentialId,

@@ -14,11 +14,10 @@ from hub.access.rights import ClusterView
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
-from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from hub.services import owners
 from machinery.clock import Clock
-from machinery.identity import ClusterName
+from machinery.identity import CLUSTER_LABEL, ClusterName
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000

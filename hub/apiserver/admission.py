@@ -31,12 +31,12 @@ from hub.domain.certificate import Purpose
 from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import DEFAULT, LABEL
 from hub.domain.duplicate import given_to, is_rebuilt
-from hub.domain.request import CLUSTER_LABEL, SIGNER
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.admission import Admission
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import ForbiddenError, Subject
+from machinery.identity import CLUSTER_LABEL, SIGNER
 
 DECISIONS = ("Approved", "Denied")
 

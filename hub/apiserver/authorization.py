@@ -17,7 +17,6 @@ from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS
 from hub.domain.change import Key as StoreKey
-from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import CSRS, Groups
 from hub.ports import Store, Transaction
 from hub.services.credential_uses import is_of_set
@@ -27,7 +26,14 @@ from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
 from machinery.errors import Verdict
-from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SERVICE_ACCOUNT_PREFIX, ClusterName, CredentialId
+from machinery.identity import (
+    AUTHENTICATED_GROUP,
+    CLUSTER_LABEL,
+    OPERATOR_GROUP,
+    SERVICE_ACCOUNT_PREFIX,
+    ClusterName,
+    CredentialId,
+)
 
 ALLOWED = Decision(allowed=True)
 CLUSTERS = "managedclusters"

@@ -18,10 +18,9 @@ from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, ChangeType, Query
 from hub.domain.change import Key as StoreKey
 from hub.domain.lease import LEASE_NAME
-from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from machinery.apiserver.storage import Document, Event, EventType, Key, Selection, Stored
-from machinery.identity import ClusterName
+from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.timestamps import format_micro_time, parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -25,6 +25,7 @@ from hub.domain.renewal import RENEW
 from hub.domain.request import RequestPhase
 from machinery import conditions
 from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.identity import CLUSTER_LABEL
 
 log = structlog.get_logger(__name__)
 
@@ -204,7 +205,7 @@ class Chronicle:
         if told or phase is before:
             return
         self.phases[phase.value] += 1
-        cluster = doc.labels(document).get(request_rules.CLUSTER_LABEL, "")
+        cluster = doc.labels(document).get(CLUSTER_LABEL, "")
         tell = log.bind(request=key.name, cluster=cluster, **_by(by))
         if before is None:
             tell.info("certificate requested")

@@ -10,11 +10,11 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import Document
-from hub.domain.request import SIGNER
 from machinery.conditions import Condition
 from machinery.errors import InvalidError
 from machinery.identity import (
     ADDONS_PREFIX,
+    SIGNER,
     AddOnName,
     ClusterName,
     Subject,

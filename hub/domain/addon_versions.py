@@ -10,7 +10,7 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document
-from hub.domain.request import SIGNER
+from machinery.identity import SIGNER
 
 INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"

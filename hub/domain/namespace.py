@@ -9,8 +9,8 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document, Kind
-from hub.domain.request import CLUSTER_LABEL
 from machinery.conditions import FALSE, TRUE, Condition
+from machinery.identity import CLUSTER_LABEL
 
 HUB = "open-cluster-management-hub"
 """Where what belongs to the hub itself lies."""

@@ -18,6 +18,8 @@ from hub.domain.change import Document
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
+    CLUSTER_LABEL,
+    SIGNER,
     AddOnName,
     AgentId,
     ClusterName,
@@ -32,14 +34,12 @@ from machinery.timestamps import format_time, parse_time
 
 API_VERSION = "certificates.k8s.io/v1"
 KIND = "CertificateSigningRequest"
-SIGNER = "kubernetes.io/kube-apiserver-client"
 USAGES = ("digital signature", "key encipherment", "client auth")
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
 AUTO_APPROVED_REASON = "AutoApprovedByHubCSRApprovingController"
 AUTO_APPROVED_MESSAGE = "Auto approving Managed cluster agent certificate after SubjectAccessReview."
 REFUSED_REASON = "SignerValidationFailure"
 
-CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 RECOVERY_ANNOTATION = "hub.open-cluster-management.io/recovery-certificate"
 """Annotation: PEM chain of the recovery certificate that was issued with the certificate."""

@@ -17,6 +17,7 @@ from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
 from hub.services import requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
+from machinery.identity import CLUSTER_LABEL
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)
@@ -124,7 +125,7 @@ def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) 
 def _state_of(document: Document, record: CertificateRecord, check: Check) -> RequestState:
     requester = str(doc.mapping(document, "spec").get("username") or "")
     try:
-        check(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
+        check(record, requester=requester, cluster=doc.labels(document).get(CLUSTER_LABEL, ""))
     except ForbiddenError:
         raise requests.missing(doc.name(document)) from None  # nobody learns which requests of others there are
     return requests_domain.state(document)

@@ -11,11 +11,12 @@ from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import CLUSTER_LABEL, RequestPhase, phase
+from hub.domain.request import RequestPhase, phase
 from hub.ports import Transaction, Written
 from hub.services.approving import is_open
 from hub.services.writing import store
 from machinery.conditions import FALSE, TRUE, Condition
+from machinery.identity import CLUSTER_LABEL
 from machinery.selectors import Operator, Requirement
 from machinery.timestamps import format_time
 

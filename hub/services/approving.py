@@ -24,7 +24,7 @@ from hub.services import clusters as cluster_objects
 from hub.services import issuance, owners, request_objects
 from hub.services.issuance import Grant
 from machinery.errors import InvalidError, MusterError
-from machinery.identity import ClusterName
+from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.product import NAME
 from machinery.selectors import Operator, Requirement
 from machinery.timestamps import format_time
@@ -81,7 +81,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
     """For reviews of many requests in one transaction: they, and the clusters that they are for, are read together."""
     request_objects.read_ahead(tx, names)
     found = [tx.objects.get(REQUESTS, Key("", name)) for name in names]
-    clusters_asked = {doc.labels(stored.document).get(rules.CLUSTER_LABEL, "") for stored in found if stored}
+    clusters_asked = {doc.labels(stored.document).get(CLUSTER_LABEL, "") for stored in found if stored}
     tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
 
 
@@ -146,7 +146,7 @@ def asking(tx: Transaction, request: str, known: Sequence[Rule]) -> str:
     """The cluster that a request is for, where some rule accepts clusters for what they ask; "": none has to be looked at."""
     if not any(_needs_request(rule) for rule in known):
         return ""
-    return doc.labels(request_objects.find(tx, request).document).get(rules.CLUSTER_LABEL, "")
+    return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
 
 
 def _needs_request(rule: Rule) -> bool:
@@ -180,7 +180,7 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[Rule]) ->
 
 def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
     """The requests for an agent of this cluster that nobody has refused."""
-    of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = (RequestPhase.DENIED, RequestPhase.FAILED)
     for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
         asked = _asked(tx, stored.document) if rules.phase(stored.document) not in refused else None
@@ -198,7 +198,7 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
     except MusterError:
         return None
     name = grant.holder.cluster
-    if name is None or doc.labels(request).get(rules.CLUSTER_LABEL) != name:
+    if name is None or doc.labels(request).get(CLUSTER_LABEL) != name:
         return None
     if requester is not None and doc.mapping(request, "spec").get("username") != requester.user:
         return None

@@ -8,10 +8,10 @@ from hub.domain import clusterset as sets
 from hub.domain import document as doc
 from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction
 from hub.services import namespaces, objects
 from hub.services.clustersets import all_sets
+from machinery.identity import CLUSTER_LABEL
 from machinery.selectors import Operator, Requirement
 
 

@@ -16,8 +16,9 @@ from hub.domain.change import (
     Query,
     StoredObject,
 )
-from hub.domain.request import CLUSTER_LABEL, RequestPhase, phase
+from hub.domain.request import RequestPhase, phase
 from hub.ports import Transaction
+from machinery.identity import CLUSTER_LABEL
 from machinery.selectors import Operator, Requirement
 
 PAGE = 200

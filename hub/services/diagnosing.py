@@ -8,10 +8,10 @@ from hub.domain import document as doc
 from hub.domain.certificate import Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
 from hub.domain.diagnosis import Diagnosis, Facts, Lead, Offer, diagnose
-from hub.domain.request import ADDON_LABEL, CLUSTER_LABEL
+from hub.domain.request import ADDON_LABEL
 from hub.ports import Transaction
 from hub.services import brake
-from machinery.identity import ClusterName
+from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.selectors import parse_label_selector
 
 FALLS_OF = timedelta(hours=1)

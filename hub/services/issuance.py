@@ -13,7 +13,17 @@ from hub.domain.request import FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, credential_uses, request_objects, revoked, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError
-from machinery.identity import AddOnName, ClusterName, CredentialId, Subject, agent_subject, cluster_name, recovery_subject
+from machinery.identity import (
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    ClusterName,
+    CredentialId,
+    Subject,
+    agent_subject,
+    cluster_name,
+    recovery_subject,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 
 def _is_to_sign(request: Document) -> bool:
     """Ours, approved, and not signed: records, signatures and `status.certificate` come in one transaction, or not at all."""
-    ours = doc.mapping(request, "spec").get("signerName") == rules.SIGNER
+    ours = doc.mapping(request, "spec").get("signerName") == SIGNER
     return ours and rules.phase(request) is RequestPhase.APPROVED
 
 
@@ -79,13 +89,13 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lif
 def grant_of(tx: Transaction, request: Document) -> Grant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
-        raise InvalidError(f"the signer {rules.SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
+        raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
     requester = requester_of(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
     if addon := labels.get(rules.ADDON_LABEL):
-        cluster = cluster_name(labels.get(rules.CLUSTER_LABEL, ""))
-        subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), rules.SIGNER)
+        cluster = cluster_name(labels.get(CLUSTER_LABEL, ""))
+        subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), SIGNER)
         rules.check_subject(facts, subject, dns_names)
         if profiles.claims_anothers(subject, cluster):
             raise ForbiddenError(
@@ -96,8 +106,8 @@ def grant_of(tx: Transaction, request: Document) -> Grant:
         granted = Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
     else:
         cluster, agent = rules.claimed_agent(facts)
-        if labels.get(rules.CLUSTER_LABEL, cluster) != cluster:
-            raise InvalidError(f'the label {rules.CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
+        if labels.get(CLUSTER_LABEL, cluster) != cluster:
+            raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = _credential(tx, request, requester, cluster)
         holder = Holder(cluster=cluster, agent=agent, credential=credential)
         granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)

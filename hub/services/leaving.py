@@ -13,7 +13,7 @@ from hub.ports import Transaction
 from hub.services import certificates, clusters, owners, request_objects
 from machinery import pki
 from machinery.errors import InvalidError
-from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subject
 from machinery.selectors import Operator, Requirement
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
@@ -51,7 +51,7 @@ def withdraw(
 
     The cluster goes where this credential admitted it, it has this uid, nobody ever accepted it and no agent has a certificate.
     """
-    of_cluster = Requirement(requests.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
     own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]
     for stored in own:

@@ -7,10 +7,10 @@ from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction, Written
 from hub.services.writing import store
 from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject
+from machinery.identity import CLUSTER_LABEL
 
 STARTING = "hub:start"
 

@@ -16,7 +16,7 @@ from hub.services import credential_uses
 from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
-from machinery.identity import ClusterName
+from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.selectors import Operator, Requirement
 
 RESOURCE = "certificatesigningrequests.certificates.k8s.io"
@@ -57,8 +57,8 @@ def check_room(tx: Transaction, document: Document) -> None:
     So nobody else's requests hold up the renewal and the recovery of an agent, which come with users of their own.
     Raises TooManyRequestsError.
     """
-    cluster, asked = doc.labels(document)[rules.CLUSTER_LABEL], rules.counted_with(document)
-    found = tx.objects.find(REQUESTS, Query(labels=(Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
+    cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
+    found = tx.objects.find(REQUESTS, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
     waiting = (stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING)
     if sum(rules.counted_with(each) == asked for each in waiting) >= rules.MAX_PENDING:
         raise TooManyRequestsError(

@@ -13,13 +13,13 @@ from hub.domain import duplicate, removal, request
 from hub.domain import revocation as rules
 from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
-from hub.domain.request import CLUSTER_LABEL, FAILED, RequestPhase
+from hub.domain.request import FAILED, RequestPhase
 from hub.domain.revocation import Ended, Target
 from hub.ports import Transaction, Written
 from hub.services import accounts, certificates, clusters, credentials, owners, request_objects
 from hub.services.writing import store
 from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
-from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.product import GROUP_SUFFIX
 from machinery.selectors import Operator, Requirement
 

@@ -14,7 +14,17 @@ from hub.domain.request import Submission
 from hub.ports import Transaction
 from hub.services import certificates, credential_uses, request_objects
 from machinery.errors import AlreadyExistsError, ForbiddenError
-from machinery.identity import AGENT_ID_ALPHABET, AddOnName, ClusterName, Subject, agent_id, agent_subject, cluster_name
+from machinery.identity import (
+    AGENT_ID_ALPHABET,
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    ClusterName,
+    Subject,
+    agent_id,
+    agent_subject,
+    cluster_name,
+)
 from machinery.selectors import Operator, Requirement
 
 SUFFIX_LENGTH = 5
@@ -89,7 +99,7 @@ def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: 
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
     if doc.is_deleting(stored.document):
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" is being deleted')
-    if signer == rules.SIGNER:
+    if signer == SIGNER:
         definition = tx.objects.get(ADDON_DEFINITIONS, Key("", addon))
         foreign = addons.foreign_names(subject, cluster, addon, definition.document if definition else None)
         if foreign:
@@ -102,7 +112,7 @@ def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: 
 
 def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
     """The same question asked before. Raises TooManyRequestsError: it is a new one, and too many wait for a decision."""
-    of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
     asked = rules.fingerprint(document)
     for stored in found:

@@ -3,7 +3,6 @@
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from hub.store.rows import RaceError
 from machinery.errors import ConflictError, InvalidError, UnavailableError
 
 _SQLITE = {
@@ -34,6 +33,10 @@ _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"
 _NO_TEXT = frozenset(("22021", "22P05"))
 AWAY = "the database does not answer"
+
+
+class RaceError(Exception):
+    """Another transaction changed what this one read: the use case has to run again."""
 
 
 def is_race(error: Exception) -> bool:

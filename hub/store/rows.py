@@ -12,14 +12,10 @@ from hub.domain.asking import order_of
 from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
 from hub.store.engine import upsert
+from hub.store.failures import RaceError
 from hub.store.instants import to_micros
 from hub.store.rowform import RowForm
 from hub.store.statement import Statement
-
-
-class RaceError(Exception):
-    """Another transaction changed what this one read: the use case has to run again."""
-
 
 _column = schema.objects.c
 _AS_READ = (

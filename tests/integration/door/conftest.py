@@ -22,14 +22,14 @@ from hub.apiserver.storage import ServiceStorage
 from hub.composition.access import Access
 from hub.composition.operators import OperatorsDoor
 from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
+from hub.domain.request import USAGES, Requester
 from hub.installation import ADMIN_FILE
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, clusters, namespaces, requests
 from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
-from machinery.identity import AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
+from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
 from machinery.product import GROUP_SUFFIX
 from machinery.tls import client_context
 from tests import programs

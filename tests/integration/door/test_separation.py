@@ -11,10 +11,20 @@ import pytest
 
 from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Holder, Purpose
-from hub.domain.request import CLUSTER_LABEL, SIGNER, RequestPhase
+from hub.domain.request import RequestPhase
 from hub.services import addons, requests
 from machinery import pki
-from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject, recovery_subject
+from machinery.identity import (
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    AgentId,
+    ClusterName,
+    Subject,
+    addon_subject,
+    agent_subject,
+    recovery_subject,
+)
 from tests.integration.door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, asked_for, holder, nobody
 
 OTHER = "edge2"

@@ -12,14 +12,14 @@ from hub.domain import document as doc
 from hub.domain.approval_rule import Asker, AskerKind, Candidate, Rule, Verdict
 from hub.domain.approval_rule_reading import read
 from hub.domain.change import APPROVAL_RULES, Key
-from hub.domain.request import CLUSTER_LABEL, Requester, RequestPhase
+from hub.domain.request import Requester, RequestPhase
 from hub.ports import Transaction
 from hub.services import approval_rules, approving, clusters, requests, writing
 from hub.services.approval_rules import Tally
 from hub.services.approving import Outcome
 from machinery import conditions
 from machinery.errors import InvalidError
-from machinery.identity import SUBJECT_PREFIX, ClusterName, Subject
+from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, ClusterName, Subject
 from tests.checks import check_each, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer

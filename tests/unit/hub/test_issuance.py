@@ -22,6 +22,7 @@ from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
+    CLUSTER_LABEL,
     AddOnName,
     AgentId,
     ClusterName,
@@ -306,7 +307,7 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
 def _posted(newcomer: Newcomer, subject: Subject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
     request = b64encode(newcomer.request(subject)).decode()
     return {
-        "metadata": {"name": "gc1", "labels": {rules.CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
+        "metadata": {"name": "gc1", "labels": {CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
         "spec": {"request": request, "signerName": SIGNER, "usages": USAGES, **(spec or {})},
         "status": {"certificate": "forged"},
     }
@@ -365,7 +366,7 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
         newcomer.deny("csr-0")
         post_one("one-more")
 
-    check_each(check, [({"labels": {rules.CLUSTER_LABEL: "edge"}},), ({},)])
+    check_each(check, [({"labels": {CLUSTER_LABEL: "edge"}},), ({},)])
 
 
 def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcomer: Newcomer) -> None:
@@ -396,7 +397,7 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
         newcomer = fresh_newcomer()
         document = _posted(newcomer, subject, spec)
         if label is not None:
-            document["metadata"]["labels"] = {rules.CLUSTER_LABEL: label}
+            document["metadata"]["labels"] = {CLUSTER_LABEL: label}
         post(newcomer, document)
         state = signed(newcomer)
         assert (state.phase, message in state.message) == (RequestPhase.FAILED, True), state.message
@@ -567,13 +568,13 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
 
     for requester, document in ((anybody, foreign), (own, _posted(newcomer, agent_subject(EDGE, AGENT)))):
         with pytest.raises(InvalidError, match='names "other"'):
-            ask(requester, 99, document, **{rules.CLUSTER_LABEL: "other"})
+            ask(requester, 99, document, **{CLUSTER_LABEL: "other"})
     with pytest.raises(InvalidError, match='names "edge", but the request is for cluster "foreign"'):
-        ask(anybody, 99, foreign, **{rules.CLUSTER_LABEL: "edge"})
+        ask(anybody, 99, foreign, **{CLUSTER_LABEL: "edge"})
     for number in range(rules.MAX_PENDING):
         ask(anybody, number, _posted(newcomer, agent_subject(EDGE, AGENT)))
         addon = {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {}}
-        ask(own, number, addon, **{rules.CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
+        ask(own, number, addon, **{CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
     with pytest.raises(TooManyRequestsError):
         ask(anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
     assert newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))

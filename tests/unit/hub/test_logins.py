@@ -19,7 +19,7 @@ from hub.domain.certificate import Lifetimes
 from hub.domain.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
 from hub.domain.credentialissuer import Strategy, in_order, merge
 from hub.domain.login import MAX_GROUPS, MAX_NAME, ClaimRules, Login, Named, admitted, named_by_claims
-from hub.domain.request import CLUSTER_LABEL, Requester
+from hub.domain.request import Requester
 from hub.ports import Transaction
 from hub.services import accounts, credentialissuers, logins, objects, revocation
 from hub.services.addon_tokens import _remove_part
@@ -27,7 +27,7 @@ from hub.services.kinds import WRITE_PATHS
 from machinery.apiserver.authentication.asking import Documents
 from machinery.clock import ManualClock
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
-from machinery.identity import OPERATOR_GROUP, ClusterName, SerialNumber
+from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber
 from tests.checks import check_refusals, check_results, present, refusal
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore

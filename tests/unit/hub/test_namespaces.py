@@ -9,13 +9,12 @@ from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
 from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
-from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError
-from machinery.identity import cluster_name
+from machinery.identity import CLUSTER_LABEL, cluster_name
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer

@@ -15,7 +15,7 @@ from hub.domain.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeTyp
 from hub.domain.cluster import StatusReport
 from hub.domain.event import Told
 from hub.domain.heartbeat import Beat
-from hub.domain.request import CLUSTER_LABEL, RequestPhase
+from hub.domain.request import RequestPhase
 from hub.domain.revocation import Reason
 from hub.ports import ListSigner, Transaction
 from hub.services import certificates, clusters, heartbeats, objects, revocation, revoked
@@ -24,7 +24,7 @@ from hub.services.revocation_lists import LIFETIME, Published
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError, Verdict
-from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber, Subject, addon_subject
+from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, SerialNumber, Subject, addon_subject
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, LIFETIMES, OPERATOR, Newcomer

@@ -11,10 +11,10 @@ from machinery.errors import UnavailableError
 from machinery.identity import AddOnName
 from machinery.kubeconfig import parse_kubeconfig
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
-from spoke.addoncredentials import AddOnCare
 from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
 from spoke.domain.addontoken import REFRESHED, due, due_of, flaw
 from spoke.domain.rotation import rotate_at
+from spoke.options import AddOnCare
 from spoke.ports import HubLostError
 from tests.fakes.hub import service_account_token
 from tests.fakes.stage import Stage, is_available, until

@@ -17,7 +17,6 @@ from hub.access.standing import BOUND, Standings
 from hub.domain.certificate import CertificateRecord, Purpose, own_agent
 from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.domain.credential import CredentialRecord
-from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from hub.ports import Transaction
 from hub.services import clusters, objects, roles
@@ -26,7 +25,7 @@ from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
 from machinery.errors import UnauthorizedError, UnavailableError
-from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 

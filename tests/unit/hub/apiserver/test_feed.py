@@ -19,7 +19,7 @@ from hub.apiserver.writepaths import write_paths
 from hub.domain.addon_versions import add_on_stored
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
-from hub.domain.request import SERIAL_EXTRA, SIGNER, USAGES, requester_serial
+from hub.domain.request import SERIAL_EXTRA, USAGES, requester_serial
 from hub.services import clusters
 from machinery import pki
 from machinery.apiserver.filters import Incoming
@@ -28,7 +28,7 @@ from machinery.apiserver.paths import attributes
 from machinery.apiserver.storage import Actor, Event, GroupResource, Selection
 from machinery.clock import Clock, ManualClock
 from machinery.errors import UnavailableError
-from machinery.identity import AgentId, ClusterName, SerialNumber, agent_subject
+from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.product import GROUP_SUFFIX
 from machinery.selectors import LabelSelector, parse_field_selector
 from tests.fakes.inline_store import InlineStore
