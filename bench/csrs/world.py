@@ -13,7 +13,9 @@ from hub.domain.cluster import Joining
 from hub.domain.request import AddOnRequest, Requester, RequestPhase, Submission
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.services import addons, approving, certificates, clusters, credentials, operators, requests
+from hub.services import addons, approving, certificates, clusters, credentials, issuance, operators, submission
+from hub.services import request_objects as requests
+from hub.services.recovery import recover
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import MusterError
@@ -167,9 +169,9 @@ class World:
         self._run(clusters.ensure, joining, credential.user)
         self._run(clusters.set_accepted, cluster, True, "ann")  # noqa: FBT003 - the use case's own order
         request = pki.build_request(agent_subject(cluster, AGENT), key)
-        name = self._run(requests.submit, Submission(cluster, AGENT, request, credential, UID + cluster))
+        name = self._run(submission.submit, Submission(cluster, AGENT, request, credential, UID + cluster))
         self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
-        self._run(requests.issue, name, self.issuer, LIFETIMES, "hub")
+        self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub")
         return self._newest(cluster, Purpose.AGENT)
 
     def tried(self, attempt: Attempt) -> Outcome:
@@ -178,18 +180,18 @@ class World:
         certificates.checked_request.cache_clear()
         try:
             name = self._posted(attempt) if attempt.post else self._submitted(attempt)
-            ruled = self._run(lambda tx: requests.review(tx, name, approving.rules_in(tx, ("*",)), "hub")) is not None
+            ruled = self._run(lambda tx: approving.review(tx, name, approving.rules_in(tx, ("*",)), "hub")) is not None
             if self._run(requests.state, name).phase is RequestPhase.PENDING:
                 ruled = False
                 self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
-            self._run(requests.issue, name, self.issuer, LIFETIMES, "hub")
+            self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub")
             return self._run(self._told, name, ruled)
         except MusterError as error:
             return Outcome(type(error).__name__)
 
     def _told(self, tx: Transaction, name: str, ruled: bool) -> Outcome:  # noqa: FBT001 - a column of the outcome
         stored = requests.find(tx, name)
-        again = requests.issue(tx, name, self.issuer, LIFETIMES, "hub") is not None
+        again = issuance.issue(tx, name, self.issuer, LIFETIMES, "hub") is not None
         records = tuple(tx.certificates.of_request(stored.uid))
         return Outcome(str(requests.state(tx, name).phase), stored.document, records, again, ruled)
 
@@ -208,8 +210,8 @@ class World:
             addon=attempt.addon,
         )
         if attempt.asker.name == RECOVERY:
-            return self._run(requests.recover, asked, unattended=True)
-        return self._run(requests.submit, asked)
+            return self._run(recover, asked, unattended=True)
+        return self._run(submission.submit, asked)
 
     def _posted(self, attempt: Attempt) -> str:
         asker = attempt.asker

@@ -8,7 +8,7 @@ from hub.controllers import ACTOR
 from hub.controllers.steadiness import Steadiness
 from hub.domain.request_end import Ends
 from hub.ports import Store
-from hub.services import credentials, requests
+from hub.services import credentials, request_ends
 from hub.services.request_ends import REMOVED_AT_ONCE
 from machinery.controller import Reconciler
 
@@ -30,11 +30,11 @@ class RequestCleanup(Reconciler[str]):
         self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due = await self._steady.read(self._store, requests.due, self._ends) or ()
+        due = await self._steady.read(self._store, request_ends.due, self._ends) or ()
         portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
         gone = 0
         for names in portions:
-            gone += await self._steady.run(self._store, requests.expire, names, self._ends, f"{ACTOR}:{NAME}") or 0
+            gone += await self._steady.run(self._store, request_ends.expire, names, self._ends, f"{ACTOR}:{NAME}") or 0
         if gone:
             log.info("finished requests removed", count=gone)
         forgotten = await self._steady.run(self._store, credentials.forget_ended, self._keep_credentials)

@@ -9,7 +9,8 @@ from hub.domain.certificate import Lifetimes
 from hub.domain.change import Document
 from hub.domain.request import RequestPhase
 from hub.ports import Issuer, Store, Transaction
-from hub.services import requests
+from hub.services import issuance
+from hub.services import request_objects as requests
 
 NAME = "issuance"
 
@@ -31,4 +32,4 @@ class Issuance(Batched):
         requests.read_ahead(tx, names)
 
     def step(self, tx: Transaction, name: str) -> None:
-        requests.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")
+        issuance.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")

@@ -15,7 +15,7 @@ from hub.ports import Transaction
 from hub.rpc.calls import Call
 from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
-from hub.services import requests
+from hub.services import request_objects as requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.identity import CLUSTER_LABEL
 from machinery.wire.registration.v1 import registration_pb2 as wire

@@ -21,7 +21,8 @@ from hub.rpc.parts import Parts
 from hub.rpc.reserve import check_gone, leave, stand_by
 from hub.rpc.returning import returning_holder
 from hub.rpc.status import Context, abort
-from hub.services import clusters, requests
+from hub.services import clusters, recovery
+from hub.services.submission import submit
 from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
@@ -200,7 +201,7 @@ class Registration(RegistrationServicer):
             addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
             attested=await self._attested(record, name, request.attestation),
         )
-        return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
+        return wire.SubmitRequestResponse(name=await self._parts.store.run(submit, submission))
 
     async def _recover(self, request: wire.RecoverRequest, record: CertificateRecord) -> str:
         asked = Submission(
@@ -211,4 +212,4 @@ class Registration(RegistrationServicer):
             cluster_uid=request.cluster_uid,
             requested_duration=asked_duration(request.requested_duration) if request.HasField("requested_duration") else None,
         )
-        return await self._parts.store.run(requests.recover, asked, unattended=self._parts.unattended_recovery)
+        return await self._parts.store.run(recovery.recover, asked, unattended=self._parts.unattended_recovery)

@@ -36,7 +36,8 @@ from hub.domain.change import (
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import accounts, addons, approval_rules, clusters, leases, namespaces, objects, requests, revocation, roles
+from hub.services import accounts, addons, approval_rules, clusters, leases, namespaces, objects, revocation, roles
+from hub.services import request_objects as requests
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""

@@ -17,7 +17,7 @@ from hub.domain.cluster import Joining
 from hub.domain.request import RequestPhase, Submission, phase
 from hub.ports import Store, Transaction
 from hub.roster import Controllers
-from hub.services import clusters, credentials, namespaces, requests
+from hub.services import clusters, credentials, namespaces, submission
 from hub.services.approving import RULE_ACTOR
 from hub.settings import load
 from machinery import conditions, pki
@@ -69,7 +69,7 @@ def come(tx: Transaction, name: ClusterName, issuer: WordIssuer, key: bytes) -> 
     requester = present(tx.certificates.by_serial(issued.serial))
     clusters.ensure(tx, Joining(name, f"uid-{name}", AGENT, credential=record.id), "agent")
     request = pki.build_request(agent_subject(name, AGENT), key)
-    requests.submit(tx, Submission(name, AGENT, request, requester, f"uid-{name}"))
+    submission.submit(tx, Submission(name, AGENT, request, requester, f"uid-{name}"))
 
 
 def touch(tx: Transaction, mark: str) -> None:

@@ -9,7 +9,9 @@ from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
 from hub.domain.cluster import Joining
 from hub.domain.request import RequestPhase, RequestState
 from hub.ports import Store, Transaction
-from hub.services import clusters, requests
+from hub.services import clusters, issuance
+from hub.services import request_objects as requests
+from hub.services.submission import submit
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.identity import SerialNumber, cluster_name
@@ -98,9 +100,9 @@ class Hub:
         joining = Joining(self.newcomer.cluster, "uid-1", AGENT, credential=requester.credential)
         await self._run(lambda tx: clusters.ensure(tx, joining, requester.user))
         submission = self.newcomer.submission(requester, request=self.request)
-        name: str = await self._run(lambda tx: requests.submit(tx, submission))
+        name: str = await self._run(lambda tx: submit(tx, submission))
         await self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
-        await self._run(lambda tx: requests.issue(tx, name, Mortal(self.issuer, self.life), LIFETIMES, "hub"))
+        await self._run(lambda tx: issuance.issue(tx, name, Mortal(self.issuer, self.life), LIFETIMES, "hub"))
         return name, await self.store.read(lambda tx: requests.state(tx, name))
 
 

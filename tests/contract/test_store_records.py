@@ -15,7 +15,8 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.domain.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Store, Transaction
-from hub.services import credentials, requests
+from hub.services import credentials, issuance, submission
+from hub.services import request_objects as requests
 from hub.services import revocation_lists as lists
 from hub.services.credentials import Terms
 from hub.store import SqlStore
@@ -348,12 +349,12 @@ async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Sto
         terms: dict[str, Any] = {"cluster": None, "uses": None, "lifetime": None, "public_key": b"operator's"}
         record, _ = credentials.create(tx, **terms, issuer=newcomer.issuer, lifetimes=LIFETIMES, actor="ann")
         (requester,) = tx.certificates.of_credential(record.id)
-        name = requests.submit(tx, newcomer.submission(requester))
+        name = submission.submit(tx, newcomer.submission(requester))
         requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann")
         return name
 
     name = await store.run(submit)
-    outcomes = await asyncio.gather(*(store.run(requests.issue, name, newcomer.issuer, LIFETIMES, "hub") for _ in range(20)))
+    outcomes = await asyncio.gather(*(store.run(issuance.issue, name, newcomer.issuer, LIFETIMES, "hub") for _ in range(20)))
     assert sum(outcome is not None for outcome in outcomes) == 1
     stored = present(await store.read(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
     found = await store.read(lambda tx: tx.certificates.of_request(stored.uid))

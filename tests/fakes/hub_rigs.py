@@ -13,7 +13,8 @@ from hub.domain import reported
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, Key
 from hub.ports import Transaction
-from hub.services import addon_tokens, addons, clusters, moves, requests
+from hub.services import addon_tokens, addons, clusters, moves
+from hub.services import request_objects as requests
 from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject

@@ -9,7 +9,8 @@ from hub.domain.change import REQUESTS, Key, StoredObject
 from hub.domain.cluster import Joining
 from hub.domain.credential import CredentialRecord
 from hub.domain.request import RequestState, Submission
-from hub.services import approving, clusters, credentials, requests
+from hub.services import approving, clusters, credentials, issuance, submission
+from hub.services import request_objects as requests
 from machinery import pki
 from machinery.clock import Clock, ManualClock
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
@@ -59,7 +60,7 @@ class Newcomer:
         return Submission(**{**fields, **changed})
 
     def submit(self, requester: CertificateRecord, **changed: Any) -> str:
-        return self.store.transact(requests.submit, self.submission(requester, **changed))
+        return self.store.transact(submission.submit, self.submission(requester, **changed))
 
     def join(self, requester: CertificateRecord) -> None:
         joining = Joining(self.cluster, self.uid, self.agent, credential=requester.credential)
@@ -78,10 +79,10 @@ class Newcomer:
         return self.store.transact(requests.state, name)
 
     def issue(self, name: str) -> object:
-        return self.store.transact(requests.issue, name, self.issuer, LIFETIMES, "hub")
+        return self.store.transact(issuance.issue, name, self.issuer, LIFETIMES, "hub")
 
     def review(self, name: str, *globs: str) -> object:
-        return self.store.transact(lambda tx: requests.review(tx, name, approving.rules_in(tx, globs), "hub"))
+        return self.store.transact(lambda tx: approving.review(tx, name, approving.rules_in(tx, globs), "hub"))
 
     def stored(self, name: str) -> StoredObject:
         found = self.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))

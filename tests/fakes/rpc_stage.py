@@ -21,7 +21,8 @@ from hub.ports import Transaction
 from hub.rpc.door import RpcDoor
 from hub.rpc.parts import Parts
 from hub.rpc.status import REASON
-from hub.services import clusters, credentials, requests
+from hub.services import clusters, credentials, issuance
+from hub.services import request_objects as requests
 from machinery import pki
 from machinery.clock import SystemClock
 from machinery.identity import agent_id, agent_subject, cluster_name
@@ -186,7 +187,7 @@ class RpcStage(InProcessHub):
 
     async def approve(self, name: str, lifetimes: Lifetimes | None = None) -> None:
         await self.store.run(requests.decide, name, approve=True, reason="Test", message="", actor=ADMIN)
-        await self.store.run(requests.issue, name, self.issuer, lifetimes or self.lifetimes, ADMIN)
+        await self.store.run(issuance.issue, name, self.issuer, lifetimes or self.lifetimes, ADMIN)
 
     async def records(self, cluster: str, purpose: Purpose = Purpose.AGENT) -> list[CertificateRecord]:
         found = await self.store.read(lambda tx: tx.certificates.of_cluster(cluster_name(cluster)))

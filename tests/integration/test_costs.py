@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Pool, event
 
-from hub.services import requests
+from hub.services import request_objects as requests
 from machinery.conditions import AVAILABLE, TRUE, Condition
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.kubeconfig import Credential

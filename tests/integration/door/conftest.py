@@ -25,7 +25,8 @@ from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile
 from hub.domain.request import USAGES, Requester
 from hub.installation import ADMIN_FILE
 from hub.ports import Issuer, Transaction
-from hub.services import certificates, clusters, namespaces, requests
+from hub.services import certificates, clusters, namespaces
+from hub.services import request_objects as requests
 from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki

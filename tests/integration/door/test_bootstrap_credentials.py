@@ -17,7 +17,8 @@ from hub.domain.attestation import FAILED as NOT_ATTESTED
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import CLUSTER_SETS
 from hub.domain.credential import token_id
-from hub.services import credentials, objects, requests
+from hub.services import credentials, issuance, objects
+from hub.services import request_objects as requests
 from hub.services.credentials import Terms
 from machinery import kubeconfig
 from machinery.identity import CredentialId, Subject
@@ -229,7 +230,7 @@ async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tm
     assert (await joining.ask("POST", CLUSTERS, cluster("edge1")))[0] == 201
     request = (await joining.ask("POST", REQUESTS, request_for("edge1")))[1]["metadata"]["name"]
     await hub.store.run(requests.decide, request, approve=True, reason="Test", message="ok", actor="ann")
-    await hub.store.run(requests.issue, request, hub.issuer, Lifetimes(), "hub")
+    await hub.store.run(issuance.issue, request, hub.issuer, Lifetimes(), "hub")
     await hub.store.run(credentials.revoke, CredentialId(name), "bob", "leaked")
     page = await hub.output(f"hubctl describe bootstrap-credential {name}")
     for expected in (

@@ -12,7 +12,8 @@ import pytest
 from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Holder, Purpose
 from hub.domain.request import RequestPhase
-from hub.services import addons, requests
+from hub.services import addons, approving
+from hub.services import request_objects as requests
 from machinery import pki
 from machinery.identity import (
     CLUSTER_LABEL,
@@ -266,9 +267,9 @@ async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: H
     assert own["spec"]["username"] == "system:open-cluster-management:edge1:bcdfg"
     assert (await agent.ask("POST", REQUESTS, asked_for(OTHER, "bcdfg", OTHER)))[0] == 403
     others = [await agent.ask("POST", REQUESTS, asked_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
-    await hub.store.run(requests.review, own["metadata"]["name"], (), "test")
+    await hub.store.run(approving.review, own["metadata"]["name"], (), "test")
     for _, other in others:
-        await hub.store.run(requests.review, other["metadata"]["name"], of_flag(("*",)), "test")
+        await hub.store.run(approving.review, other["metadata"]["name"], of_flag(("*",)), "test")
     assert (await hub.store.run(requests.state, own["metadata"]["name"])).phase is RequestPhase.APPROVED
     for _, other in others:
         assert (await hub.store.run(requests.state, other["metadata"]["name"])).phase is RequestPhase.PENDING

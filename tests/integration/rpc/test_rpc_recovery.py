@@ -8,7 +8,7 @@ from sqlalchemy import delete
 
 from hub.domain.certificate import Purpose
 from hub.ports import Transaction
-from hub.services import authorities, clusters, requests, restoring
+from hub.services import authorities, clusters, issuance, restoring
 from hub.services.authorities import Made
 from hub.services.restoring import Order
 from hub.store import schema
@@ -44,7 +44,7 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
     request = csr(key=key)
     names = {await client.submit_request(EDGE, AGENT, "uid-1", request, duration=None) for _ in range(2)}
     (name,) = names
-    await stage.store.run(requests.issue, name, stage.issuer, stage.lifetimes, ADMIN)
+    await stage.store.run(issuance.issue, name, stage.issuer, stage.lifetimes, ADMIN)
     async with aclosing(client.follow_request(name)) as following:
         issued = [state async for state in following][-1]
     await client.close()

@@ -14,7 +14,8 @@ from hub.domain.approval_rule_reading import read
 from hub.domain.change import APPROVAL_RULES, Key
 from hub.domain.request import Requester, RequestPhase
 from hub.ports import Transaction
-from hub.services import approval_rules, approving, clusters, requests, writing
+from hub.services import approval_rules, approving, clusters, writing
+from hub.services import request_objects as requests
 from hub.services.approval_rules import Tally
 from hub.services.approving import Outcome
 from machinery import conditions
@@ -114,7 +115,7 @@ def put_rule(store: InlineStore, name: str, **spec: Any) -> None:
 
 
 def review(newcomer: Newcomer, name: str) -> Outcome | None:
-    return newcomer.store.transact(lambda tx: requests.review(tx, name, approving.rules_in(tx, ()), "hub"))
+    return newcomer.store.transact(lambda tx: approving.review(tx, name, approving.rules_in(tx, ()), "hub"))
 
 
 def accept(newcomer: Newcomer) -> Outcome | None:

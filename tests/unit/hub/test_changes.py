@@ -14,7 +14,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key
 from hub.ports import Transaction
 from hub.rpc.feed import REMEMBERED, Feed
 from hub.rpc.following import Followed
-from hub.services import requests
+from hub.services import request_objects as requests
 from hub.store import tail as tails
 from hub.store.looks import Looks
 from hub.store.tail import Tail

@@ -16,7 +16,8 @@ from hub.domain.cluster import Joining
 from hub.domain.clusterset import LABEL
 from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase
 from hub.domain.request import RequestPhase
-from hub.services import clusters, credentials, requests
+from hub.services import clusters, credentials
+from hub.services import request_objects as requests
 from hub.store import schema
 from machinery import conditions
 from machinery.clock import ManualClock

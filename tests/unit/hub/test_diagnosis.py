@@ -19,7 +19,8 @@ from hub.domain.parting import Departure
 from hub.domain.replica import LOST_AFTER, Replica
 from hub.domain.revocation import Target
 from hub.ports import Transaction
-from hub.services import brake, clocksync, clusters, credentials, diagnosing, heartbeats, namespaces, owners, replicas, requests
+from hub.services import brake, clocksync, clusters, credentials, diagnosing, heartbeats, namespaces, owners, replicas
+from hub.services import request_objects as requests
 from hub.services.replicas import Opened
 from hub.services.revocation import revoke
 from hub.store import schema

@@ -15,8 +15,11 @@ from hub.domain.credential import CredentialRecord
 from hub.domain.request import AddOnRequest, Requester, RequestPhase, RequestState
 from hub.domain.request_end import Ends
 from hub.ports import Transaction
-from hub.services import addons, clusters, credentials, objects, request_objects, requests
+from hub.services import addons, clusters, credentials, objects, request_ends, request_objects
+from hub.services import request_objects as requests
 from hub.services.credentials import Terms, create_token
+from hub.services.recovery import recover
+from hub.services.submission import submit
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
@@ -243,9 +246,9 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
         submission = newcomer.submission(certificate, addon=WORK, request=request)
         newcomer.store.transact(_list_subjects, "")
         with pytest.raises(ForbiddenError, match="not its own names"):
-            newcomer.store.transact(requests.submit, submission)
+            newcomer.store.transact(submit, submission)
         newcomer.store.transact(_list_subjects, f"{user}, {group}")
-        name = newcomer.store.transact(requests.submit, submission)
+        name = newcomer.store.transact(submit, submission)
         if user == "listed":
             assert signed(newcomer, name).phase is RequestPhase.ISSUED
         else:
@@ -470,8 +473,8 @@ def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: N
     newcomer.deny(denied)
 
     def gone() -> int:
-        due = newcomer.store.transact(requests.due, Ends())
-        return newcomer.store.transact(requests.expire, due, Ends(), "hub")
+        due = newcomer.store.transact(request_ends.due, Ends())
+        return newcomer.store.transact(request_ends.expire, due, Ends(), "hub")
 
     clock.advance(timedelta(minutes=59))
     assert gone() == 0
@@ -580,4 +583,4 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
     assert newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
     recovery = newcomer.certificate(Purpose.RECOVERY)
     asked = newcomer.submission(recovery, request=newcomer.request(key=pki.generate_key()))
-    assert newcomer.store.transact(lambda tx: requests.recover(tx, asked, unattended=True))
+    assert newcomer.store.transact(lambda tx: recover(tx, asked, unattended=True))

@@ -11,7 +11,7 @@ from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Key, Query
 from hub.domain.request import AddOnRequest, RequestPhase
 from hub.domain.restoration import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
-from hub.services import authorities, clusters, readoption, requests, restoring, revoked
+from hub.services import authorities, clusters, readoption, recovery, restoring, revoked
 from hub.services.authorities import Made
 from hub.services.readoption import Returning, readopt
 from hub.services.restoring import Order
@@ -44,7 +44,7 @@ def holder(newcomer: Newcomer, clock: ManualClock) -> CertificateRecord:
 
 def recover(newcomer: Newcomer, holder: CertificateRecord, *, unattended: bool = True, **changed: Any) -> str:
     asked = newcomer.submission(holder, **{"request": newcomer.request(key=pki.generate_key()), **changed})
-    return newcomer.store.transact(lambda tx: requests.recover(tx, asked, unattended=unattended))
+    return newcomer.store.transact(lambda tx: recovery.recover(tx, asked, unattended=unattended))
 
 
 def test_agent_that_was_off_recovers_by_one_request_without_an_operator(newcomer: Newcomer, holder: CertificateRecord) -> None:

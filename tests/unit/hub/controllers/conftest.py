@@ -11,7 +11,8 @@ from hub.domain.change import REQUESTS, Query
 from hub.domain.cluster import Joining
 from hub.domain.request import RequestState
 from hub.issuer import LocalIssuer
-from hub.services import clusters, requests
+from hub.services import clusters
+from hub.services import request_objects as requests
 from machinery import conditions, pki
 from machinery.clock import ManualClock
 from machinery.conditions import Condition

@@ -20,7 +20,7 @@ from hub.domain.cluster import Joining, StatusReport
 from hub.domain.clusterset import LABEL
 from hub.domain.event import Told
 from hub.ports import Transaction
-from hub.services import clusters, events, requests
+from hub.services import clusters, events, issuance
 from machinery.clock import ManualClock
 from machinery.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.errors import InvalidError, UnavailableError
@@ -147,7 +147,7 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     await reader.read()
     assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})
     reader.told.clear()
-    hub.store.transact(requests.issue, name, hub.issuer, hub.lifetimes, "issuance")
+    hub.store.transact(issuance.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
     assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
         ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest"),
