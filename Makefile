@@ -49,7 +49,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory drift
-	@$(BIN)/python -m hub.cli.reference --check
+	@$(BIN)/python -m hubctl.reference --check
 
 .PHONY: format
 format: $(VENV)/.dev ## format and mend what ruff can mend
@@ -73,7 +73,7 @@ charts: $(VENV)/.dev ## write what is generated of the charts: the tables of val
 
 .PHONY: reference
 reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says, and the pages of settings
-	$(BIN)/python -m hub.cli.reference
+	$(BIN)/python -m hubctl.reference
 	$(BIN)/python -m tests.settings_pages
 
 .PHONY: drift

@@ -8,8 +8,8 @@ import time
 
 import click
 
-from hub.cli.__main__ import hubctl as program
-from hub.cli.reference import commands
+from hubctl.__main__ import hubctl as program
+from hubctl.reference import commands
 
 
 @click.command()
@@ -26,7 +26,7 @@ def hubctl(runs: int) -> None:
 
 def _run(*arguments: str) -> tuple[float, float]:
     before, began = os.times(), time.perf_counter()
-    subprocess.run([sys.executable, "-m", "hub.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "hubctl", *arguments], check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - began, os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return wall, cpu

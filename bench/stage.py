@@ -84,7 +84,7 @@ class Stage:
         file = self.folder / f"{cluster}.bootstrap"
         answer = await ask(
             [
-                *(sys.executable, "-m", "hub.cli", f"--kubeconfig={self.admin}"),
+                *(sys.executable, "-m", "hubctl", f"--kubeconfig={self.admin}"),
                 *("create", "bootstrap-kubeconfig", f"--cluster={cluster}", "-o", str(file), "--allow-loopback"),
             ]
         )

@@ -162,7 +162,7 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
     from machinery.directory import default_data_dir  # noqa: PLC0415 - the same
 
     place = data_dir or Path(os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
-    program = [sys.executable, "-m", "hub.cli", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]
+    program = [sys.executable, "-m", "hubctl", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]
     os.execv(sys.executable, [*program, *arguments])  # noqa: S606 - our own program, and no shell
 
 

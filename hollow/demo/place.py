@@ -180,7 +180,7 @@ Start it again, and every cluster stands by there; or look what the other hub kn
 
 
 def _hubctl(hub: Hub) -> str:
-    return shlex.join([*_shortest("hubctl", "hub.cli"), f"--kubeconfig={relative(hub.admin)}"])
+    return shlex.join([*_shortest("hubctl", "hubctl"), f"--kubeconfig={relative(hub.admin)}"])
 
 
 def hub_again(hub: Hub) -> list[str]:

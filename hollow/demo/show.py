@@ -75,7 +75,7 @@ class Demo:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
     async def hubctl(self, hub: Hub, *arguments: str) -> Answer:
-        return await ask(program("hub.cli", f"--kubeconfig={hub.admin}", *arguments))
+        return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
         """Starts the hubs and the hollow clusters; returns when all answer."""

@@ -14,8 +14,8 @@ import helm_python
 import yaml
 from pydantic import BaseModel
 
-from hub.cli import joining
 from hub.settings import Settings as HubSettings
+from hubctl.commands.clusters import join as joining
 from spoke.settings import Settings as SpokeSettings
 
 CHARTS = Path(__file__).parents[2] / "charts"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.cli.failures import CommandError
-from hub.cli.jsonpath import parse_template, rendered
+from hubctl.errors import CommandError
+from hubctl.jsonpath import parse_template, rendered
 from tests.fakes.jsonpaths import DOCUMENT, IN_NO_ORDER, SAME, WRONG
 
 APART = "\n-----\n"

@@ -274,7 +274,7 @@ class Bench:
         return file
 
     async def hubctl(self, *arguments: str, code: int = 0) -> str:
-        ended = await programs.run("hub.cli", "--kubeconfig", str(self.admin), *arguments)
+        ended = await programs.run("hubctl", "--kubeconfig", str(self.admin), *arguments)
         assert ended.returncode == code, f"hubctl {' '.join(arguments)}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
         return ended.stdout + (ended.stderr if code else "")
 

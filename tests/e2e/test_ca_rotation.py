@@ -213,7 +213,7 @@ async def test_connected_agents_move_and_all_else_of_a_compromised_ca_is_worth_n
     await bench.available("here")
     assert here.running
     assert recorded(bench.data / "hub.db", "agent")["here"] == 2, "it has renewed, and did not register anew"
-    refused = await run("hub.cli", "--kubeconfig", str(copied), "get", "clusters")
+    refused = await run("hubctl", "--kubeconfig", str(copied), "get", "clusters")
     assert refused.returncode != 0, "a copy of an operator's kubeconfig is of the old CA"
     await off.start()
 

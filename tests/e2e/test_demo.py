@@ -50,7 +50,7 @@ async def test_demo_shows_a_killed_agent_and_ends_every_process_with_ctrl_c(tmp_
     admin = f"--kubeconfig={tmp_path / 'demo' / 'hub' / 'admin.kubeconfig'}"
 
     async def shows(text: str) -> bool:
-        ended = await run("hub.cli", admin, "get", "clusters", "cluster-0")
+        ended = await run("hubctl", admin, "get", "clusters", "cluster-0")
         return ended.returncode == 0 and text in ended.stdout.splitlines()[-1]
 
     running = await demo(tmp_path)

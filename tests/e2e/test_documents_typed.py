@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hub.cli", "hollow": "hollow"}
+PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hubctl", "hollow": "hollow"}
 BLOCK = re.compile(r"^```(sh|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"^(hub serve|hollow serve|spoke run)\b")
 STAYS = re.compile(rf"{SERVES.pattern}|\s(-w|--watch|--follow)(\s|$)")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.cli.joining import DEFAULT_NAMESPACE, KEY, SECRET
+from hubctl.commands.clusters.join import DEFAULT_NAMESPACE, KEY, SECRET
 from machinery.kube.client import KubeClient
 from tests.e2e.hubs import now
 from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, is_available, status_of, until

@@ -49,7 +49,7 @@ class Stage:
         return {**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / "cache"), "PATH": programs}
 
     async def hubctl(self, *arguments: str, given: str = "") -> CompletedProcess[str]:
-        return await programs.run("hub.cli", *arguments, given=given, env=self.environment)
+        return await programs.run("hubctl", *arguments, given=given, env=self.environment)
 
     async def kubectl(self, path: Path, *arguments: str) -> CompletedProcess[str]:
         return await programs.command("kubectl", f"--kubeconfig={path}", *arguments, env=self.environment)
@@ -115,7 +115,7 @@ def stage(site: Stage, tmp_path: Path) -> Stage:
     home = tmp_path / "home"
     program = home / "bin" / "hubctl"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hub.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hubctl "$@"\n')
     program.chmod(0o755)
     (home / "ca.crt").write_bytes(site.issuer.authority.certificate)
     site.issuer.exchanged.clear()

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from hub.cli.__main__ import hubctl as program
-from hub.cli.__main__ import run
-from hub.cli.reference import commands
+from hubctl.__main__ import hubctl as program
+from hubctl.__main__ import run
+from hubctl.reference import commands
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
-from hub.cli.__main__ import hubctl
 from hub.domain.certificate import CertificateRecord, Purpose
+from hubctl.__main__ import hubctl
 from machinery.clock import ManualClock
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
 PLACES = {"Told": 2, "News": 0, "tell": 0}
 """Which argument is the reason; `tell` is that of announcements."""
-OTHERS = frozenset({"hub/cli/identities.py", "hub/rpc/trusting.py"})
+OTHERS = frozenset({"hubctl/auth/identity.py", "hub/rpc/trusting.py"})
 """What is called Told there is something else."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})

@@ -190,7 +190,7 @@ class HubUnderTest(InProcessHub):
         """Starts a hubctl that goes on, as with --watch."""
         env = _environment(HUBCTL_KUBECONFIG=str(path or await self.admin()))
         pipe = programs.PIPE
-        return Running(await programs.start("hub.cli", *arguments, env=env, unbuffered=True, stdout=pipe, stderr=pipe))
+        return Running(await programs.start("hubctl", *arguments, env=env, unbuffered=True, stdout=pipe, stderr=pipe))
 
     async def kubectl(self, line: str, *words: str, path: Path | None = None) -> Said:
         """Runs kubectl with the admin kubeconfig, or `path`. `line` is split as by a shell."""

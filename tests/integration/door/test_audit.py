@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.cli.failures import DONE, MISUSED
 from hub.domain.audit import Level, Record, read_record
 from hub.domain.auditlog import AuditQuery
 from hub.ports import Transaction
+from hubctl.errors import DONE, MISUSED
 from machinery.clock import SystemClock
 from tests.integration.door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
 

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from hub.cli.failures import DONE, FAILED, NOT_FOUND
 from hub.domain.attestation import FAILED as NOT_ATTESTED
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import CLUSTER_SETS
@@ -20,6 +19,7 @@ from hub.domain.credential import token_id
 from hub.services import credentials, issuance, objects
 from hub.services import request_objects as requests
 from hub.services.credentials import Terms
+from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery import kubeconfig
 from machinery.identity import CredentialId, Subject
 from machinery.pki import TokenKeys, build_request, generate_key

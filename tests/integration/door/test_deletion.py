@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hub.cli.failures import DONE, FAILED, MISUSED
 from hub.controllers.removal import Removal, wanted
 from hub.domain.certificate import Purpose
 from hub.domain.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
@@ -17,6 +16,7 @@ from hub.domain.event import Told
 from hub.domain.removal import FINALIZER, FORCED
 from hub.ports import Transaction
 from hub.services import clusters, objects
+from hubctl.errors import DONE, FAILED, MISUSED
 from machinery.controller import Controller
 from machinery.identity import Subject
 from machinery.tasks import GuardedTasks

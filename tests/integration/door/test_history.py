@@ -4,8 +4,8 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from hub.cli.failures import DONE, MISUSED, NOT_FOUND
 from hub.services import clusters
+from hubctl.errors import DONE, MISUSED, NOT_FOUND
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder

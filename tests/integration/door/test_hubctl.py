@@ -11,12 +11,12 @@ import click
 import pytest
 import yaml
 
-from hub.cli.creating import is_bootstrap
-from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
-from hub.cli.login import is_login
 from hub.domain.heartbeat import Beat
 from hub.services import heartbeats, replicas
 from hub.services.replicas import Opened
+from hubctl.commands.access.login import is_login
+from hubctl.commands.clusters.create import is_bootstrap
+from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
 from machinery import kubeconfig, pki
 from machinery.execcredential import ExecUser
 from machinery.identity import AgentId, ClusterName

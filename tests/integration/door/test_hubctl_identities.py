@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.cli.failures import DONE, FAILED, UNREACHABLE
 from hub.services import operators
+from hubctl.errors import DONE, FAILED, UNREACHABLE
 from machinery import kubeconfig, pki
 from machinery.timestamps import format_time
 from tests.e2e.processes import until

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
-from hub.cli.plugin import offered
-from hub.cli.resources import CLUSTERS
 from hub.domain.cluster import Claim, StatusReport
 from hub.domain.replica import Load, Replica
 from hub.services import clusters, replicas
+from hubctl.client.resources import CLUSTERS
+from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
+from hubctl.kubectl_plugin import offered
 from machinery.identity import ClusterName
 from tests.fakes.hubctl import Said
 from tests.integration.door.conftest import HubUnderTest, admin_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.cli.__main__ import COMMANDS
-from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
+from hubctl.__main__ import COMMANDS
+from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
 from tests.fakes.hubctl import Said
 from tests.integration.door.conftest import HubUnderTest, kept_free, run
 
@@ -37,7 +37,7 @@ class Installed:
         self.folder = folder
         for name, call in CALLS.items():
             file = folder / name
-            file.write_text(f"#!{sys.executable}\nfrom hub.cli.{call}\nmain()\n")
+            file.write_text(f"#!{sys.executable}\nfrom hubctl.{call}\nmain()\n")
             file.chmod(0o755)
 
     async def __call__(self, *command: str) -> Said:

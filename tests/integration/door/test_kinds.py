@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from hub.apiserver.writepaths import write_paths
-from hub.cli.failures import DONE, FAILED
 from hub.controllers.namespaces import Namespaces
 from hub.domain import cluster as rules
 from hub.domain.brake import Brake, encoded
 from hub.domain.replica import Replica
 from hub.ports import Transaction
 from hub.services import brake, clusters, replicas
+from hubctl.errors import DONE, FAILED
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of

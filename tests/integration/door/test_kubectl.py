@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.cli.failures import DONE, FAILED
 from hub.domain.certificate import Purpose
 from hub.services import operators
+from hubctl.errors import DONE, FAILED
 from machinery import kubeconfig, pki
 from machinery.election import Candidate
 from machinery.identity import HubId, Subject

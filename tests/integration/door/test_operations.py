@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from hub.apiserver.verbosity import PATH as LOG_LEVEL
-from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain import duplicate, reported
@@ -18,6 +17,7 @@ from hub.domain.replica import Replica
 from hub.domain.reported import HubState, ReportedHub
 from hub.services import clusters, heartbeats, moves, owners, replicas
 from hub.services import verbosity as orders
+from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.metrics import gauge

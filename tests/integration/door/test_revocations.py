@@ -12,7 +12,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain.authority import Authority, Phase, Wish
@@ -21,6 +20,7 @@ from hub.domain.renewal import RENEW
 from hub.issuer.local import make_authority
 from hub.services import authorities, clusters
 from hub.services.authorities import Made
+from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery import kubeconfig
 from machinery.identity import ClusterName
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run

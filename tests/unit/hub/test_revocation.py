@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hub.cli.revoking import REASONS
 from hub.controllers.chronicle import Chronicle
 from hub.domain import cluster as cluster_rules
 from hub.domain import revocation as rules
@@ -21,6 +20,7 @@ from hub.ports import ListSigner, Transaction
 from hub.services import certificates, clusters, heartbeats, objects, revocation, revoked
 from hub.services import revocation_lists as lists
 from hub.services.revocation_lists import LIFETIME, Published
+from hubctl.commands.access.revoke import REASONS
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError, Verdict

@@ -7,15 +7,15 @@ from typing import Any
 import click
 import pytest
 
-from hub.cli.__main__ import COMMANDS, ELSEWHERE, hubctl
-from hub.cli.failures import CommandError
-from hub.cli.jsonpath import as_json, parse_path, parse_template, rendered
-from hub.cli.jsonpath.evaluation import find
-from hub.cli.labelling import read_changes, split
-from hub.cli.plugin import offered
-from hub.cli.reference import CODES, drift, pages, write
-from hub.cli.tainting import read_taints, tainted
-from hub.cli.waiting import ConditionIs, read_wanted, time_left
+from hubctl.__main__ import COMMANDS, ELSEWHERE, hubctl
+from hubctl.commands.clusters.taint import read_taints, tainted
+from hubctl.commands.objects.label import read_changes, split
+from hubctl.commands.objects.wait import ConditionIs, read_wanted, time_left
+from hubctl.errors import CommandError
+from hubctl.jsonpath import as_json, parse_path, parse_template, rendered
+from hubctl.jsonpath.evaluation import find
+from hubctl.kubectl_plugin import offered
+from hubctl.reference import CODES, drift, pages, write
 from tests.checks import refusal
 from tests.fakes import hubctl as here
 from tests.fakes.hubctl import ALL, LEAVES, typed

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.cli.client import HubClient
-from hub.cli.exchanging import BEFORE_END, Authenticator, Login, kept
-from hub.cli.failures import FAILED, MISUSED, CommandError, ConnectionLostError
-from hub.cli.identities import Identity, Shown, identity_of
-from hub.cli.kubeconfigs import KubeconfigFiles
-from hub.cli.plugin import offered
-from hub.cli.tokens import Source, current_token, ends_at, keep
-from hub.cli.wallet import CERTIFICATE, TOKENS, Wallet, forget_all
+from hubctl.auth.credential_cache import CERTIFICATE, TOKENS, Wallet, forget_all
+from hubctl.auth.identity import Identity, Shown, identity_of
+from hubctl.auth.token_sources import Source, current_token, ends_at, keep
+from hubctl.client.http import HubClient
+from hubctl.client.token_exchange import BEFORE_END, Authenticator, Login, kept
+from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
+from hubctl.kubeconfig.loading import KubeconfigFiles
+from hubctl.kubectl_plugin import offered
 from machinery.execcredential import AskedCluster
 from machinery.kubeconfig import Credential, read_kubeconfig
 from machinery.timestamps import format_time

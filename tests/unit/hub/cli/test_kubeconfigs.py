@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.cli.addresses import split_host, unreachable
-from hub.cli.connection import kubeconfig_path, load_kubeconfig
-from hub.cli.creating import Endpoints, check_endpoints
-from hub.cli.failures import CommandError
-from hub.cli.kubeconfigs import KubeconfigFiles
+from hubctl.client.connection import kubeconfig_path, load_kubeconfig
+from hubctl.commands.clusters.addresses import split_host, unreachable
+from hubctl.commands.clusters.create import Endpoints, check_endpoints
+from hubctl.errors import CommandError
+from hubctl.kubeconfig.loading import KubeconfigFiles
 from tests.checks import refusal
 from tests.fakes.hubctl import hubctl
 

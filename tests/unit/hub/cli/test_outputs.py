@@ -13,18 +13,18 @@ import click
 import pytest
 import yaml
 
-from hub.cli import history
-from hub.cli.customcolumns import columns_in, columns_of
-from hub.cli.describing import lines
-from hub.cli.events import Documents, Lines
-from hub.cli.failures import CommandError
-from hub.cli.moments import moment
-from hub.cli.outputs import Form, FormType, argument_of
-from hub.cli.printers import InPages, Look, printer_of
-from hub.cli.refusals import document_of
-from hub.cli.resources import ADDONS, CLUSTERS, Resource
-from hub.cli.sheets import sheet
-from hub.cli.tables import Layout, printable, shown, table, wants_color
+from hubctl.arguments.times import moment
+from hubctl.client.errors import document_of
+from hubctl.client.resources import ADDONS, CLUSTERS, Resource
+from hubctl.commands.objects import history
+from hubctl.commands.objects.describe import lines
+from hubctl.commands.objects.events import Documents, Lines
+from hubctl.errors import CommandError
+from hubctl.output.csv_format import sheet
+from hubctl.output.custom_columns import columns_in, columns_of
+from hubctl.output.formats import Form, FormType, argument_of
+from hubctl.output.printers import InPages, Look, printer_of
+from hubctl.output.tables import Layout, printable, shown, table, wants_color
 from tests.checks import refusal
 
 EDGE: dict[str, Any] = {

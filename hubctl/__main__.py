@@ -1,0 +1,201 @@
+"""hubctl's entry: commands by name, loaded only when they are called, and failures as one sentence on standard error."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError
+from hubctl.kubeconfig.contexts import context_names
+from hubctl.suggestions import closest
+from machinery.outputs import outlive_readers
+from machinery.product import version
+
+COMMANDS = {
+    "get": ("hubctl.commands.objects.get:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
+    "wait": ("hubctl.commands.objects.wait:wait", "Wait until clusters or other objects are as you want them."),
+    "describe": (
+        "hubctl.commands.objects.describe:describe",
+        "Show all that is known of a cluster, or of anything else.",
+    ),
+    "diagnose": ("hubctl.commands.clusters.diagnose:diagnose", "Find out why a cluster is not Available, and what to do."),
+    "history": ("hubctl.commands.objects.history:history", "Show what became of a cluster: every change, when, and by whom."),
+    "diff": ("hubctl.commands.objects.diff:diff", "Show what is different between two moments."),
+    "join": ("hubctl.commands.clusters.join:join", "Print, or apply, what makes a cluster join."),
+    "accept": ("hubctl.commands.clusters.accept:accept", "Accept clusters into the fleet."),
+    "deny": ("hubctl.commands.clusters.accept:deny", "Deny clusters: they stay known and may not report."),
+    "revoke": (
+        "hubctl.commands.access.revoke:revoke",
+        "Revoke a cluster, an agent, a serial or a bootstrap credential, at once.",
+    ),
+    "move": ("hubctl.commands.clusters.move:move", "Move clusters to other hubs of theirs."),
+    "drain": ("hubctl.commands.hub.drain:drain", "Have a replica's sessions go elsewhere."),
+    "uncordon": ("hubctl.commands.hub.drain:uncordon", "Let a drained replica have sessions again."),
+    "label": ("hubctl.commands.objects.label:label", "Set or remove labels."),
+    "annotate": ("hubctl.commands.objects.label:annotate", "Set or remove annotations."),
+    "taint": ("hubctl.commands.clusters.taint:taint", "Taint clusters, or take taints off."),
+    "apply": ("hubctl.commands.objects.apply:apply", "Make objects as manifests say."),
+    "ca": ("hubctl.commands.hub.ca:ca", "Change the hub's CA, and see how far that is."),
+    "rotate": ("hubctl.commands.clusters.rotate:rotate", "Have agents renew their certificates ahead of time."),
+    "certificate": ("hubctl.commands.access.certificate:certificate", "Approve or deny certificate requests."),
+    "create": ("hubctl.commands.clusters.create:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
+    "delete": ("hubctl.commands.objects.delete:delete", "Delete clusters (their certificates are revoked) and other objects."),
+    "addon": ("hubctl.commands.clusters.addon:addon", "Enable add-ons on clusters, or disable them."),
+    "top": ("hubctl.commands.objects.top:top", "Show what clusters have, and how the hub's replicas fare."),
+    "events": ("hubctl.commands.objects.events:events", "Show what happened."),
+    "release-brake": (
+        "hubctl.commands.clusters.release_brake:release_brake",
+        "Let silent clusters be tainted and removed again.",
+    ),
+    "audit": ("hubctl.commands.access.audit:audit", "Show who did what: the hub's audit records."),
+    "config": ("hubctl.commands.local.config:config", "Show and choose contexts: which hub, and as whom."),
+    "login": ("hubctl.commands.access.login:login", "Log in with a token of others, and write a kubeconfig."),
+    "logout": ("hubctl.commands.access.login:logout", "Forget a login."),
+    "whoami": ("hubctl.commands.access.whoami:whoami", "Show as whom the hub knows you."),
+    "credential": ("hubctl.commands.access.credential:credential", "The plug-in by which kubectl logs in."),
+    "api-resources": ("hubctl.commands.objects.api_resources:api_resources", "Show the kinds of objects that the hub has."),
+    "log-level": ("hubctl.commands.hub.log_level:log_level", "Show or change how much the hub logs."),
+    "completion": ("hubctl.commands.local.completion:completion", "Print what a shell needs to complete command lines."),
+    "version": ("hubctl.commands.hub.version:version", "Show the versions of hubctl and of the hub."),
+}
+
+ELSEWHERE = {
+    "approve": "`hubctl certificate approve`",
+    "clusters": "`hubctl get clusters`",
+    "contexts": "`hubctl config get-contexts`",
+    "use-context": "`hubctl config use-context`",
+    "list": "`hubctl get`",
+    "ls": "`hubctl get`",
+    "show": "`hubctl describe` or `hubctl get`",
+    "remove": "`hubctl delete`",
+    "rm": "`hubctl delete`",
+}
+"""What other programs call it."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and one line of help; imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Also tells what may have been meant by letters in a wrong order, which click does not."""
+        name = args[0]
+        if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
+            told = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
+            ctx.fail(f'there is no command "{name}"{told or ": `hubctl --help` lists them"}')
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's callback
+    if wanted:
+        click.echo(f"hubctl, version {version()}")
+        context.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="See `hubctl COMMAND --help` for examples.",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The kubeconfig that leads to the hub. Without it: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
+    "on this machine.",
+)
+@click.option(
+    "--context",
+    "context_name",
+    metavar="NAME",
+    shell_complete=context_names,
+    help="The context of the kubeconfig to use, if not the current one.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
+@click.pass_context
+def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | None) -> None:
+    """Look after a fleet: which clusters are there, which may join, how they are.
+
+    \b
+    A cluster joins in five steps:
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
+      spoke run --bootstrap-kubeconfig edge1.kubeconfig   (on the cluster)
+      hubctl get clusters -w
+      hubctl accept edge1
+      hubctl certificate approve edge1
+    """
+    del context_name  # connection.py reads it where it is needed
+    context.obj = kubeconfig
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Raises CommandError for bytes that are not UTF-8, which no output and no request can repeat."""
+    for place, argument in enumerate(arguments, 1):
+        if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
+            raise CommandError(f"argument {place} is not text in UTF-8", code=MISUSED)
+
+
+def _called(arguments: Sequence[str] | None, name: str) -> object:
+    """Raises CommandError for a file that the operating system refuses in a way that no command expects."""
+    try:
+        return hubctl(arguments, prog_name=name, standalone_mode=False)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise CommandError(f"{str(error.filename)[:200]}: {error.strerror}") from None
+
+
+def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
+    """Runs a command, that of the process unless told another; its exit code is one of failures.py."""
+    output = sys.stdout
+    try:
+        _check_text(sys.argv[1:] if arguments is None else arguments)
+        ended = _called(arguments, name)
+    except CommandError as error:
+        click.echo(f"error: {error.sentence}", err=True)
+        return error.code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except SystemExit:
+        if sys.stdout is output:
+            raise
+        return DONE  # the reader of a pipe has enough: click has replaced the stream, and ends with 1 without a word
+    return ended if isinstance(ended, int) else DONE
+
+
+def main(name: str = "hubctl") -> None:
+    """The program."""
+    outlive_readers()
+    try:
+        sys.exit(run(name=name))
+    except OSError as error:
+        click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
+        # What is still in the buffer cannot be written either, and Python would say so once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

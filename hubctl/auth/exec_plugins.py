@@ -1,0 +1,86 @@
+"""Credential plug-ins of kubeconfigs, run as kubectl runs them. What one tells is kept in this process's memory alone.
+
+A plug-in says what it has to say on standard error, which is the person's; its standard output is read and never shown.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from hubctl.errors import CommandError
+from machinery.errors import InvalidError
+from machinery.execcredential import EXEC_INFO, AskedCluster, ExecUser, Interactive, ToldCredential, exec_info, read_told
+from machinery.kubeconfig import ClusterEntry, Kubeconfig
+
+PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
+"""Seconds: somebody may have to find a browser's window first; nobody does while a command line is completed."""
+
+
+def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ToldCredential:
+    """What the plug-in of a kubeconfig's user tells. Raises CommandError, which holds nothing of what it wrote.
+
+    `unseen`: nobody waits for words, and nobody can be asked.
+    """
+    called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
+    interactive = _is_interactive(plugin, called, unseen=unseen)
+    cluster = _asked(found.cluster) if plugin.provides_cluster else None
+    told = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
+    text = _run(plugin, _program(plugin, called, found.source), told, called, interactive=interactive, unseen=unseen)
+    try:
+        return read_told(text, plugin.api_version)
+    except InvalidError as error:
+        raise CommandError(f"{called} cannot be used: {error.message}") from None
+
+
+def _asked(entry: ClusterEntry) -> AskedCluster:
+    return AskedCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
+
+
+def _is_interactive(plugin: ExecUser, called: str, *, unseen: bool) -> bool:
+    """Whether it gets the terminal. Raises CommandError where it must have one, and there is none."""
+    at_terminal = not unseen and sys.stdin is not None and sys.stdin.isatty()
+    if plugin.interactive is Interactive.ALWAYS and not at_terminal:
+        raise CommandError(f"{called} asks a person (interactiveMode: Always), and the standard input is no terminal")
+    return at_terminal and plugin.interactive is not Interactive.NEVER
+
+
+def _program(plugin: ExecUser, called: str, source: str) -> str:
+    """Its path. One with a folder in it is meant from the kubeconfig's folder, any other from the PATH."""
+    command = plugin.command
+    if os.sep in command and not Path(command).is_absolute():
+        command = str(Path(source).absolute().parent / command)
+    path = shutil.which(command)
+    if path is None:
+        hint = f": {_plain(plugin.install_hint)}" if plugin.install_hint else ": install it, or put it on the PATH"
+        raise CommandError(f"{called} is not there{hint}", code=2)
+    return path
+
+
+def _run(plugin: ExecUser, path: str, told: str, called: str, *, interactive: bool, unseen: bool) -> str:
+    patience = UNSEEN_PATIENCE if unseen else PATIENCE
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
+            [path, *plugin.arguments],
+            env={**os.environ, **plugin.environment, EXEC_INFO: told},
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if unseen else None,
+            timeout=patience,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"{called} is not done within {patience:g} s") from None
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or "its arguments or its env"
+        raise CommandError(f"{called} cannot be run ({why})", code=2) from None
+    if done.returncode != 0:
+        hint = f": {_plain(plugin.install_hint)}" if plugin.install_hint else ": what it says of that stands above"
+        raise CommandError(f"{called} failed with exit code {done.returncode}{hint}")
+    return done.stdout.decode(errors="replace")
+
+
+def _plain(text: str) -> str:
+    """One line, without what would move a terminal's cursor."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())

@@ -1,0 +1,180 @@
+"""Where the token comes from that a login is made of, and what of it stands in a kubeconfig: names of files, never a token."""
+
+import json
+import os
+import sys
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hubctl.auth.credential_cache import TOKENS, Wallet
+from hubctl.errors import CommandError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+BROWSER, PROGRAM = "browser", "client-credentials"
+MAX_TOKEN = 64 * 1024
+SOON = 30
+"""Seconds: a token that ends within this is not shown any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One of: a file that others keep right; a token that `hubctl login` was given, in the wallet; an OpenID Connect issuer."""
+
+    file: str | None = None
+    kept: bool = False
+    issuer: str | None = None
+    client_id: str | None = None
+    secret_file: str | None = None
+    ca_file: str | None = None
+    flow: str = BROWSER
+    scopes: tuple[str, ...] = ()
+
+    def flags(self) -> tuple[str, ...]:
+        """The command line that says it again."""
+        named = {
+            "--token-file": self.file,
+            "--oidc-issuer": self.issuer,
+            "--oidc-client-id": self.client_id,
+            "--oidc-client-secret-file": self.secret_file,
+            "--oidc-ca": self.ca_file,
+            "--oidc-flow": self.flow if self.issuer else None,
+        }
+        told = tuple(part for name, value in named.items() if value for part in (name, value))
+        scopes = tuple(part for scope in self.scopes for part in ("--oidc-scope", scope))
+        return (*told, *scopes, *(("--token-kept",) if self.kept else ()))
+
+
+def source_options(command: Command) -> Command:
+    """The options that a `Source` is made of."""
+    options = (
+        click.option("--token-file", metavar="FILE", help="The token, in a file; it is read again for each certificate."),
+        click.option("--oidc-issuer", metavar="URL", help="Have a token from this OpenID Connect issuer."),
+        click.option("--oidc-client-id", metavar="ID", help="Who hubctl is to the issuer."),
+        click.option("--oidc-client-secret-file", metavar="FILE", help="The client's secret, in a file."),
+        click.option(
+            "--oidc-ca", metavar="FILE", help="The CA of the issuer, in PEM. Without it: those that this machine trusts."
+        ),
+        click.option(
+            "--oidc-flow",
+            type=click.Choice((BROWSER, PROGRAM)),
+            default=BROWSER,
+            show_default=True,
+            help="A person at a browser, or the client itself.",
+        ),
+        click.option("--oidc-scope", "oidc_scopes", multiple=True, metavar="SCOPE", help="Beside openid; can be repeated."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> Source:
+    """Raises CommandError unless it is exactly one."""
+    file, issuer = chosen["token_file"], chosen["oidc_issuer"]
+    if sum((bool(file), bool(issuer), kept)) != 1:
+        raise CommandError("name one place that the token comes from: --token-file, --token-stdin or --oidc-issuer", code=2)
+    if issuer and not chosen["oidc_client_id"]:
+        raise CommandError("--oidc-issuer needs --oidc-client-id", code=2)
+    if not issuer:
+        return Source(file=_absolute(file), kept=kept)
+    return Source(
+        issuer=issuer,
+        client_id=chosen["oidc_client_id"],
+        secret_file=_absolute(chosen["oidc_client_secret_file"]),
+        ca_file=_absolute(chosen["oidc_ca"]),
+        flow=chosen["oidc_flow"],
+        scopes=tuple(chosen["oidc_scopes"]),
+    )
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).expanduser().absolute()) if path else None
+
+
+def current_token(source: Source, wallet: Wallet, now: float) -> str:
+    """A token to exchange, without asking a person. Raises CommandError that says what to do."""
+    if source.file is not None:
+        return token_in(Path(source.file))
+    if source.issuer is None:
+        token = wallet.read(TOKENS).get("token")
+        if not isinstance(token, str) or not token:
+            raise CommandError("the token of this login is gone: run `hubctl login` again with a new one")
+        return token
+    from hubctl.auth.oidc import Issuer  # noqa: PLC0415 - only for such logins
+
+    kept = wallet.read(TOKENS)
+    token = kept.get("token")
+    if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
+        return token
+    if source.flow == PROGRAM:
+        return keep(Issuer(_client(source)).by_client_credentials(), wallet)
+    if isinstance(refresh := kept.get("refresh_token"), str):
+        return keep(Issuer(_client(source)).by_refresh(refresh), wallet)
+    raise CommandError("nobody is logged in at the issuer any more: run `hubctl login` again")
+
+
+def new_token(source: Source, wallet: Wallet, show: Callable[[str], None], *, browser: bool) -> str:
+    """A token for `hubctl login`, where a person can be asked. Raises CommandError."""
+    if source.issuer is None:
+        return current_token(source, wallet, 0.0)
+    from hubctl.auth.oidc import Issuer  # noqa: PLC0415 - only for such logins
+
+    issuer = Issuer(_client(source))
+    answer = issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser)
+    return keep(answer, wallet)
+
+
+def _client(source: Source) -> Any:
+    from hubctl.auth.oidc import Client  # noqa: PLC0415 - only for such logins
+
+    scopes = tuple(dict.fromkeys(("openid", *source.scopes)))
+    return Client(source.issuer or "", source.client_id or "", source.secret_file, source.ca_file, scopes)
+
+
+def keep(answer: Mapping[str, Any], wallet: Wallet) -> str:
+    """The token of an issuer's answer, kept with what renews it."""
+    token = str(answer.get("id_token") or answer["access_token"])
+    refresh = answer.get("refresh_token")
+    renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}
+    wallet.write(TOKENS, {"token": token, "ends": ends_at(token), **renewed})
+    return token
+
+
+def ends_at(token: str) -> float:
+    """When a JSON web token says that it ends, in seconds since 1970; 0: it does not say."""
+    try:
+        body = token.split(".")[1]
+        ends = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return 0.0
+    return float(ends) if isinstance(ends, int | float) else 0.0
+
+
+def token_in(path: Path) -> str:
+    """Raises CommandError."""
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
+        raise CommandError(f"the token in {path} cannot be read: {why}") from None
+    return _checked(text, str(path))
+
+
+def token_piped() -> str:
+    """The token on the standard input. Raises CommandError."""
+    if os.isatty(sys.stdin.fileno()):
+        click.echo("the token, and Ctrl-D:", err=True)
+    return _checked(sys.stdin.read(MAX_TOKEN + 1).strip(), "the standard input")
+
+
+def _checked(token: str, where: str) -> str:
+    if not token:
+        raise CommandError(f"there is no token in {where}")
+    if len(token) > MAX_TOKEN or any(character.isspace() for character in token):
+        raise CommandError(f"what is in {where} is no token: it has spaces in it, or is very long")
+    return token

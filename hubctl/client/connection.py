@@ -1,0 +1,64 @@
+"""Which kubeconfig and which context of it hubctl uses, and the options that every command takes for them."""
+
+from collections.abc import Callable
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hubctl.client.http import REQUEST_TIMEOUT, HubClient
+from hubctl.kubeconfig.contexts import context_names
+from hubctl.kubeconfig.loading import KubeconfigFiles
+from machinery.kubeconfig import Kubeconfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def kubeconfig_path(given: str | None) -> Path:
+    """The file to use: of a list the first that exists. Raises CommandError."""
+    return KubeconfigFiles.chosen(given).first
+
+
+def load_kubeconfig(given: str | None, context: str | None = None) -> Kubeconfig:
+    """The kubeconfig to use. Raises CommandError that names the file and what is wrong with it."""
+    return KubeconfigFiles.chosen(given).read(context)
+
+
+def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> HubClient:
+    """A client for the hub that a kubeconfig leads to; `unseen`: nobody can be asked for anything. Raises CommandError."""
+    return HubClient(load_kubeconfig(given, context), patience, unseen=unseen)
+
+
+def kubeconfig_options(command: Command) -> Command:
+    """--kubeconfig and --context, for commands that read a kubeconfig themselves."""
+    file = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that leads to the hub.")
+    context = click.option(
+        "--context",
+        "context_name",
+        metavar="NAME",
+        shell_complete=context_names,
+        help="Its context, if not the current one.",
+    )
+    return file(context(command))
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options --kubeconfig and --context and, as its first argument, a client."""
+
+    @kubeconfig_options
+    @click.pass_context
+    def with_client(context: click.Context, /, kubeconfig: str | None, context_name: str | None, **arguments: Any) -> None:
+        command(
+            client_of(kubeconfig or root_option(context, "kubeconfig"), context_name or root_option(context, "context_name")),
+            **arguments,
+        )
+
+    # click reads name, help and parameters from here
+    update_wrapper(with_client, command)
+    return with_client
+
+
+def root_option(context: click.Context, name: str) -> str | None:
+    """An option as it was given before the command."""
+    return context.find_root().params.get(name)

@@ -1,0 +1,133 @@
+"""Every way in which a question to the hub fails, as a sentence that names the kubeconfig, the user, and what to do."""
+
+import http.client
+import json
+import socket
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+from hubctl.auth.identity import Identity, Shown
+from hubctl.errors import CommandError, ConnectionLostError, RefusedCredentialError
+from machinery.kubeconfig import Kubeconfig
+
+REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
+"""Where an answer has no reason of its own: as that of a hub that stops, or of what stands before it."""
+UNTRUSTED = frozenset((18, 19, 20, 21))
+"""OpenSSL's verify codes for chains that end in no trusted CA."""
+TUNNEL = "Tunnel connection failed: "
+"""How http.client begins what it says of a proxy's answer, before its status."""
+NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
+
+
+class Refusals:
+    """What one client says. Nothing of a credential is in it."""
+
+    def __init__(self, kubeconfig: Kubeconfig, identity: Identity) -> None:
+        self._source = kubeconfig.source
+        self._user = f'user "{kubeconfig.user}" of kubeconfig {kubeconfig.source}'
+        self._host = urlsplit(kubeconfig.cluster.server).hostname
+        self._address = kubeconfig.cluster.server.rstrip("/")
+        self._identity = identity
+
+    def of_answer(self, status: int, content: bytes, shown: Shown) -> CommandError:
+        """An answer that is a refusal."""
+        try:
+            told = document_of(content)
+        except CommandError:
+            told = {}
+        reason, message = str(told.get("reason") or ""), str(told.get("message") or f"HTTP status {status}")
+        if status == http.client.UNAUTHORIZED:
+            return RefusedCredentialError(
+                f"the hub does not know {self._user}: {self._identity.called} is revoked, has ended, or is another hub's. "
+                f"{self._identity.remedy}",
+                reason=reason,
+                asked_in_vain=True,
+            )
+        if status == http.client.FORBIDDEN and shown == Shown():
+            lacks = "holds no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
+            return CommandError(f"{message}. The {self._user} {lacks}", reason=reason)
+        if status == http.client.FORBIDDEN:
+            rights = "who administers the hub gives rights, by a ClusterRoleBinding or RoleBinding"
+            return CommandError(f"{message}. The {self._user} may not do this: {rights}", reason=reason)
+        return CommandError(message, reason=reason or REASONS.get(status, ""))
+
+    def of_failure(self, error: OSError | http.client.HTTPException, shown: Shown) -> CommandError:
+        """No answer."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return CommandError(self._distrust(error))
+        if isinstance(error, ssl.SSLError):
+            return self._over(shown) or self._tls_failure(error)
+        if isinstance(error, socket.gaierror):
+            return ConnectionLostError(
+                f'the host name "{self._host}" of the hub cannot be resolved: check the server in kubeconfig {self._source}'
+            )
+        if isinstance(error, TimeoutError):
+            return ConnectionLostError(
+                f"the hub at {self._address} does not answer in time: is it reachable from here, is a firewall between?"
+            )
+        return self._over(shown) or self._lost(error)
+
+    def _lost(self, error: OSError | http.client.HTTPException) -> ConnectionLostError:
+        if str(error).startswith(TUNNEL):
+            said = str(error)[len(TUNNEL) :][:3]
+            return ConnectionLostError(
+                f"the proxy of kubeconfig {self._source} does not lead to {self._address}: it answers {said}"
+            )
+        why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
+        return ConnectionLostError(
+            f"the hub at {self._address} cannot be reached ({why.lower()}): "
+            f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self._source})"
+        )
+
+    def _over(self, shown: Shown) -> CommandError | None:
+        """Where the certificate is over: a hub drops such a connection in TLS, mostly without a reason."""
+        if shown.credential is None:
+            return None
+        from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed
+        from machinery.clock import SystemClock  # noqa: PLC0415 - likewise
+
+        ends = pki.parse_certificate(shown.credential.chain).not_after
+        if ends > SystemClock().now():
+            return None
+        return RefusedCredentialError(
+            f"the certificate of {self._user} expired at {ends:%Y-%m-%dT%H:%M:%SZ}. {self._identity.remedy}"
+        )
+
+    def _tls_failure(self, error: ssl.SSLError) -> CommandError:
+        said = (error.reason or "").lower().replace("_", " ")
+        if "alert" in said and ("certificate" in said or "unknown ca" in said):
+            return RefusedCredentialError(
+                f"the hub at {self._address} does not accept the client certificate of {self._user} ({said}): "
+                f"it was made by another hub, or has expired. {self._identity.remedy}"
+            )
+        return ConnectionLostError(
+            f"no TLS connection to {self._address} ({said or 'closed'}): is this the HTTPS port of a hub, not its gRPC port?"
+        )
+
+    def _distrust(self, error: ssl.SSLCertVerificationError) -> str:
+        code = error.verify_code
+        if code in UNTRUSTED:
+            return (
+                f"the server at {self._address} is not the hub of kubeconfig {self._source}: its certificate is not signed by "
+                "the CA in that file. Use the kubeconfig that this hub wrote"
+            )
+        if code in (WRONG_HOST, WRONG_ADDRESS):
+            return (
+                f'the hub\'s certificate is not valid for "{self._host}": connect under a name that the hub serves, '
+                "or add this one to the hub's setting serving_names (--serving-names)"
+            )
+        if code in (NOT_YET_VALID, EXPIRED):
+            return f"the hub's certificate is {error.verify_message.removeprefix('certificate is ')}: compare both clocks"
+        return f"the certificate of the server at {self._address} is not good: {error.verify_message}"
+
+
+def document_of(content: bytes) -> dict[str, Any]:
+    """Raises CommandError."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise CommandError("the answer is not a hub's: is the server in the kubeconfig a hub's HTTPS address?")
+    return document

@@ -1,0 +1,185 @@
+"""The hub's HTTPS door from a client's side: requests and streams, as the user of a kubeconfig."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from hubctl.auth.identity import Shown, identity_of
+from hubctl.client.errors import Refusals, document_of
+from hubctl.client.proxy import connection_to, proxy_of
+from hubctl.errors import CommandError, RefusedCredentialError
+from machinery.errors import InvalidError
+from machinery.kubeconfig import Credential, Kubeconfig
+from machinery.product import GROUP_SUFFIX, suffixed
+from machinery.tls import client_context
+
+T = TypeVar("T")
+
+JSON = "application/json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+MERGE_PATCH = "application/merge-patch+json"
+REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
+"""Seconds: for an answer to begin; for a watch to say nothing, bookmarks included."""
+
+APIS = "/apis/"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked, whoever asks."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    content: bytes | None = None
+
+
+class HubClient:
+    """Speaks to one hub with one identity. Every failure is a CommandError."""
+
+    def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT, *, unseen: bool = False) -> None:
+        """`patience`: seconds until an answer must have begun. `unseen`: nobody can be asked for a password or the like."""
+        self._kubeconfig = kubeconfig
+        self._patience = patience
+        self._server = urlsplit(kubeconfig.cluster.server)
+        endpoint = kubeconfig.cluster.endpoint
+        self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
+        """What the hub's API groups end in. All that is asked names the default one; it is replaced on the way."""
+        self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
+        self._identity = identity_of(kubeconfig, unseen=unseen)
+        self._refusals = Refusals(kubeconfig, self._identity)
+        self._trusting: tuple[Credential | None, ssl.SSLContext] | None = None
+
+    @property
+    def source(self) -> str:
+        """The kubeconfig's path."""
+        return self._kubeconfig.source
+
+    def certificate_ends(self) -> str | None:
+        """When the client certificate ends; None: there is none."""
+        credential = self._identity.shown().credential
+        if credential is None:
+            return None
+        from machinery import pki  # noqa: PLC0415 - slow to load
+        from machinery.timestamps import format_time  # noqa: PLC0415 - likewise
+
+        return format_time(pki.parse_certificate(credential.chain).not_after)
+
+    def get(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any]:
+        return self.request("GET", path, accept=accept, query=query)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+        content_type: str = JSON,
+        query: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The answer's document. Raises CommandError with the hub's reason."""
+        content = None if body is None else json.dumps(self._grouped(body)).encode()
+        headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
+        return document_of(self._answer(Request(method, self._target(path, query), headers, content)))
+
+    def raw(self, path: str) -> bytes:
+        """What lies at a path that is no object's. Raises CommandError."""
+        return self._answer(Request("GET", path, {"Accept": "*/*"}))
+
+    def stream(
+        self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks or is silent for that long."""
+        connection, response, _ = self._begun(Request("GET", self._target(path, query), {"Accept": accept}))
+        with closing(connection):
+            connection.sock.settimeout(silence)
+            # Whether it breaks because what was shown is over, the next connection finds out, which may show something newer.
+            while line := self._guarded(response.readline, Shown()):
+                if line.strip():
+                    yield document_of(line)
+
+    def _answer(self, asked: Request) -> bytes:
+        """The whole of it. Raises CommandError."""
+        connection, response, shown = self._begun(asked)
+        with closing(connection):
+            return self._guarded(response.read, shown)
+
+    def _begun(self, asked: Request) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, Shown]:
+        """An answer that is no refusal, its connection, and what was shown for it. Raises CommandError.
+
+        Once more with another credential where the hub does not know the first, and nothing can have been done by then.
+        """
+        shown = self._identity.shown()
+        try:
+            return *self._asked(asked, shown), shown
+        except RefusedCredentialError as error:
+            safe = error.asked_in_vain or asked.method == "GET"
+            if not safe or not self._identity.renewed(shown):
+                raise
+        shown = self._identity.shown()
+        return *self._asked(asked, shown), shown
+
+    def _asked(self, asked: Request, shown: Shown) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = connection_to(self._kubeconfig.cluster, self._proxy, self._context(shown.credential), self._patience)
+        with ExitStack() as unless_answered:
+            unless_answered.callback(connection.close)
+            response = self._exchange(connection, asked, shown)
+            self._check(response, shown)
+            unless_answered.pop_all()
+        return connection, response
+
+    def _check(self, response: http.client.HTTPResponse, shown: Shown) -> None:
+        """Raises CommandError for a refusal."""
+        if response.status >= http.client.BAD_REQUEST:
+            raise self._refusals.of_answer(response.status, self._guarded(response.read, shown), shown)
+
+    def _context(self, credential: Credential | None) -> ssl.SSLContext:
+        if self._trusting is None or self._trusting[0] != credential:
+            chain, key = (credential.chain, credential.key) if credential else (None, None)
+            try:
+                context = client_context(self._kubeconfig.cluster.certificate_authority, chain, key)
+            except InvalidError as error:
+                raise CommandError(f"kubeconfig {self._kubeconfig.source}: {error.message}", code=2) from None
+            self._trusting = credential, context
+        return self._trusting[1]
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        chosen = {name: value for name, value in (query or {}).items() if value}
+        group, slash, rest = path.removeprefix(APIS).partition("/")
+        if path.startswith(APIS):
+            path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
+        return f"{path}?{urlencode(chosen)}" if chosen else path
+
+    def spelled(self, api_version: str) -> str:
+        """A group and version as this hub has it, whose groups may end otherwise than by default."""
+        return suffixed(api_version, self.group_suffix)
+
+    def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        version = body.get("apiVersion")
+        return {**body, "apiVersion": self.spelled(version)} if isinstance(version, str) else body
+
+    def _exchange(self, connection: http.client.HTTPConnection, asked: Request, shown: Shown) -> http.client.HTTPResponse:
+        told = {"User-Agent": "hubctl", **asked.headers}
+        if shown.token:
+            told["Authorization"] = f"Bearer {shown.token}"
+        path = self._server.path.rstrip("/") + asked.target
+
+        def ask() -> http.client.HTTPResponse:
+            connection.request(asked.method, path, asked.content, told)
+            return connection.getresponse()
+
+        return self._guarded(ask, shown)
+
+    def _guarded(self, step: Callable[[], T], shown: Shown) -> T:
+        """The step's result, its failure as a sentence."""
+        try:
+            return step()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._refusals.of_failure(error, shown) from None

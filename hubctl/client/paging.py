@@ -1,0 +1,41 @@
+"""Long lists, page by page, all of one revision."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hubctl.client.http import JSON, HubClient
+
+PAGE = 500
+"""Objects, as kubectl asks for them."""
+PAGING = ("continue", "remainingItemCount")
+"""What the metadata of a list says of the rest of it."""
+
+
+def pages(
+    client: HubClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The answers one after the other, `limit` objects in all at most. Raises CommandError."""
+    left, place = limit, ""
+    while True:
+        size = PAGE if left is None else min(PAGE, left)
+        answer = client.get(path, accept=accept, **query, **{"limit": str(size), "continue": place})
+        yield answer
+        place = str((answer.get("metadata") or {}).get("continue") or "")
+        if left is not None:
+            left -= len(answer.get("items") or answer.get("rows") or ())
+        if not place or left == 0:
+            return
+
+
+def whole(
+    client: HubClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+) -> dict[str, Any]:
+    """All pages as one answer, with the revision of the first. Raises CommandError."""
+    found: dict[str, Any] = {}
+    for answer in pages(client, path, query, accept=accept, limit=limit):
+        for part in ("items", "rows"):
+            if found and answer.get(part):
+                found[part] = [*(found.get(part) or ()), *answer[part]]
+        found = found or answer
+    metadata = {name: value for name, value in (found.get("metadata") or {}).items() if name not in PAGING}
+    return {**found, "metadata": metadata} if "metadata" in found else found

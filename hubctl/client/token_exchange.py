@@ -1,0 +1,111 @@
+"""A token for a certificate of minutes, and the certificate again for as long as it is good: what login and plug-in share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from hubctl.auth.credential_cache import CERTIFICATE, Wallet
+from hubctl.client.http import HubClient
+from hubctl.errors import CommandError
+from machinery.execcredential import AskedCluster, ToldCredential
+from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
+from machinery.product import GROUP_SUFFIX, NAME
+from machinery.timestamps import parse_time
+
+GROUP = f"login.{GROUP_SUFFIX}"
+PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
+KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
+BEFORE_END = timedelta(seconds=60)
+"""A certificate that ends sooner is not told any more: who asks uses it for a moment yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticator:
+    """As it stands on the command line: `jwt/NAME`, `webhook/NAME`, or `serviceaccount`."""
+
+    word: str
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Authenticator":
+        """Raises CommandError with the forms that there are."""
+        word, _, name = text.partition("/")
+        if word not in KINDS or bool(name) != (word != "serviceaccount"):
+            raise CommandError(f'"{text}" is no authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
+        return cls(word, name)
+
+    def __str__(self) -> str:
+        return f"{self.word}/{self.name}" if self.name else self.word
+
+    def reference(self, group: str) -> dict[str, str]:
+        named = {"apiGroup": group, "name": self.name} if self.name else {}
+        return {"kind": KINDS[self.word], **named}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Everything that a certificate depends on but the token."""
+
+    cluster: AskedCluster
+    authenticator: Authenticator
+    group_suffix: str = GROUP_SUFFIX
+
+    def wallet(self, *source: str) -> Wallet:
+        authority = sha256(self.cluster.certificate_authority).hexdigest()
+        return Wallet.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
+
+    def client(self) -> HubClient:
+        """A client of the hub that shows no credential."""
+        cluster = self.cluster
+        endpoint = HubEndpoint("", "", group_suffix=self.group_suffix)  # type: ignore[arg-type]
+        entry = ClusterEntry(
+            NAME, cluster.server, cluster.certificate_authority, endpoint, cluster.proxy_url, cluster.tls_server_name
+        )
+        return HubClient(Kubeconfig("of this login", NAME, entry, NAME))
+
+
+def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | None:
+    """The certificate that is kept, while it is good. `token`: where it is at hand, the one that it must be for."""
+    found = wallet.read(CERTIFICATE)
+    parts = [found.get(name) for name in ("chain", "key", "expires")]
+    if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):
+        return None
+    try:
+        ends = parse_time(str(parts[2]))
+    except ValueError:
+        return None
+    return ToldCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
+
+
+def exchanged(login: Login, token: str, wallet: Wallet) -> ToldCredential:
+    """A new certificate, kept. The key is made here. Raises CommandError."""
+    from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
+    from machinery.identity import Subject  # noqa: PLC0415 - likewise
+
+    key = pki.generate_key()
+    request = pki.build_request(Subject("hubctl"), key).decode("ascii")
+    spec = {"token": token, "authenticator": login.authenticator.reference(f"login.{login.group_suffix}"), "request": request}
+    body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "TokenCredentialRequest", "metadata": {}, "spec": spec}
+    answer = login.client().request("POST", PATH, body)
+    credential = _credential(answer, login)
+    told = ToldCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
+    document = {"chain": told.chain, "key": told.key, "expires": told.expires, "token_hash": _hash(token)}
+    wallet.write(CERTIFICATE, document)
+    return told
+
+
+def _credential(answer: Mapping[str, Any], login: Login) -> Mapping[str, str]:
+    status = answer.get("status") or {}
+    credential = status.get("credential")
+    if not isinstance(credential, Mapping):
+        raise CommandError(
+            f"the hub gives no certificate for this token ({status.get('message') or 'no reason'}): is it for "
+            f"{login.authenticator}, and still good? Why is in the hub's audit log, and told to nobody else"
+        )
+    return credential
+
+
+def _hash(token: str) -> str:
+    return sha256(token.encode()).hexdigest()

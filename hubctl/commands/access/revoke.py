@@ -1,0 +1,143 @@
+"""hubctl revoke: what opens the hub is taken back, at once and for good."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from hubctl.arguments.completion import names_of
+from hubctl.client.connection import connected
+from hubctl.client.http import HubClient
+from hubctl.client.resources import REVOCATIONS
+from hubctl.errors import CommandError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REASONS = (
+    "Unspecified",
+    "KeyCompromise",
+    "AffiliationChanged",
+    "Superseded",
+    "CessationOfOperation",
+    "PrivilegeWithdrawn",
+)
+
+
+def _why(command: F) -> F:
+    """The options that say why."""
+    reason = click.option(
+        "--reason",
+        type=click.Choice(REASONS, case_sensitive=False),
+        default=REASONS[0],
+        show_default=True,
+        help="As in the revocation list (RFC 5280).",
+    )
+    message = click.option("--message", "-m", default="", metavar="TEXT", help="Why, in words for people.")
+    return reason(message(command))
+
+
+@click.group()
+def revoke() -> None:
+    """Revoke what opens the hub: open streams are cut on every replica at once, and nothing of it is let in again.
+
+    Denying a cluster (`hubctl deny`) is milder: it keeps its certificate, waits, and reports again once it is accepted.
+
+    \b
+    Examples:
+      hubctl revoke cluster edge1 --reason KeyCompromise -m "laptop stolen"
+      hubctl revoke agent edge1 bcdfg
+      hubctl revoke serial 5f3a09
+      hubctl revoke bootstrap-credential 0123456789abcdef
+      hubctl get revocations
+    """
+
+
+@revoke.command("cluster")
+@click.argument("name", shell_complete=names_of("clusters"))
+@_why
+@connected
+def cluster(client: HubClient, name: str, *, reason: str, message: str) -> None:
+    """Revoke all that a cluster and its add-ons hold, and the bootstrap credentials that are bound to it.
+
+    Bootstrap credentials that were made before do not bring it back, whomever they are for. It comes back with a new one; the
+    cluster is accepted still, so that its certificate request is all that there is to decide.
+
+    \b
+    Examples:
+      hubctl revoke cluster edge1 --reason KeyCompromise
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig    (to let it in again)
+    """
+    _revoke(client, {"cluster": name}, reason, message)
+    click.echo(f"to let it in again: hubctl create bootstrap-kubeconfig --cluster {name} -o {name}.kubeconfig")
+
+
+@revoke.command("agent")
+@click.argument("cluster_name", metavar="CLUSTER", shell_complete=names_of("clusters"))
+@click.argument("agent_id", metavar="AGENT")
+@_why
+@connected
+def agent(client: HubClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
+    """Revoke the certificates of one agent of a cluster. Its add-ons, and other agents of the name, stay.
+
+    \b
+    Examples:
+      hubctl revoke agent edge1 bcdfg --reason Superseded
+    """
+    _revoke(client, {"cluster": cluster_name, "agent": agent_id}, reason, message)
+
+
+@revoke.command("serial")
+@click.argument("serial", metavar="HEX")
+@_why
+@connected
+def serial(client: HubClient, serial: str, *, reason: str, message: str) -> None:
+    """Revoke a certificate by its serial, with all certificates over the same key: a recovery certificate goes along.
+
+    \b
+    Examples:
+      hubctl revoke serial 5f3a09 --reason KeyCompromise
+      hubctl revoke serial 5F:3A:09
+    """
+    plain = serial.replace(":", "").lower().removeprefix("0x").lstrip("0")
+    if not plain or set(plain) - set("0123456789abcdef"):
+        raise CommandError(f'"{serial}" is no serial: it is a number in hex, as `openssl x509 -noout -serial` shows it', code=2)
+    _revoke(client, {"serial": plain}, reason, message)
+
+
+@revoke.command("bootstrap-credential")
+@click.argument("credential", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
+@_why
+@connected
+def bootstrap_credential(client: HubClient, credential: str, *, reason: str, message: str) -> None:
+    """Revoke a bootstrap credential: nobody joins with it any more. Clusters that have joined with it stay.
+
+    \b
+    Examples:
+      hubctl revoke bootstrap-credential 0123456789abcdef
+    """
+    _revoke(client, {"bootstrapCredential": credential}, reason, message)
+
+
+def _revoke(client: HubClient, subject: dict[str, str], reason: str, message: str) -> None:
+    prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
+    spec = {**subject, "reason": reason, **({"message": message} if message else {})}
+    asked = {
+        "apiVersion": REVOCATIONS.group_version,
+        "kind": REVOCATIONS.kind,
+        "metadata": {"generateName": prefix},
+        "spec": spec,
+    }
+    made = client.request("POST", REVOCATIONS.path, asked)
+    name, status = made["metadata"]["name"], made.get("status") or {}
+    click.echo(f"revoked: {_ended(status)} (revocation {name})")
+
+
+def _ended(status: dict[str, Any]) -> str:
+    counted = (
+        ("certificate", int(status.get("certificatesRevoked") or 0)),
+        ("bootstrap credential", len(status.get("bootstrapCredentials") or ())),
+        ("certificate request", len(status.get("requestsRefused") or ())),
+        ("ServiceAccount", int(status.get("serviceAccountsEnded") or 0)),
+    )
+    what = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counted if count]
+    return ", ".join(what) or "nothing of it was good any more"

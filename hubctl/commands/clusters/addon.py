@@ -1,0 +1,174 @@
+"""hubctl addon enable and disable: an add-on on several clusters at once, as clusteradm does it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from hubctl.arguments.targets import each
+from hubctl.client.connection import connected
+from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.paging import pages
+from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
+from hubctl.errors import CommandError
+
+V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
+"""The version whose spec has the namespace that the add-on is installed into."""
+DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which clusters are meant: exactly one of these."""
+
+    clusters: str = ""
+    selector: str = ""
+    everything: bool = False
+
+    def names(self, client: HubClient) -> list[str]:
+        """Raises CommandError; for a cluster that is not there before anything is done."""
+        if sum(map(bool, (self.clusters, self.selector, self.everything))) != 1:
+            raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
+        if self.clusters:
+            named = list(dict.fromkeys(name.strip() for name in self.clusters.split(",") if name.strip()))
+            for name in named:
+                client.get(CLUSTERS.of(name))
+            return named
+        found = list(self._listed(client))
+        if not found:
+            raise CommandError("there is no cluster like that", reason="NotFound")
+        return found
+
+    def _listed(self, client: HubClient) -> Iterator[str]:
+        for page in pages(client, CLUSTERS.path, {"labelSelector": self.selector}):
+            for item in page.get("items") or ():
+                yield str(item["metadata"]["name"])
+
+
+def _choosing(command: Any) -> Any:
+    for option in (
+        click.option("--all", "everything", is_flag=True, help="All clusters."),
+        click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
+        click.option("--clusters", default="", metavar="NAME,NAME", help="These clusters."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def addon() -> None:
+    """Enable add-ons on clusters, or disable them.
+
+    \b
+    Examples:
+      hubctl addon enable cluster-proxy --clusters edge1,edge2
+      hubctl addon disable cluster-proxy --all
+      hubctl get addons
+    """
+
+
+@addon.command("enable")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_choosing
+@click.option(
+    "--install-namespace",
+    default="",
+    metavar="NAMESPACE",
+    help=f"Where it is installed on the clusters.  [default: {DEFAULT_NAMESPACE}]",
+)
+@click.option("--annotate", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation for it. May be repeated.")
+@connected
+def enable(
+    client: HubClient, names: tuple[str, ...], install_namespace: str, annotations: tuple[str, ...], **chosen: Any
+) -> None:
+    """Enable add-ons on clusters: each gets a ManagedClusterAddOn in the cluster's namespace.
+
+    One that is there keeps what it has; --install-namespace and --annotate are set on it. The hub installs nothing by itself:
+    that is for the add-on's own manager.
+
+    \b
+    Examples:
+      hubctl addon enable cluster-proxy --clusters edge1,edge2
+      hubctl addon enable managed-serviceaccount -l region=eu --install-namespace msa
+    """
+    wanted = _wanted(install_namespace, annotations)
+    clusters = Chosen(**chosen).names(client)
+    for name in names:
+        _warn_of_unknown(client, name)
+    each(tuple(f"{cluster}/{name}" for name in names for cluster in clusters), lambda pair: _enable(client, pair, wanted))
+
+
+@addon.command("disable")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_choosing
+@connected
+def disable(client: HubClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Disable add-ons on clusters: their ManagedClusterAddOns are deleted, and go when their managers have cleaned up.
+
+    \b
+    Examples:
+      hubctl addon disable cluster-proxy --clusters edge1,edge2
+      hubctl addon disable cluster-proxy --all
+    """
+    clusters = Chosen(**chosen).names(client)
+    each(tuple(f"{cluster}/{name}" for name in names for cluster in clusters), lambda pair: _disable(client, pair))
+
+
+def _wanted(install_namespace: str, annotations: tuple[str, ...]) -> dict[str, Any]:
+    notes = {}
+    for note in annotations:
+        key, equals, value = note.partition("=")
+        if not key or not equals:
+            raise CommandError(f'--annotate "{note}" is no annotation: write KEY=VALUE', code=2)
+        notes[key] = value
+    return {
+        **({"metadata": {"annotations": notes}} if notes else {}),
+        **({"spec": {"installNamespace": install_namespace}} if install_namespace else {}),
+    }
+
+
+def _warn_of_unknown(client: HubClient, name: str) -> None:
+    """An add-on that nobody has defined may be a mistake, or one that needs no definition."""
+    try:
+        client.get(ADDON_DEFINITIONS.of(name))
+    except CommandError as error:
+        if error.reason != "NotFound":
+            raise
+        click.echo(f'warning: there is no ClusterManagementAddOn "{name}": does anybody install it?', err=True)
+
+
+def _path(cluster: str, name: str = "") -> str:
+    path = ADDONS.of(name, cluster) if name else ADDONS.within(cluster)
+    return path.replace(ADDONS.group_version, V1ALPHA1)
+
+
+def _enable(client: HubClient, pair: str, wanted: dict[str, Any]) -> None:
+    cluster, _, name = pair.partition("/")
+    new = {"apiVersion": V1ALPHA1, "kind": ADDONS.kind, **wanted, "spec": wanted.get("spec") or {}}
+    new["metadata"] = {"name": name, "namespace": cluster, **(wanted.get("metadata") or {})}
+    try:
+        client.request("POST", _path(cluster), new)
+    except CommandError as error:
+        if error.reason != "AlreadyExists":
+            raise
+    else:
+        click.echo(f'add-on "{name}" enabled on cluster "{cluster}"')
+        return
+    if wanted:
+        client.request("PATCH", _path(cluster, name), wanted, content_type=MERGE_PATCH)
+    click.echo(f'add-on "{name}" is enabled on cluster "{cluster}" already{": configured" if wanted else ""}')
+
+
+def _disable(client: HubClient, pair: str) -> None:
+    cluster, _, name = pair.partition("/")
+    try:
+        answer = client.request("DELETE", _path(cluster, name))
+    except CommandError as error:
+        if error.reason != "NotFound":
+            raise
+        click.echo(f'add-on "{name}" is not enabled on cluster "{cluster}"')
+        return
+    held = (answer.get("metadata") or {}).get("finalizers")
+    later = f"; it goes when {', '.join(map(str, held))} let go" if held else ""
+    click.echo(f'add-on "{name}" disabled on cluster "{cluster}"{later}')

@@ -1,0 +1,243 @@
+"""hubctl create bootstrap-kubeconfig: the key is made here and stays here, the hub signs it; or the hub makes a token."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from hubctl.client.connection import connected
+from hubctl.client.http import HubClient
+from hubctl.client.resources import CREDENTIALS
+from hubctl.commands.clusters.addresses import split_host, unreachable
+from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
+from hubctl.errors import CommandError
+from hubctl.output.files import OVERWRITE, only_user, output_file
+
+FILE = click.Path(dir_okay=False)
+BOOTSTRAP = "bootstrap-"
+"""What the names of users begin with in such files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What is written into the file."""
+
+    server: str
+    grpc_server: str
+
+
+@click.group()
+def create() -> None:
+    """Make a bootstrap kubeconfig for clusters that are to join.
+
+    \b
+    Examples:
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --uses 20 --expires 8h -o shops.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 --token -o edge1.kubeconfig
+    """
+
+
+@create.command("bootstrap-kubeconfig")
+@click.option("--cluster", default="", metavar="NAME", help="The only cluster name that may join with it.")
+@click.option(
+    "--cluster-pattern",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Names that may join: the whole name fits, * and ? are wild. May be given again.",
+)
+@click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that a cluster is put into.")
+@click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
+@click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
+@click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
+@click.option("--expires", default="", metavar="DURATION", help="How long it can be used. Default: what the hub gives (1h).")
+@click.option(
+    "--uses",
+    default="1",
+    show_default=True,
+    metavar="N|unlimited",
+    help="How many agents may get a certificate with it. A retry of the same agent costs nothing.",
+)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that a cluster gets. May be given again.")
+@click.option(
+    "--attest-issuer",
+    default="",
+    metavar="URL",
+    help="The issuer whose token a cluster must bring: `iss` in its tokens.",
+)
+@click.option("--attest-keys", metavar="FILE", type=FILE, help="Its keys (JWKS), if the hub cannot fetch them from there.")
+@click.option("--attest-ca", metavar="FILE", type=FILE, help="The CA behind its address, in PEM, if it is a private one.")
+@click.option("--attest-audience", default="", metavar="NAME", help="For whom it must be, if not urn:uuid:<the hub's id>.")
+@click.option("--attest-subject", default="", metavar="GLOB", help="Its subject: system:serviceaccount:NAMESPACE:NAME.")
+@OVERWRITE
+@click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
+@click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
+@connected
+def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen: Any) -> None:
+    """Make a kubeconfig with which clusters can join: give it to `spoke run --bootstrap-kubeconfig`.
+
+    Give it a --cluster, a --cluster-pattern or a --cluster-set; a set goes with either. What it gives a cluster, set and
+    labels, wins over what the agent says. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID` say
+    what became of it, `hubctl revoke bootstrap-credential ID` ends it.
+
+    The private key is made here and stays in the file, whose mode is 0600; the hub sees a certificate request.
+
+    With --attest-issuer the cluster must prove which one it is: its agent brings a token of a service account, which the hub
+    checks against the issuer's keys, and the cluster's name is bound to that issuer. kubectl get --raw
+    /.well-known/openid-configuration on the cluster tells the issuer, kubectl get --raw /openid/v1/jwks its keys.
+
+    With --token the file holds a bearer token for the HTTPS address and nothing of the gRPC address: for an unmodified agent
+    of Open Cluster Management (driver csr). The hub makes the token, keeps a hash of it, and shows it this once.
+
+    \b
+    Examples:
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig \\
+          --server https://hub.example.org:6443 --grpc-server hub.example.org:8443
+      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --cluster-set shops --label region=eu \\
+          --uses 20 --expires 8h -o shops.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 --attest-issuer https://kubernetes.default.svc.cluster.local \\
+          --attest-keys edge1-jwks.json -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
+    """
+    wish = Wish(
+        named_cluster(cluster), Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"])), **terms(chosen)
+    )
+    if not (wish.cluster or wish.patterns or wish.cluster_set):
+        raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
+    if wish.cluster and wish.patterns:
+        raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
+    wish.check(wish.endpoints)
+    with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
+        content, until = create_kubeconfig(client, wish)
+        file.write(content)
+    click.echo(f"{output} lets {wish.whom} join until {until}")
+    if wish.token:
+        click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
+    else:
+        click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for; empty endpoints: what the hub advertises."""
+
+    cluster: str
+    endpoints: Endpoints
+    lifetime: timedelta | None
+    """None: as long as the hub gives (`hub serve --bootstrap-lifetime`)."""
+    uses: int | None
+    allow_loopback: bool
+    token: bool = False
+    patterns: tuple[str, ...] = ()
+    cluster_set: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    attestation: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whom(self) -> str:
+        """Who may join, in words."""
+        if self.cluster:
+            return f'cluster "{self.cluster}"'
+        count = "any number of agents" if self.uses is None else f"{self.uses} agent{'s' if self.uses > 1 else ''}"
+        names = f" of clusters {', '.join(self.patterns)}" if self.patterns else ""
+        return f"{count}{names}" + (f' of the set "{self.cluster_set}"' if self.cluster_set else "")
+
+    @property
+    def title(self) -> str:
+        """What the user in the file is called after."""
+        return self.cluster or self.cluster_set or "clusters"
+
+    def check(self, endpoints: Endpoints) -> None:
+        """Raises CommandError unless another machine reaches them, or that does not matter."""
+        if not self.allow_loopback:
+            check_endpoints(endpoints)
+
+
+def is_bootstrap(documents: list[Any]) -> bool:
+    """Whether this command wrote such a file, or nobody anything into it."""
+    user = only_user(documents)
+    return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
+
+
+def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
+    """A new credential as a kubeconfig, and until when it can be used. Raises CommandError; then no credential stays."""
+    from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
+    from machinery.identity import Subject  # noqa: PLC0415 - the same
+
+    key = b"" if wish.token else pki.generate_key()
+    subject = Subject(common_name=f"bootstrap:{wish.title}")
+    asked = {"token": True} if wish.token else {"request": pki.build_request(subject, key).decode("ascii")}
+    made = client.request("POST", CREDENTIALS.path, _document(wish, asked))
+    status = made["status"]
+    endpoints = Endpoints(wish.endpoints.server or status["server"], wish.endpoints.grpc_server or status["grpcServer"])
+    try:
+        wish.check(replace(endpoints, grpc_server="") if wish.token else endpoints)
+    except CommandError:
+        with suppress(CommandError):
+            client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
+        raise
+    told = {**status, "groupSuffix": client.group_suffix}
+    return _kubeconfig(told, endpoints, key, wish), status["expirationTimestamp"]
+
+
+def check_endpoints(endpoints: Endpoints) -> None:
+    """Raises CommandError for an address that leads to the hub only from some place. Empty ones are not checked."""
+    grpc_host = split_host(endpoints.grpc_server)[0] if endpoints.grpc_server else ""
+    checks = (
+        (urlsplit(endpoints.server).hostname or "", "https_advertised", "--server https://HOST:PORT"),
+        (grpc_host, "grpc_advertised", "--grpc-server HOST:PORT"),
+    )
+    for host, setting, flag in checks:
+        why = unreachable(host) if host else None
+        if why:
+            raise CommandError(
+                f"{host} is {why}, so it cannot stand in a file for another machine: set the hub's {setting} "
+                f"(--{setting.replace('_', '-')}) to the address that clusters reach, or give {flag} here; "
+                "for an agent on this machine give --allow-loopback"
+            )
+
+
+def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": CREDENTIALS.group_version,
+        "kind": CREDENTIALS.kind,
+        "metadata": {"generateName": "bootstrap-"},
+        "spec": {
+            **asked,
+            **({"clusterName": wish.cluster} if wish.cluster else {}),
+            **({"clusterNames": list(wish.patterns)} if wish.patterns else {}),
+            **({"clusterSet": wish.cluster_set} if wish.cluster_set else {}),
+            **({"labels": dict(wish.labels)} if wish.labels else {}),
+            **({"attestation": dict(wish.attestation)} if wish.attestation else {}),
+            **({"uses": wish.uses} if wish.uses is not None else {}),
+            **({"expirationSeconds": round(wish.lifetime.total_seconds())} if wish.lifetime is not None else {}),
+        },
+    }
+
+
+def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: Wish) -> bytes:
+    from machinery import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
+    from machinery.identity import HubId  # noqa: PLC0415 - the same
+    from machinery.product import NAME  # noqa: PLC0415 - the same
+
+    user, token = BOOTSTRAP + wish.title, status.get("token")
+    endpoint = kubeconfig.HubEndpoint(
+        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=wish.cluster or None, group_suffix=status["groupSuffix"]
+    )
+    entry = kubeconfig.ClusterEntry(
+        name=NAME,
+        server=endpoints.server,
+        certificate_authority=status["certificateAuthority"].encode("ascii"),
+        endpoint=None if token else endpoint,
+        cluster_name=wish.cluster or None,
+    )
+    if token:
+        return kubeconfig.write_token_kubeconfig(entry, token, user=user)
+    credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
+    return kubeconfig.write_kubeconfig(entry, credential, user=user)

@@ -1,0 +1,92 @@
+"""hubctl diagnose cluster: why a cluster is not Available, and what to do about it."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from hubctl.arguments.completion import names_of
+from hubctl.client.connection import connected
+from hubctl.client.http import HubClient
+from hubctl.client.resources import DIAGNOSES
+from hubctl.errors import NOT_WELL, CommandError
+from hubctl.output.tables import printable, wants_color
+
+MARKS = {"Ok": ("ok", "32"), "Waiting": ("waits", "33"), "Warning": ("warning", "33"), "Broken": ("broken", "31")}
+WIDTH = max(len(mark) for mark, _ in MARKS.values())
+
+
+@click.group()
+def diagnose() -> None:
+    """Find out why something is not as it should be.
+
+    \b
+    Examples:
+      hubctl diagnose cluster edge1
+    """
+
+
+@diagnose.command("cluster")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The ClusterDiagnosis as the hub gives it.")
+@connected
+def cluster(client: HubClient, names: tuple[str, ...], output: str | None) -> None:
+    """Walk the way of a cluster into the fleet, say at which step it ends, and what to do.
+
+    The steps: the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the certificate,
+    the hub that its agent reports to, the session, the beats, the clock, its API server, its add-ons, the brake, flaps. A name
+    that never came is looked for among the bootstrap credentials. All of it is on record at the hub; what is wrong between the
+    cluster and the hub `spoke doctor` finds, on the cluster.
+
+    Exit codes: 0 the clusters are Available and nothing stands in the way; 6 they are not all; 1 to 5 it was not found out.
+
+    \b
+    Examples:
+      hubctl diagnose cluster edge1
+      hubctl diagnose cluster edge1 edge2 -o json
+      hubctl diagnose cluster edge1 || echo "edge1 needs a look"
+    """
+    found = [client.get(DIAGNOSES.of(name)) for name in names]
+    for document in found:
+        _show(document, output)
+    ill = [document["metadata"]["name"] for document in found if not (document.get("status") or {}).get("well")]
+    if ill and output is None:
+        raise CommandError(f"not well: {', '.join(ill)}", code=NOT_WELL)
+    if ill:
+        sys.exit(NOT_WELL)
+
+
+def _show(document: Mapping[str, Any], output: str | None) -> None:
+    if output == "json":
+        click.echo(json.dumps(document, indent=4))
+    elif output == "yaml":
+        import yaml  # noqa: PLC0415 - the other forms do not wait for it
+
+        click.echo(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, explicit_start=True), nl=False)
+    else:
+        for line in lines(document, color=wants_color()):
+            click.echo(line)
+
+
+def lines(document: Mapping[str, Any], *, color: bool = False) -> list[str]:
+    """The walk for people: a line for each step, what to do below those that are not well, and the outcome."""
+    name, status = document["metadata"]["name"], document.get("status") or {}
+    steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
+    width = max((len(step["step"]) for step in steps), default=0)
+    shown = [f"cluster {name}: Available is {status.get('available')}"]
+    for step in steps:
+        mark, code = MARKS.get(step["state"], (step["state"], "0"))
+        told = f"{mark:<{WIDTH}}"
+        shown.append(f"  {f'{_ESCAPE}[{code}m{told}{_ESCAPE}[0m' if color else told}  {step['step']:<{width}}  {_line(step)}")
+        if step["state"] != "Ok" and step.get("advice"):
+            shown.append(f"  {'':<{WIDTH}}  {'':<{width}}  -> {printable(step['advice'])}")
+    return shown
+
+
+_ESCAPE = "\x1b"
+
+
+def _line(step: Mapping[str, str]) -> str:
+    return printable(step["message"])

@@ -1,0 +1,160 @@
+"""hubctl join: everything that a cluster needs to join, as manifests to apply there, or applied at once.
+
+`agent.yaml` is the agent's chart as Helm renders it, with words for what is one's own; a test holds the two together. `make
+charts` writes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hubctl.client.connection import client_of, connected
+from hubctl.client.http import HubClient
+from hubctl.commands.clusters.create import Endpoints, Wish, create_kubeconfig
+from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
+from hubctl.commands.objects.apply import Applying
+from hubctl.errors import CommandError
+from hubctl.output.files import OVERWRITE, output_file
+from hubctl.output.private_files import PrivateFile
+
+MANIFESTS = Path(__file__).with_name("agent.yaml")
+NAMESPACE, IMAGE = "the-agents-namespace", "the-agents-image:tag"
+"""Words in the manifests that stand for what is one's own."""
+SECRET, KEY = "bootstrap-hub-kubeconfig", "kubeconfig"
+DEFAULT_NAMESPACE = "open-cluster-management-agent"
+DEFAULT_IMAGE = "muster/spoke"
+STANDARD_OUTPUT = "-"
+FILE = click.Path(dir_okay=False)
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the agent is to run, and what of."""
+
+    namespace: str
+    image: str
+
+
+@click.command()
+@click.argument("cluster", metavar="NAME")
+@click.option(
+    "-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAMESPACE", help="Where the agent runs."
+)
+@click.option("--image", metavar="REF", help=f"Its image, if not {DEFAULT_IMAGE} of hubctl's own version.")
+@click.option("-o", "--output", metavar="FILE", type=FILE, help="Write the manifests there, if not to standard output.")
+@OVERWRITE
+@click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply them to the cluster that this file leads to.")
+@click.option("--apply-context", metavar="NAME", help="Its context, if not the current one.")
+@click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
+@click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
+@click.option(
+    "--expires", default="", metavar="DURATION", help="How long it may take to join. Default: what the hub gives (1h)."
+)
+@click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that the cluster is put into.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that the cluster gets. May be given again."
+)
+@click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
+@connected
+def join(client: HubClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
+    """Print what makes a cluster join, to be applied there; or apply it.
+
+    A bootstrap credential for this one name is made, good for one agent and for --expires, and put beside the agent: a
+    namespace, its ServiceAccount and rights, the Secret bootstrap-hub-kubeconfig, and its Deployment. It is what the chart
+    charts/spoke installs; take that one where the agent is to be configured further, or is to be upgraded by Helm.
+
+    The manifests hold a private key: a file is written with mode 0600; what goes to standard output is yours to keep.
+
+    \b
+    Examples:
+      hubctl join edge1 | kubectl --context edge1 apply -f -
+      hubctl join edge1 --apply ~/.kube/config --apply-context edge1
+      hubctl join edge1 --image registry.example.com/muster/spoke:0.1.0 --label region=eu -o edge1.yaml
+
+    Then decide: hubctl accept edge1, hubctl certificate approve edge1, unless a rule does.
+    """
+    if at is not None and chosen["output"] is not None:
+        raise CommandError("give --apply or --output, not both", code=2)
+    # a cluster that does not answer is found out before a credential is made for it
+    there = _reached(at, apply_context) if at is not None else None
+    file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
+    wish = _wish(cluster, chosen)
+    content, until = create_kubeconfig(client, wish)
+    manifests = manifests_of(Place(chosen["namespace"], chosen["image"] or default_image()), content)
+    if there is not None:
+        there.all_of(manifests)
+    elif file is None:
+        click.echo(_written(manifests), nl=False)
+    else:
+        with file:
+            file.write(_written(manifests).encode())
+        click.echo(f"on the cluster: kubectl apply -f {chosen['output']}", err=True)
+    click.echo(f'cluster "{cluster}" may join until {until}; then: hubctl accept {cluster}', err=True)
+
+
+def _file(name: str, *, overwrite: bool) -> PrivateFile:
+    """Where the manifests go. Raises CommandError when something else is there."""
+
+    def is_own(documents: list[Any]) -> bool:
+        secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
+        return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
+
+    return output_file(name, is_own, overwrite=overwrite)
+
+
+def _reached(kubeconfig: str, context: str | None) -> Applying:
+    """The cluster, which has answered. Raises CommandError."""
+    client = client_of(kubeconfig, context)
+    try:
+        client.get("/version")
+    except CommandError as error:
+        cluster = f"the cluster that {kubeconfig} leads to"
+        sentence = f"{cluster} does not let hubctl in or does not answer; try `kubectl --kubeconfig {kubeconfig} version`"
+        raise CommandError(sentence, reason=error.reason, code=error.code) from None
+    return Applying(client, force=True)
+
+
+def manifests_of(place: Place, kubeconfig: bytes) -> list[Manifest]:
+    """The agent's objects in the order in which they can be made, with its namespace and its bootstrap kubeconfig."""
+    from machinery import boundedyaml  # noqa: PLC0415 - only for manifests
+
+    text = MANIFESTS.read_text().replace(IMAGE, place.image).replace(NAMESPACE, place.namespace)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace}}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": place.namespace},
+        "type": "Opaque",
+        "stringData": {KEY: kubeconfig.decode("ascii")},
+    }
+    return [namespace, secret, *boundedyaml.load_all(text)]
+
+
+def default_image() -> str:
+    """The image of hubctl's own version; of a source tree the newest one."""
+    from machinery.product import version  # noqa: PLC0415 - only needed here
+
+    own = version()
+    return f"{DEFAULT_IMAGE}:{'latest' if '+' in own else own}"
+
+
+def _wish(cluster: str, chosen: Mapping[str, Any]) -> Wish:
+    """As `hubctl create bootstrap-kubeconfig --cluster` makes it."""
+    plain = {"token": False, "patterns": (), "uses": "1"} | {
+        f"attest_{name}": None if name in ("keys", "ca") else "" for name in ("issuer", "keys", "ca", "audience", "subject")
+    }
+    endpoints = Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"]))
+    wish = Wish(named_cluster(cluster), endpoints, **terms({**plain, **chosen}))
+    wish.check(wish.endpoints)
+    return wish
+
+
+def _written(manifests: list[Manifest]) -> str:
+    import yaml  # noqa: PLC0415 - only for manifests
+
+    return "".join(f"---\n{yaml.safe_dump(manifest, sort_keys=False)}" for manifest in manifests)

@@ -1,0 +1,220 @@
+"""hubctl config: the contexts of kubeconfig files, as kubectl keeps them."""
+
+from typing import Any
+
+import click
+
+from hubctl.client.connection import root_option
+from hubctl.errors import CommandError
+from hubctl.kubeconfig.contexts import context_names
+from hubctl.kubeconfig.loading import KubeconfigFiles
+from hubctl.output.formats import Form, output_option
+from hubctl.output.tables import table
+
+SECRET = frozenset(("client-key-data", "token", "password", "client-certificate-data", "certificate-authority-data"))
+PARTS_SHOWN = ("cluster", "user", "namespace")
+REDACTED, OMITTED = "REDACTED", "DATA+OMITTED"
+
+_FILE = click.option("--kubeconfig", metavar="FILE", help="The file to read and change, instead of those in use.")
+
+
+def _files(context: click.Context, kubeconfig: str | None) -> KubeconfigFiles:
+    return KubeconfigFiles.chosen(kubeconfig or root_option(context, "kubeconfig"))
+
+
+@click.group()
+def config() -> None:
+    """Show and choose contexts: which hub hubctl talks to, and as whom.
+
+    The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is read as kubectl reads it),
+    else the admin.kubeconfig of a hub on this machine. A change goes into the file that has what is changed.
+
+    \b
+    Examples:
+      hubctl config get-contexts
+      hubctl config use-context berlin
+      hubctl --context paris get clusters
+    """
+
+
+@config.command("get-contexts")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=context_names)
+@click.option("-o", "--output", type=click.Choice(("table", "name")), default="table", help="Names alone.")
+@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@_FILE
+@click.pass_context
+def get_contexts(context: click.Context, names: tuple[str, ...], output: str, kubeconfig: str, *, no_headers: bool) -> None:
+    """Show the contexts there are; the current one has a star.
+
+    \b
+    Examples:
+      hubctl config get-contexts
+      hubctl config get-contexts -o name
+    """
+    files = _files(context, kubeconfig)
+    missing = [name for name in names if name not in files.contexts]
+    found = {name: entry for name, entry in sorted(files.contexts.items()) if not names or name in names}
+    if output == "name":
+        for name in found:
+            click.echo(name)
+    else:
+        rows = [
+            ["*" if name == files.current else "", name, *(str(entry.get(part) or "") for part in PARTS_SHOWN)]
+            for name, entry in found.items()
+        ]
+        lines = table(("Current", "Name", "Cluster", "AuthInfo", "Namespace"), rows)
+        for line in lines[1:] if no_headers else lines:
+            click.echo(line)
+    if missing:
+        raise CommandError(f'there is no context "{missing[0]}"', reason="NotFound")
+
+
+@config.command("current-context")
+@_FILE
+@click.pass_context
+def current_context(context: click.Context, kubeconfig: str | None) -> None:
+    """Show the current context.
+
+    \b
+    Examples:
+      hubctl config current-context
+    """
+    current = _files(context, kubeconfig).current
+    if not current:
+        raise CommandError("no context is the current one: choose one with `hubctl config use-context NAME`")
+    click.echo(current)
+
+
+@config.command("use-context")
+@click.argument("name", shell_complete=context_names)
+@_FILE
+@click.pass_context
+def use_context(context: click.Context, name: str, kubeconfig: str | None) -> None:
+    """Make a context the current one.
+
+    \b
+    Examples:
+      hubctl config use-context berlin
+    """
+    from hubctl.commands.local.kubeconfig_editing import choose_context  # noqa: PLC0415 - only where something is changed
+
+    choose_context(_files(context, kubeconfig), name)
+    click.echo(f'switched to context "{name}"')
+
+
+@config.command("set-context")
+@click.argument("name", required=False, shell_complete=context_names)
+@click.option("--current", is_flag=True, help="The current one.")
+@click.option("--cluster", metavar="NAME", help="Its cluster: an entry of `clusters`.")
+@click.option("--user", metavar="NAME", help="Its user: an entry of `users`.")
+@click.option("--namespace", metavar="NAME", help='Its namespace; "" removes it.')
+@_FILE
+@click.pass_context
+def set_context(context: click.Context, /, name: str, kubeconfig: str, *, current: bool, **changes: str | None) -> None:
+    """Make a context, or change one.
+
+    \b
+    Examples:
+      hubctl config set-context berlin --cluster berlin --user admin
+      hubctl config set-context --current --user ann
+    """
+    from hubctl.commands.local import kubeconfig_editing as kubeconfigedits  # noqa: PLC0415 - only where something is changed
+
+    files = _files(context, kubeconfig)
+    if bool(name) == current:
+        raise CommandError("give a NAME or --current", code=2)
+    chosen = name or files.current
+    if not chosen:
+        raise CommandError("no context is the current one", code=2)
+    new = kubeconfigedits.set_context(files, chosen, {key: value for key, value in changes.items() if value is not None})
+    click.echo(f'context "{chosen}" {"created" if new else "modified"}')
+
+
+@config.command("rename-context")
+@click.argument("name", shell_complete=context_names)
+@click.argument("new")
+@_FILE
+@click.pass_context
+def rename_context(context: click.Context, name: str, new: str, kubeconfig: str | None) -> None:
+    """Give a context another name.
+
+    \b
+    Examples:
+      hubctl config rename-context muster berlin
+    """
+    from hubctl.commands.local import kubeconfig_editing as kubeconfigedits  # noqa: PLC0415 - only where something is changed
+
+    kubeconfigedits.rename_context(_files(context, kubeconfig), name, new)
+    click.echo(f'context "{name}" renamed to "{new}"')
+
+
+@config.command("delete-context")
+@click.argument("name", shell_complete=context_names)
+@_FILE
+@click.pass_context
+def delete_context(context: click.Context, name: str, kubeconfig: str | None) -> None:
+    """Delete a context. Its cluster and its user stay in the file.
+
+    \b
+    Examples:
+      hubctl config delete-context berlin
+    """
+    from hubctl.commands.local import kubeconfig_editing as kubeconfigedits  # noqa: PLC0415 - only where something is changed
+
+    files = _files(context, kubeconfig)
+    kubeconfigedits.delete_context(files, name)
+    click.echo(f'context "{name}" deleted')
+    if name == files.current:
+        click.echo("warning: it was the current one: `hubctl config use-context NAME` chooses another", err=True)
+
+
+@config.command("view")
+@click.option("--minify", is_flag=True, help="Only the current context (or --context), with its cluster and user.")
+@click.option("--raw", is_flag=True, help="Also show keys and certificates.")
+@output_option(note="YAML, unless told otherwise:")
+@_FILE
+@click.pass_context
+def view(context: click.Context, *, minify: bool, raw: bool, output: Form, kubeconfig: str | None) -> None:
+    """Show all files as one. Keys, tokens and certificates are left out, unless --raw asks for them.
+
+    \b
+    Examples:
+      hubctl config view
+      hubctl config view --minify -o jsonpath='{.clusters[0].cluster.server}'
+      hubctl config view --minify --raw > berlin.kubeconfig
+    """
+    from hubctl.client.resources import Resource  # noqa: PLC0415 - likewise
+    from hubctl.output.printers import Look, printer_of  # noqa: PLC0415 - the other commands do not wait for it
+
+    files = _files(context, kubeconfig)
+    whole = _minified(files, root_option(context, "context_name")) if minify else files.merged
+    if output.is_table and output.given:
+        raise CommandError("a kubeconfig has no table: -o yaml, json or jsonpath=...", code=2)
+    form = output if output.given else Form("yaml", given=True)
+    look = Look(Resource((), "v1", "configs", "Config", "kubeconfig"), form)
+    printer_of(look).first(whole if raw else {**whole, **_redacted(whole)})
+
+
+def _minified(files: KubeconfigFiles, chosen: str | None) -> dict[str, Any]:
+    name = chosen or files.current
+    context = files.contexts.get(name)
+    if context is None:
+        raise CommandError(f'there is no context "{name}"', reason="NotFound")
+    wanted = {"contexts": name, "clusters": context.get("cluster"), "users": context.get("user")}
+    parts = {part: [entry for entry in files.merged[part] if entry["name"] == only] for part, only in wanted.items()}
+    return {**files.merged, **parts, "current-context": name}
+
+
+def _redacted(whole: dict[str, Any]) -> dict[str, Any]:
+    return {
+        part: [{**entry, inner: {key: _shown(key, value) for key, value in entry[inner].items()}} for entry in whole[part]]
+        for part, inner in (("clusters", "cluster"), ("users", "user"))
+    }
+
+
+def _shown(key: str, value: Any) -> Any:
+    if key in SECRET:
+        return OMITTED if key.endswith("-data") and key != "client-key-data" else REDACTED
+    if key == "exec" and isinstance(value, dict) and value.get("env"):
+        return {**value, "env": [{**pair, "value": REDACTED} for pair in value["env"]]}
+    return REDACTED if key == "auth-provider" else value

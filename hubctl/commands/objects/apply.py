@@ -1,0 +1,99 @@
+"""hubctl apply: manifests become what they say, by server-side apply."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from hubctl.arguments.manifests import Manifest, located, read_manifests
+from hubctl.arguments.targets import One, each
+from hubctl.client.connection import connected
+from hubctl.client.discovery import Catalogue
+from hubctl.client.http import HubClient
+from hubctl.errors import CommandError
+from hubctl.options import DRY_RUN, dry_run_query
+
+APPLY_PATCH = "application/apply-patch+yaml"
+MANAGER = "hubctl"
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A file, a folder, or - (standard input).",
+)
+@click.option("-R", "--recursive", is_flag=True, help="Folders with all that is in them.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of objects that say no namespace.")
+@click.option("--force-conflicts", is_flag=True, help="Take fields over that others have set.")
+@click.option("--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Whose the fields are.")
+@DRY_RUN
+@click.option("--server-side", is_flag=True, hidden=True, help="There is no other way; kubectl's word is taken.")
+@connected
+def apply(client: HubClient, files: tuple[str, ...], *, recursive: bool, namespace: str, **chosen: Any) -> None:
+    """Make objects as manifests say: create what is missing, change what is otherwise.
+
+    It is Kubernetes' server-side apply. Fields that you applied before and leave out now are removed; fields that others set
+    are refused as conflicts, unless --force-conflicts takes them over.
+
+    \b
+    Examples:
+      hubctl apply -f rules.yaml
+      hubctl apply -f fleet/ -R --dry-run
+      hubctl get rule edges -o yaml | hubctl apply -f - --force-conflicts
+    """
+    manifests = read_manifests(files, recursive=recursive)
+    if not manifests:
+        raise CommandError("there is no object in it", code=2)
+    theirs = Applying(client, chosen["field_manager"], force=chosen["force_conflicts"], dry_run=chosen["dry_run"])
+    theirs.all_of(manifests, namespace)
+
+
+class Applying:
+    """Server-side apply to one API server, as one manager."""
+
+    def __init__(self, client: HubClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
+        self._client = client
+        self._catalogue = Catalogue(client)
+        self._dry_run = dry_run
+        self._query = {
+            "fieldManager": manager,
+            "force": "true" if force else "false",
+            "fieldValidation": "Strict",
+            **dry_run_query(dry_run),
+        }
+
+    def all_of(self, manifests: Sequence[Manifest], namespace: str = "") -> None:
+        """In their order, also when one is refused; says of each what became of it. Raises CommandError.
+
+        `namespace`: of objects that say none.
+        """
+        numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
+        each(tuple(numbered), lambda index: self._apply(numbered[index], namespace))
+
+    def _apply(self, manifest: Manifest, namespace: str) -> None:
+        one = located(self._catalogue, manifest, namespace)
+        before = self._revision(one)
+        metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+        wanted = {**manifest, "metadata": metadata}
+        try:
+            after = self._client.request("PATCH", one.path, wanted, content_type=APPLY_PATCH, query=self._query)
+        except CommandError as error:
+            more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
+            sentence = f'{one.resource.noun} "{one.name}": {error.sentence}{more}'
+            raise CommandError(sentence, reason=error.reason, code=error.code) from None
+        word = "created" if before is None else "unchanged" if after["metadata"]["resourceVersion"] == before else "configured"
+        click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if self._dry_run else ""}')
+
+    def _revision(self, one: One) -> str | None:
+        """None: it is not there."""
+        try:
+            return str(self._client.get(one.path)["metadata"]["resourceVersion"])
+        except CommandError as error:
+            if error.reason != "NotFound":
+                raise
+            return None

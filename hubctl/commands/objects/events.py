@@ -1,0 +1,128 @@
+"""hubctl events: what happened, the last at the end, and then what happens."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from hubctl.client.connection import connected
+from hubctl.client.discovery import Catalogue
+from hubctl.client.http import JSON, HubClient
+from hubctl.client.paging import whole
+from hubctl.errors import CommandError
+from hubctl.output.tables import Layout, shown, wants_color
+
+PATH = "/api/v1/{}events"
+TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
+USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
+"""So that rows that come later stand below the first."""
+
+
+@click.command()
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Those in the namespace of one cluster.")
+@click.option("--for", "about", default="", metavar="KIND/NAME", help="Those about one object: cluster/edge1, csr/edge1-x7k2p.")
+@click.option("--types", default="", metavar="TYPE,TYPE", help="Normal or Warning.")
+@click.option("-w", "--watch", is_flag=True, help="Then show what happens until interrupted; survives restarts of the hub.")
+@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The Events as they are.")
+@connected
+def events(client: HubClient, namespace: str, about: str, types: str, output: str | None, *, watch: bool) -> None:
+    """Show what happened to clusters, requests, add-ons and the hub itself, the last at the end.
+
+    The hub keeps Events for an hour after they were last seen. `hubctl audit` shows who did what, for 90 days.
+
+    \b
+    Examples:
+      hubctl events
+      hubctl events -n edge1 --types Warning
+      hubctl events --for cluster/edge1 -w
+    """
+    query = {"fieldSelector": _selector(client, about, types)}
+    path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
+    answer = whole(client, path, query)
+    answer["items"] = sorted(answer.get("items") or [], key=last_seen)
+    printer: Documents | Lines = Documents(output) if output else Lines()
+    printer.first(answer)
+    if watch:
+        from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
+
+        follow(client, Watched(path, query, answer), printer)
+
+
+def _selector(client: HubClient, about: str, types: str) -> str:
+    """Raises CommandError."""
+    terms = []
+    if about:
+        word, slash, name = about.partition("/")
+        if not slash or not name:
+            raise CommandError(f'--for "{about}" is no object: write KIND/NAME, as in cluster/edge1', code=2)
+        terms += [f"involvedObject.kind={Catalogue(client).named(word).kind}", f"involvedObject.name={name}"]
+    chosen = [each.strip().capitalize() for each in types.split(",") if each.strip()]
+    if not {"Normal", "Warning"}.issuperset(chosen):
+        raise CommandError(f'--types "{types}": an Event is Normal or Warning', code=2)
+    terms += [f"type={chosen[0]}"] if len(set(chosen)) == 1 else []
+    return ",".join(terms)
+
+
+def last_seen(event: Mapping[str, Any]) -> str:
+    """When it was last seen, to the second: one form of time for all of them."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    found = str(series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
+    return f"{found[:19]}Z"
+
+
+class Lines:
+    """A table; what comes later stands below it."""
+
+    accept = JSON
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+
+    def first(self, answer: Mapping[str, Any]) -> None:
+        rows = [_cells(event) for event in answer.get("items") or ()]
+        if not rows:
+            click.echo("there is no event to show", err=True)
+        self._layout = Layout(TITLES, [*rows, *USUAL], color=wants_color())
+        click.echo(self._layout.header)
+        for row in rows:
+            click.echo(self._layout.row(row))
+
+    def event(self, kind: str, answer: Mapping[str, Any]) -> None:
+        """One that came or was seen again; that an old one goes is no news."""
+        if kind != "DELETED" and self._layout is not None:
+            click.echo(self._layout.row(_cells(answer)))
+
+
+class Documents:
+    """Each Event as it is."""
+
+    accept = JSON
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+
+    def first(self, answer: Mapping[str, Any]) -> None:
+        for event in answer.get("items") or ():
+            self._print({"apiVersion": "v1", "kind": "Event", **event})
+
+    def event(self, kind: str, answer: Mapping[str, Any]) -> None:
+        if kind != "DELETED":
+            self._print(answer)
+
+    def _print(self, document: Mapping[str, Any]) -> None:
+        if self._form == "json":
+            click.echo(json.dumps(document, indent=4))
+            return
+        import yaml  # noqa: PLC0415 - the other forms do not wait for it
+
+        click.echo(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, explicit_start=True), nl=False)
+
+
+def _cells(event: Mapping[str, Any]) -> Sequence[str]:
+    about = event.get("involvedObject") or {}
+    whom = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
+    count = int(event.get("count") or 1)
+    message = f"{event.get('message') or ''}{f' (x{count})' if count > 1 else ''}"
+    return [shown(cell) for cell in (last_seen(event), event.get("type"), event.get("reason"), whom, message)]

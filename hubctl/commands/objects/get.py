@@ -1,0 +1,297 @@
+"""hubctl get: tables as the hub makes them, documents as they are, and rows as they change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from hubctl.arguments.completion import target_words
+from hubctl.arguments.targets import Place, Target, check, each, read_targets
+from hubctl.arguments.times import moment
+from hubctl.client.connection import connected
+from hubctl.client.discovery import Catalogue
+from hubctl.client.http import HubClient
+from hubctl.client.paging import pages, whole
+from hubctl.client.resources import Resource
+from hubctl.commands.objects.get_crl import FORMS, WORDS, show_lists
+from hubctl.errors import CommandError
+from hubctl.options import with_options
+from hubctl.output.formats import Form, output_option
+from hubctl.output.printers import InPages, Look, Printer, items_of, printer_of
+
+LOOKS = with_options(
+    output_option(*FORMS, note="Another form; clusters are wide anyway."),
+    click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out."),
+    click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Show these labels in columns of their own."),
+    click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
+    click.option("--show-kind", is_flag=True, help="Show names with their kind."),
+)
+CHOICES = with_options(
+    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'."),
+    click.option("--field-selector", default="", metavar="SELECTOR", help="Fields, as in 'status.available!=True'."),
+    click.option(
+        "--where",
+        default="",
+        metavar="CONDITION",
+        help="Of clusters: 'version < 1.30 && available != \"True\"' (see below).",
+    ),
+    click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons, leases, events: of one cluster."),
+    click.option("-A", "--all-namespaces", is_flag=True, help="Of all clusters, which is what is shown without -n."),
+    click.option(
+        "--at", default="", metavar="TIME", help="As it was: at a time such as 2026-11-01T12:00Z, or so long ago, as 2h."
+    ),
+    click.option("--sort-by", default="", metavar="WORD,...", help="Of clusters: '-memory,name', '-' from the highest down."),
+    click.option("--group-by", default="", metavar="WORD,...", help="Of clusters: how many have each 'version', 'set', ..."),
+    click.option("--count", is_flag=True, help="Of clusters: how many there are, and no more."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most."),
+    click.option("--ignore-not-found", is_flag=True, help="A name that is not there is no failure."),
+)
+WATCHES = with_options(
+    click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub."),
+    click.option("--watch-only", is_flag=True, help="Show changes alone."),
+    click.option("--output-watch-events", "events", is_flag=True, help="Say what each change was: ADDED, MODIFIED, DELETED."),
+)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME...]", shell_complete=target_words)
+@LOOKS
+@CHOICES
+@WATCHES
+@connected
+def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
+    """Show clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
+
+    KIND is any kind that the hub serves (`hubctl api-resources` lists them), or several with commas between; KIND/NAME is one
+    object.
+
+    Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
+    agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
+
+    A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced, agentVersion,
+    lastBeat, connected and the entries of labels, claims, taints, addons, conditions, capacity and allocatable, as in
+    labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and ||, !, has(), startsWith(), endsWith(), contains() and
+    matches(). What a cluster lacks is unknown, and unknown chooses nothing. The same words say how clusters are sorted, where
+    what a cluster lacks comes last, and by what they are counted.
+
+    \b
+    Forms (-o):
+      wide                         all columns of the table
+      json, yaml                   the objects
+      name                         KIND/NAME, for other commands
+      csv                          the table with all its columns; csv=TITLE:.path,... those columns
+      jsonpath='{.items[*]...}'    as kubectl's; jsonpath-as-json=... each result as JSON; jsonpath-file=FILE
+      custom-columns=TITLE:.path   columns of your own; custom-columns-file=FILE
+
+    \b
+    Examples:
+      hubctl get clusters
+      hubctl get clusters -w
+      hubctl get clusters -l region=eu
+      hubctl get clusters --where 'version < 1.30 && memory >= 64Gi'
+      hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
+      hubctl get clusters --sort-by=-memory,name --limit=10
+      hubctl get clusters --where 'lastBeat > 5m' --sort-by lastBeat
+      hubctl get clusters --group-by version,set
+      hubctl get clusters --where 'addons["search"] == "unhealthy"' --count
+      hubctl get cluster edge1 -o yaml
+      hubctl get cluster edge1 -o jsonpath='{.status.version.kubernetes}'
+      hubctl get clusters -o custom-columns=NAME:.metadata.name,VERSION:.status.version.kubernetes
+      hubctl get clusters -o csv > clusters.csv
+      hubctl get cluster edge1 --at 2026-11-01T12:00Z
+      hubctl get clusters --at 2h --where 'available != "True"'
+      hubctl get csr
+      hubctl get fleet
+      hubctl get addons -n edge1
+      hubctl get events -n edge1
+      hubctl get leader
+      hubctl get crl -o pem
+    """
+    form: Form = chosen["output"]
+    if words[0].lower() in WORDS:
+        show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)
+        return
+    if form.name in FORMS:
+        raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
+    targets = read_targets(Catalogue(client), words)
+    if chosen["group_by"] or chosen["count"]:
+        _show_counts(client, targets, _wish(chosen), chosen)
+        return
+    _show_all(client, targets, _wish(chosen))
+
+
+def show(client: HubClient, resource: Resource, form: Form | None = None) -> None:
+    """Prints all objects of a kind once. Raises CommandError."""
+    printer = printer_of(Look(resource, form or Form()))
+    printer.first(whole(client, resource.path, {}, accept=printer.accept))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks to see, of whatever kind."""
+
+    place: Place
+    look: Callable[[Target], Look]
+    where: str = ""
+    sort_by: str = ""
+    limit: int | None = None
+    watch: bool = False
+    only_changes: bool = False
+    ignores_missing: bool = False
+    at: str = ""
+    """As the hub takes it; "" is now."""
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {**self.place.query, "where": self.where, "at": self.at}
+
+    @property
+    def listed(self) -> dict[str, str]:
+        """Of a list. A watch tells changes as they come."""
+        return {**self.query, "sortBy": self.sort_by}
+
+
+def _wish(chosen: dict[str, Any]) -> Wish:
+    if chosen["all_namespaces"] and chosen["namespace"]:
+        raise CommandError("give -n or -A, not both", code=2)
+    watch = chosen["watch"] or chosen["watch_only"]
+    if watch and chosen["limit"]:
+        raise CommandError("a watch shows all of them: leave out --limit", code=2)
+    if watch and chosen["at"]:
+        raise CommandError("the past does not change: leave out -w, or --at", code=2)
+    labels = tuple(label for label in chosen["label_columns"].split(",") if label)
+
+    def look(target: Target) -> Look:
+        return Look(
+            target.resource,
+            chosen["output"],
+            watch=watch,
+            headers=not chosen["no_headers"],
+            labels=labels,
+            all_labels=chosen["show_labels"],
+            kinds=chosen["show_kind"],
+            events=chosen["events"],
+        )
+
+    return Wish(
+        Place(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
+        look,
+        chosen["where"],
+        chosen["sort_by"],
+        chosen["limit"],
+        watch,
+        chosen["watch_only"],
+        chosen["ignore_not_found"],
+        moment(chosen["at"]),
+    )
+
+
+def _show_counts(client: HubClient, targets: list[Target], wish: Wish, chosen: dict[str, Any]) -> None:
+    from hubctl.commands.objects.get_count import ALL, Counted, show_counts  # noqa: PLC0415 - start-up time
+
+    if chosen["group_by"] and chosen["count"]:
+        raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
+    if len(targets) != 1 or targets[0].names or wish.watch or wish.sort_by or wish.limit:
+        raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
+    check(targets[0], wish.place)
+    resource = targets[0].resource
+    counted = Counted(resource, resource.within(wish.place.namespace), wish.query, chosen["group_by"] or ALL)
+    show_counts(client, counted, chosen["output"])
+
+
+def _show_all(client: HubClient, targets: list[Target], wish: Wish) -> None:
+    for target in targets:
+        check(target, wish.place)
+        if target.names and (wish.where or wish.sort_by):
+            raise CommandError("give names, or --where and --sort-by, not both", code=2)
+    if len(targets) == 1:
+        _show(client, targets[0], wish)
+        return
+    if wish.watch:
+        raise CommandError("one kind at a time can be watched", code=2)
+    _show_kinds(client, targets, wish)
+
+
+def _show_kinds(client: HubClient, targets: list[Target], wish: Wish) -> None:
+    """Several kinds: tables one after the other, documents as one list."""
+    looks = [replace(wish.look(target), kinds=True) for target in targets]
+    if looks[0].form.is_table or looks[0].form.name == "name":
+        for index, (target, look) in enumerate(zip(targets, looks, strict=True)):
+            if index and look.form.name != "name":
+                click.echo()
+            _show_once(client, target, wish, printer_of(look))
+        return
+    printer = printer_of(looks[0])
+    found: list[dict[str, Any]] = []
+    for target in targets:
+        _collect(client, target, wish, printer.accept, found)
+    printer.first(_together([item for answer in found for item in items_of(answer)], several=True))
+
+
+def _show(client: HubClient, target: Target, wish: Wish) -> None:
+    """Prints objects once, and with a watch every change of them. Raises CommandError."""
+    printer = printer_of(wish.look(target))
+    if not wish.watch:
+        if target.names or not isinstance(printer, InPages):
+            _show_once(client, target, wish, printer)
+        else:
+            path = target.resource.within(wish.place.namespace)
+            printer.pages(pages(client, path, wish.listed, accept=printer.accept, limit=wish.limit))
+        return
+    if not target.resource.watchable:
+        raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
+    if len(target.names) > 1:
+        raise CommandError("one name, or all, can be watched", code=2)
+    from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
+
+    path, query = _watched(target, wish)
+    answer = whole(client, path, {**query, "sortBy": wish.sort_by}, accept=printer.accept)
+    if not wish.only_changes:
+        printer.first(answer)
+    elif answer.get("columnDefinitions"):
+        printer.first({**answer, "rows": []})
+    follow(client, Watched(path, query, answer), printer)
+
+
+def _watched(target: Target, wish: Wish) -> tuple[str, dict[str, str]]:
+    """A watch is always on all, with the name as a field."""
+    query = wish.query
+    if target.names:
+        query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
+    return target.resource.within(wish.place.namespace), query
+
+
+def _show_once(client: HubClient, target: Target, wish: Wish, printer: Printer) -> None:
+    """What is there is shown, also when some of the names are not. Raises CommandError."""
+    found: list[dict[str, Any]] = []
+    try:
+        _collect(client, target, wish, printer.accept, found)
+    finally:
+        if found:
+            printer.first(_together(found))
+
+
+def _collect(client: HubClient, target: Target, wish: Wish, accept: str, found: list[dict[str, Any]]) -> None:
+    """Puts the list of all that are meant into `found`, or the objects that are named; what is not there is a CommandError."""
+    resource, namespace = target.resource, wish.place.namespace
+    if not target.names:
+        found.append(whole(client, resource.within(namespace), wish.listed, accept=accept, limit=wish.limit))
+        return
+
+    def fetch(name: str) -> None:
+        try:
+            found.append(client.get(resource.of(name, namespace), accept=accept, at=wish.at))
+        except CommandError as error:
+            if error.reason != "NotFound" or not wish.ignores_missing:
+                raise
+
+    each(target.names, fetch)
+
+
+def _together(found: list[dict[str, Any]], *, several: bool = False) -> dict[str, Any]:
+    if len(found) == 1 and not several:
+        return found[0]
+    if any("columnDefinitions" in answer for answer in found):
+        return {**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]}
+    return {"apiVersion": "v1", "kind": "List", "items": found, "metadata": {}}

@@ -1,0 +1,42 @@
+"""hubctl get --group-by and --count: how many there are, counted by the hub."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from hubctl.client.http import TABLE, HubClient
+from hubctl.client.resources import Resource
+from hubctl.errors import CommandError
+from hubctl.output.formats import Form
+from hubctl.output.printers import Look, printer_of
+
+ALL = "*"
+"""Asks how many there are together."""
+NONE = "<none>"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is counted: the words to count by, or `ALL`."""
+
+    resource: Resource
+    path: str
+    query: Mapping[str, str]
+    words: str = ALL
+
+
+def show_counts(client: HubClient, counted: Counted, form: Form) -> None:
+    """Prints a row per group, or a number alone. Raises CommandError."""
+    answer = client.get(counted.path, accept=TABLE, **counted.query, groupBy=counted.words)
+    rows: list[dict[str, Any]] = answer.get("rows") or []
+    if form.is_table:
+        if counted.words == ALL and form.name != "csv":
+            click.echo(rows[0]["cells"][0])
+            return
+        rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
+    elif form.name not in ("json", "yaml"):
+        raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
+    look = Look(replace(counted.resource, namespaced=False), form)
+    printer_of(look).first({**answer, "rows": rows})

@@ -1,0 +1,150 @@
+"""hubctl top: what clusters have, and how the hub's replicas fare."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import click
+
+from hubctl.client.connection import connected
+from hubctl.client.http import TABLE, HubClient
+from hubctl.client.paging import whole
+from hubctl.client.resources import CLUSTERS, REPLICAS
+from hubctl.output.tables import shown, table, wants_color
+
+GIBIBYTE = 2**30
+NONE = "-"
+CLUSTER_TITLES = ("Name", "Nodes", "CPU", "of", "CPU%", "Memory", "of", "Memory%", "Last Beat", "Flaps")
+REPLICA_TITLES = ("Name", "State", "Leader", "Sessions", "Watches", "CPU", "Memory", "Clock", "Last Seen")
+ORDERS = ("name", "nodes", "cpu", "memory")
+
+
+@click.group()
+def top() -> None:
+    """Show what clusters have, and how the hub's replicas fare.
+
+    \b
+    Examples:
+      hubctl top clusters
+      hubctl top replicas
+    """
+
+
+@top.command("clusters")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels.")
+@click.option("--where", default="", metavar="CONDITION", help="As in hubctl get clusters.")
+@click.option("--sort-by", type=click.Choice(ORDERS), default="name", show_default=True, help="The greatest first, or by name.")
+@connected
+def clusters(client: HubClient, names: tuple[str, ...], selector: str, where: str, sort_by: str) -> None:
+    """Show what clusters have: nodes, what of their CPU (cores) and memory (GiB) is allocatable, and their last beat.
+
+    The percentage is what is left of the capacity once the clusters' own parts have taken theirs. What workloads use is not
+    reported to the hub. The last line counts all of it together.
+
+    \b
+    Examples:
+      hubctl top clusters --sort-by memory
+      hubctl top clusters -l region=eu
+      hubctl top clusters edge1 edge2
+    """
+    query = {"labelSelector": selector, "where": where, "includeObject": "Object"}
+    answer = whole(client, CLUSTERS.path, query, accept=TABLE)
+    columns = [str(column["name"]) for column in answer.get("columnDefinitions") or []]
+    found = [_Cluster(columns, row) for row in answer.get("rows") or [] if not names or _name(row) in names]
+    missing = sorted({*names} - {each.name for each in found})
+    if sort_by != "name":
+        found.sort(key=lambda each: each.amount(sort_by), reverse=True)
+    for line in _cluster_lines(found):
+        click.echo(line)
+    for name in missing:
+        click.echo(f'there is no cluster "{name}" like that', err=True)
+
+
+@top.command("replicas")
+@connected
+def replicas(client: HubClient) -> None:
+    """Show the hub's replicas: sessions, watches, what they use, and how far their clocks are from the database's.
+
+    \b
+    Examples:
+      hubctl top replicas
+    """
+    items = client.get(REPLICAS.path).get("items") or []
+    rows = [_replica(item) for item in items]
+    total = ["", f"{len(items)} replicas", "", *(_sum(items, field) for field in ("sessions", "watches"))]
+    for line in table(REPLICA_TITLES, [*rows, [*total, *[""] * (len(REPLICA_TITLES) - len(total))]], color=wants_color()):
+        click.echo(line)
+
+
+class _Cluster:
+    """A row of the hub's table with its object."""
+
+    def __init__(self, columns: Sequence[str], row: Mapping[str, Any]) -> None:
+        self.name = _name(row)
+        self.cells = dict(zip(columns, row["cells"], strict=False))
+        status = row["object"].get("status") or {}
+        self._capacity, self._allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+
+    def amount(self, of: str) -> Fraction:
+        """What is allocatable; of nodes, how many there are."""
+        return self.capacity(of) if of == "nodes" else _quantity(self._allocatable.get(of))
+
+    def capacity(self, of: str) -> Fraction:
+        return _quantity(self._capacity.get(of))
+
+
+def _cluster_lines(found: Sequence[_Cluster]) -> list[str]:
+    rows = [[each.name, *_amounts([each]), *(shown(each.cells.get(name)) for name in ("Last Beat", "Flaps"))] for each in found]
+    total = [f"{len(found)} clusters", *_amounts(found), "", ""]
+    return table(CLUSTER_TITLES, [*rows, total])
+
+
+def _amounts(of: Iterable[_Cluster]) -> list[str]:
+    """Nodes, CPU and memory of all of them."""
+    some = list(of)
+    cells = [_number(sum((each.capacity("nodes") for each in some), Fraction()), 1)]
+    for resource, unit in (("cpu", 1), ("memory", GIBIBYTE)):
+        left = sum((each.amount(resource) for each in some), Fraction())
+        all_of_it = sum((each.capacity(resource) for each in some), Fraction())
+        cells += [_number(left, unit), _number(all_of_it, unit), f"{float(left / all_of_it):.0%}" if all_of_it else NONE]
+    return cells
+
+
+def _quantity(text: Any) -> Fraction:
+    """0 for what an agent has not told, or not so that it can be read."""
+    from machinery.expression.values import parse_quantity  # noqa: PLC0415 - start-up time
+
+    try:
+        return parse_quantity(str(text)) if text is not None else Fraction()
+    except ValueError:
+        return Fraction()
+
+
+def _number(amount: Fraction, unit: int) -> str:
+    scaled = amount / unit
+    return str(int(scaled)) if scaled == int(scaled) else f"{float(scaled):.1f}"
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row["object"]["metadata"]["name"])
+
+
+def _replica(item: Mapping[str, Any]) -> list[str]:
+    status = item.get("status") or {}
+    ahead = status.get("clockAheadSeconds")
+    told = (
+        status.get("state"),
+        "*" if status.get("leader") else "",
+        status.get("sessions"),
+        status.get("watches", NONE),
+        status.get("cpu", NONE),
+        status.get("memory", NONE),
+        NONE if ahead is None else f"{ahead:+.1f}s",
+        status.get("lastSeenTime"),
+    )
+    return [shown(item["metadata"]["name"]), *map(shown, told)]
+
+
+def _sum(items: Iterable[Mapping[str, Any]], field: str) -> str:
+    return str(sum(int((item.get("status") or {}).get(field) or 0) for item in items))

@@ -1,0 +1,43 @@
+"""-o custom-columns: a title and a path for each column, as kubectl reads them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hubctl.errors import CommandError
+from hubctl.jsonpath import parse_path, text_of
+from hubctl.jsonpath.evaluation import find
+from hubctl.jsonpath.tree import Path
+
+NONE = "<none>"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomColumn:
+    """A column and where its cells are found."""
+
+    title: str
+    path: Path
+
+    def cell(self, document: Any) -> str:
+        """What the path finds, several with commas between; `<none>` without any."""
+        found = find(self.path, document)
+        return ",".join(NONE if value is None else text_of(value) for value in found) or NONE
+
+
+def columns_of(spec: str) -> tuple[CustomColumn, ...]:
+    """`NAME:.metadata.name,VERSION:.status.version.kubernetes`. Raises CommandError."""
+    pairs = [part.partition(":") for part in spec.split(",")]
+    wrong = [title for title, colon, path in pairs if not (title and colon and path)]
+    if wrong:
+        raise CommandError(f'"{wrong[0]}" is no column: write TITLE:.path, as in NAME:.metadata.name', code=2)
+    return tuple(CustomColumn(title, parse_path(path)) for title, _, path in pairs)
+
+
+def columns_in(text: str) -> tuple[CustomColumn, ...]:
+    """Of a file: one line with titles, one with paths, blanks between. Raises CommandError."""
+    lines: Sequence[str] = [*text.splitlines(), "", ""]
+    titles, paths = lines[0].split(), lines[1].split()
+    if not titles or len(titles) != len(paths):
+        raise CommandError("a file of columns has a line of titles and below it a line with a path for each", code=2)
+    return tuple(CustomColumn(title, parse_path(path)) for title, path in zip(titles, paths, strict=True))

@@ -1,0 +1,52 @@
+"""Files that commands write because of `-o FILE`: in the place of one of their own, and of nothing else without a word.
+
+What is lost otherwise is somebody's `~/.kube/config`, with all the contexts in it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hubctl.errors import CommandError
+from hubctl.output.private_files import PrivateFile
+
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE also when this command did not write it.")
+
+
+def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> PrivateFile:
+    """The file to write, where a link leads if it is one.
+
+    `is_own`: whether the command itself wrote such YAML documents. Raises CommandError when something else is there.
+    """
+    path = Path(name).resolve()
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{name} is no file that can be replaced", code=2)
+    if path.exists() and not overwrite and not is_own(_documents(path)):
+        raise CommandError(f"{name} is there already and holds something else: name another file, or give --overwrite", code=2)
+    return PrivateFile(path)
+
+
+def only_user(documents: list[Any]) -> dict[str, Any] | None:
+    """The entry of the user in a kubeconfig that has one context and nothing beside what it names; None: it is none."""
+    config = documents[0] if len(documents) == 1 else None
+    if not isinstance(config, dict) or config.get("kind") != "Config":
+        return None
+    entries = [config.get(part) for part in ("clusters", "contexts", "users")]
+    if not all(isinstance(each, list) and len(each) == 1 and isinstance(each[0], dict) for each in entries):
+        return None
+    return {**config["users"][0]}
+
+
+def _documents(path: Path) -> list[Any]:
+    """What the file holds; nothing for one that is empty, and one odd document for what is no YAML."""
+    from machinery.boundedyaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
+
+    try:
+        content = path.read_bytes()
+        return [each for each in load_all(content) if each is not None] if content.strip() else []
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
+    except YamlError:
+        return [None]

@@ -1,0 +1,90 @@
+"""The option -o: in which form objects are shown, as kubectl names the forms."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from hubctl.errors import CommandError
+from hubctl.suggestions import closest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TABLES = ("table", "wide")
+DOCUMENTS = ("json", "yaml", "name")
+TEMPLATES = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
+COLUMNS = ("custom-columns", "custom-columns-file")
+FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
+WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
+METAVAR = "FORM"
+HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; `hubctl get --help` says more."
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form, and what came after its equals sign."""
+
+    name: str = "table"
+    argument: str = ""
+    given: bool = False
+    """Somebody asked for it, instead of none."""
+
+    @property
+    def is_table(self) -> bool:
+        """The hub makes the cells."""
+        return self.name in TABLES or (self.name == "csv" and not self.argument)
+
+
+class FormType(click.ParamType[Form]):
+    """Reads `json`, `jsonpath=...`; `more` are forms of one command."""
+
+    name = "form"
+
+    def __init__(self, *more: str) -> None:
+        self._known = (*FORMS, *more)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Form:
+        if isinstance(value, Form):
+            return value
+        name, equals, argument = str(value).partition("=")
+        if name not in self._known:
+            meant = closest(name, self._known)
+            self.fail(f'there is no form "{name}"{meant or ": use one of " + ", ".join(self._known)}', param, ctx)
+        if name in WITH_ARGUMENT and not argument:
+            self.fail(f"{name} needs what to show, as in -o {_example(name)}", param, ctx)
+        if equals and name not in WITH_ARGUMENT and name != "csv":
+            self.fail(f"{name} takes nothing after an equals sign", param, ctx)
+        return Form(name, argument, given=True)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param
+        words = (f"{name}=" if name in WITH_ARGUMENT else name for name in self._known)
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def output_option(*more: str, note: str = "") -> Callable[[F], F]:
+    """Gives a command -o as its argument `output`, a Form."""
+    told = f"{note} {HELP}" if note else f"Another form: {HELP}"
+    return click.option("-o", "--output", type=FormType(*more), default=Form(), show_default=False, metavar=METAVAR, help=told)
+
+
+def argument_of(form: Form) -> str:
+    """The template or the columns, read from the file that it names where it names one. Raises CommandError."""
+    if not form.name.endswith("-file"):
+        return form.argument
+    try:
+        return Path(form.argument).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandError(f"{form.argument} cannot be read: {why}", code=2) from None
+
+
+def _example(name: str) -> str:
+    return {
+        "jsonpath": "jsonpath='{.metadata.name}'",
+        "jsonpath-as-json": "jsonpath-as-json='{.status}'",
+        "custom-columns": "custom-columns=NAME:.metadata.name",
+    }.get(name, f"{name}=FILE")

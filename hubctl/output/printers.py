@@ -1,0 +1,281 @@
+"""How objects are shown, one class per form: tables, documents, names, templates, columns, sheets."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from textwrap import indent
+from typing import Any, Protocol, runtime_checkable
+
+import click
+
+from hubctl.client.http import JSON, TABLE
+from hubctl.client.paging import PAGING
+from hubctl.client.resources import Resource
+from hubctl.output.formats import COLUMNS, TEMPLATES, Form, argument_of
+from hubctl.output.tables import Layout, printable, shown, wants_color
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is shown, and how."""
+
+    resource: Resource
+    form: Form = field(default_factory=Form)
+    watch: bool = False
+    headers: bool = True
+    labels: tuple[str, ...] = ()
+    """Labels that get columns of their own."""
+    all_labels: bool = False
+    kinds: bool = False
+    """Names are shown with their kind."""
+    events: bool = False
+    """A watch says what became of each object."""
+
+    @property
+    def wide(self) -> bool:
+        return self.form.name in ("wide", "csv") or (not self.form.given and self.resource.wide)
+
+
+class Printer(Protocol):
+    """Where objects go."""
+
+    @property
+    def accept(self) -> str:
+        """The media type in which the hub is to send them."""
+        ...
+
+    def first(self, answer: dict[str, Any]) -> None:
+        """All of them; again after a gap in a watch."""
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        """One change."""
+
+
+@runtime_checkable
+class InPages(Printer, Protocol):
+    """A form that needs no more than a page of a long list at a time."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        """All of them."""
+
+
+def printer_of(look: Look) -> Printer:
+    """Raises CommandError for a template or columns that cannot be read."""
+    if look.form.name in TEMPLATES:
+        return Templates(look)
+    if look.form.name in COLUMNS or (look.form.name == "csv" and look.form.argument):
+        return Columns(look)
+    if look.form.name == "csv":
+        return Sheet(look)
+    if look.form.is_table:
+        return Rows(look)
+    return {"json": Json, "name": Names}.get(look.form.name, Documents)(look)
+
+
+class _Lines:
+    """Cells as lines: columns with blanks between, or with commas."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._layout: Layout | None = None
+
+    def put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool) -> None:
+        if self._look.form.name == "csv":
+            from hubctl.output.csv_format import sheet  # noqa: PLC0415 - the other forms do not wait for it
+
+            heads = [titles] if self._layout is None and self._look.headers else []
+            self._layout = self._layout or Layout(titles, [])
+            click.echo(sheet([*heads, *rows]), nl=False)
+            return
+        if self._layout is None:
+            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._look.headers)
+            if self._look.headers:
+                click.echo(self._layout.header)
+        for row in rows:
+            click.echo(self._layout.row(row))
+
+    def deleted(self, row: Sequence[str]) -> None:
+        if self._layout is not None and self._look.form.name != "csv":
+            click.echo(f"{self._layout.row(row)}   (deleted)")
+
+
+class Rows:
+    """Prints the tables that the hub makes."""
+
+    accept = TABLE
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._columns: list[Mapping[str, Any]] = []
+        self._chosen: list[int] = []
+        self._lines = _Lines(look)
+
+    def first(self, answer: dict[str, Any]) -> None:
+        rows = answer.get("rows") or []
+        if not rows and not self._look.watch:
+            click.echo(f"there is no {self._look.resource.noun} to show", err=True)
+            return
+        self._columns = list(answer.get("columnDefinitions") or self._columns)
+        self._chosen = [index for index, column in enumerate(self._columns) if self._look.wide or not column.get("priority")]
+        self._lines.put(self._titles(), [self._cells(row, "ADDED") for row in rows], upper=True)
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        for row in answer.get("rows") or []:
+            cells = self._cells(row, kind)
+            if kind == "DELETED" and not self._look.events:
+                self._lines.deleted(cells)
+            else:
+                self._lines.put(self._titles(), [cells], upper=True)
+
+    def _titles(self) -> list[str]:
+        look = self._look
+        return [
+            *(["Event"] if look.events else []),
+            *(["Namespace"] if look.resource.namespaced else []),
+            *(str(self._columns[index]["name"]) for index in self._chosen),
+            *(label.rpartition("/")[2] for label in look.labels),
+            *(["Labels"] if look.all_labels else []),
+        ]
+
+    def _cells(self, row: dict[str, Any], kind: str) -> list[str]:
+        look, cells = self._look, row.get("cells") or []
+        metadata = (row.get("object") or {}).get("metadata") or {}
+        labels = metadata.get("labels") or {}
+        chosen = [shown(cells[index]) if index < len(cells) else "" for index in self._chosen]
+        if look.kinds and chosen:
+            chosen[0] = f"{look.resource.singular}/{chosen[0]}"
+        pairs = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        return [
+            *([kind] if look.events else []),
+            *([shown(metadata.get("namespace"))] if look.resource.namespaced else []),
+            *chosen,
+            *(shown(labels.get(label)) for label in look.labels),
+            *([shown(pairs or "<none>")] if look.all_labels else []),
+        ]
+
+
+class Sheet(Rows):
+    """Prints the tables that the hub makes as CSV."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        for index, answer in enumerate(answers):
+            if answer.get("rows") or not index:
+                self.first(answer)
+
+
+class Columns:
+    """Prints columns that somebody chose, as a table or as a sheet."""
+
+    accept = JSON
+
+    def __init__(self, look: Look) -> None:
+        from hubctl.output.custom_columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
+
+        read = columns_in if look.form.name == "custom-columns-file" else columns_of
+        self._columns = read(argument_of(look.form))
+        self._lines = _Lines(look)
+
+    def first(self, answer: dict[str, Any]) -> None:
+        rows = [[shown(column.cell(item)) for column in self._columns] for item in items_of(answer)]
+        self._lines.put([column.title for column in self._columns], rows, upper=False)
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        if kind != "DELETED":
+            self.first(answer)
+
+
+class Templates:
+    """Prints what JSONPath templates find: in the object, or in the list of all."""
+
+    accept = JSON
+
+    def __init__(self, look: Look) -> None:
+        from hubctl.jsonpath import as_json, parse_template, rendered  # noqa: PLC0415 - the other forms do not wait for it
+
+        self._look = look
+        self._template = parse_template(argument_of(look.form))
+        self._render = as_json if look.form.name == "jsonpath-as-json" else rendered
+
+    def first(self, answer: dict[str, Any]) -> None:
+        for document in items_of(answer) if self._look.watch else [answer]:
+            # As kubectl does it: nothing ends the line of one answer, and each of several has its own.
+            click.echo(self._text(document), nl=self._look.watch)
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        del kind
+        click.echo(self._text(answer))
+
+    def _text(self, document: dict[str, Any]) -> str:
+        """A program gets what is there; a terminal gets no control characters, which agents could have reported."""
+        text = self._render(self._template, document)
+        return "".join(map(_harmless, text)) if sys.stdout.isatty() else text
+
+
+def _harmless(character: str) -> str:
+    return character if character in "\n\t" else printable(character)
+
+
+class Documents:
+    """Prints objects as JSON, YAML or names."""
+
+    accept = JSON
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def first(self, answer: dict[str, Any]) -> None:
+        whole = self._look.form.name != "name" and not self._look.watch
+        for document in [answer] if whole else items_of(answer):
+            self._print(document, "ADDED")
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        self._print(answer, kind)
+
+    def _print(self, document: dict[str, Any], kind: str) -> None:
+        if self._look.form.name == "name":
+            click.echo(self._look.resource.called(str(document["metadata"]["name"])))
+            return
+        told = {"type": kind, "object": document} if self._look.events else document
+        if self._look.form.name == "json":
+            click.echo(json.dumps(told, indent=4))
+        else:
+            click.echo(as_yaml(told, apart=self._look.watch), nl=False)
+
+
+class Names(Documents):
+    """Prints names."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        for answer in answers:
+            self.first(answer)
+
+
+class Json(Documents):
+    """Prints objects as JSON."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        """As one list, each object as it comes."""
+        head = next(answers)
+        metadata = {name: value for name, value in (head.get("metadata") or {}).items() if name not in PAGING}
+        around = {**{name: value for name, value in head.items() if name != "items"}, "metadata": metadata}
+        apart = json.dumps(around, indent=4).removesuffix("\n}") + ',\n    "items": ['
+        for item in (item for answer in chain((head,), answers) for item in answer.get("items") or ()):
+            click.echo(f"{apart}\n{indent(json.dumps(item, indent=4), ' ' * 8)}", nl=False)
+            apart = ","
+        click.echo("\n    ]\n}" if apart == "," else f"{apart}]\n}}")
+
+
+def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
+    """`apart`: with the line that begins a document."""
+    import yaml  # noqa: PLC0415 - the other forms do not wait for it
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(dict(document), Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=apart))
+
+
+def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The objects of a list, or the one."""
+    items = answer.get("items")
+    yield from [answer] if items is None else items

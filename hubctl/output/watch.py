@@ -1,0 +1,76 @@
+"""A watch that outlives connections: it reconnects, resumes by resourceVersion, and lists again when that is too old."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from hubctl.client.http import HubClient
+from hubctl.client.paging import whole
+from hubctl.errors import CommandError, ConnectionLostError
+from hubctl.output.printers import Printer
+from machinery.backoff import Backoff
+from machinery.outputs import end_with_reader
+
+TOO_OLD = frozenset(("Expired", "Gone"))
+TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
+
+
+class _ExpiredPlaceError(Exception):
+    """The place to resume from is too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A list that was shown, and how it was asked for: what the watch goes on from."""
+
+    path: str
+    query: Mapping[str, str]
+    answer: Mapping[str, Any]
+
+
+def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
+    """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends, BrokenPipeError."""
+    end_with_reader()
+    place = str(shown.answer["metadata"]["resourceVersion"])
+    pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+    while True:
+        try:
+            for kind, found in _events(client, shown, place, printer.accept):
+                pauses.reset()
+                place = str(found["metadata"].get("resourceVersion") or place)
+                if kind != "BOOKMARK":
+                    printer.event(kind, found)
+        except _ExpiredPlaceError:
+            answer = whole(client, shown.path, shown.query, accept=printer.accept)
+            place = str(answer["metadata"]["resourceVersion"])
+            click.echo("hubctl: the watch was away too long to resume; all is shown again", err=True)
+            printer.first(answer)
+        except CommandError as error:
+            if not isinstance(error, ConnectionLostError) and error.reason not in TEMPORARY:
+                raise
+            if not pauses.failures:
+                click.echo(f"hubctl: {error.sentence}; trying again", err=True)
+            time.sleep(pauses.next().total_seconds())
+
+
+def _events(client: HubClient, shown: Watched, place: str, accept: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Pairs of type and object. Raises _ExpiredPlaceError, CommandError."""
+    asked = {**shown.query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
+    try:
+        for event in client.stream(shown.path, asked, accept=accept):
+            kind, found = str(event.get("type")), event.get("object") or {}
+            _check(kind, found)
+            yield kind, found
+    except CommandError as error:
+        if error.reason in TOO_OLD:
+            raise _ExpiredPlaceError from None
+        raise
+
+
+def _check(kind: str, found: Mapping[str, Any]) -> None:
+    if kind == "ERROR":
+        raise CommandError(str(found.get("message")), reason=str(found.get("reason")))

@@ -1,0 +1,156 @@
+"""The pages of docs/reference/hubctl, made from what `--help` says: `python -m hubctl.reference FOLDER`, or with --check."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from hubctl.__main__ import COMMANDS, hubctl
+from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT, UNREACHABLE
+
+FOLDER = Path("docs/reference/hubctl")
+INDEX = "README.md"
+MADE = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
+EVERYWHERE = ("help", "kubeconfig", "context_name")
+"""Options that stand in the index alone."""
+CODES = (
+    (DONE, "done"),
+    (FAILED, "refused, or failed"),
+    (MISUSED, "wrong usage, or a kubeconfig that cannot be used"),
+    (NOT_FOUND, "an object is not there"),
+    (TIMED_OUT, "what was waited for did not come in time"),
+    (UNREACHABLE, "the hub cannot be reached, or does not answer"),
+    (NOT_WELL, "what was looked at is not well (`hubctl diagnose`)"),
+    (INTERRUPTED, "interrupted (Ctrl-C)"),
+)
+USERS = (
+    ("client-certificate", "shown; with a token both are"),
+    ("token", "a ServiceAccount's of the hub, or a bootstrap token; any other is exchanged first (`hubctl login`)"),
+    ("tokenFile", "before `token`; read at each connection, so that whoever renews it need not tell"),
+    ("exec", "run where none of these is there: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
+    ("username, auth-provider, as", "refused"),
+)
+"""What a kubeconfig may have for its user, and what hubctl does with it."""
+
+
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """A command and all below it, each with the words that lead to it; hidden ones are left out."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=" ".join(("hubctl", *words)))
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from commands(found, (*words, name))
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file name."""
+    made = {INDEX: _index()}
+    for name in COMMANDS:
+        found = hubctl.get_command(click.Context(hubctl), name)
+        assert found is not None  # noqa: S101 - it is in the table
+        if not found.hidden:
+            made[f"{name}.md"] = "\n".join([MADE, "", *_page(found, (name,))])
+    return made
+
+
+def drift(folder: Path) -> list[str]:
+    """Names of pages that are not what `pages` makes, or that nothing makes."""
+    made = pages()
+    there = {path.name: path.read_text() for path in folder.glob("*.md")}
+    return sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
+
+
+def write(folder: Path) -> None:
+    """Makes all pages, and removes those of commands that are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text)
+
+
+def _index() -> str:
+    rows = [f"| [`hubctl {name}`]({name}.md) | {line} |" for name, (_, line) in COMMANDS.items()]
+    lines = [
+        *(MADE, "", "# hubctl", ""),
+        "Every command, with its options. `hubctl COMMAND --help` says the same; `kubectl hub COMMAND` does the same.",
+        *("", "| command | |", "|---|---|", *rows, "", "## Options of every command", ""),
+        *_options(hubctl, click.Context(hubctl)),
+        *("", "## Exit codes", "", "| code | |", "|---|---|", *(f"| {code} | {words} |" for code, words in CODES)),
+        "",
+        "Of several objects all are tried; where they fail for different reasons it is 1. `diagnose` and `diff` have others.",
+        *("", "## Who you are", "", "As kubectl has it, the user of the kubeconfig's context:", ""),
+        *("| field | |", "|---|---|", *(f"| `{name.replace(', ', '`, `')}` | {words} |" for name, words in USERS)),
+        "",
+        "An `exec` plug-in is asked once per command, again when `expirationTimestamp` is over, and once more when the hub",
+        "refuses what it told: watches go on. The hub is always verified: `insecure-skip-tls-verify` without a CA is refused,",
+        "`tls-server-name` says under which name, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
+        "",
+        "## Environment",
+        "",
+        "| variable | |",
+        "|---|---|",
+        "| `HUBCTL_KUBECONFIG`, `KUBECONFIG` | kubeconfig files, a list as kubectl has it; the first that is set counts |",
+        "| `NO_COLOR` | set to anything: no colours. There are none but on a terminal |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _page(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
+    for below, each in commands(command, words):
+        context = click.Context(each, info_name=" ".join(("hubctl", *below)))
+        yield f"{'#' * min(len(below), 3)} hubctl {' '.join(below)}"
+        yield from ("", "```", " ".join(("hubctl", *below, *each.collect_usage_pieces(context))), "```", "")
+        yield from _described(each)
+        options = list(_options(each, context))
+        if options:
+            yield from (*options, "")
+
+
+def _described(command: click.Command) -> Iterator[str]:
+    """The help as paragraphs; what click leaves alone (after \\b) as it stands."""
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b\n"):
+            title, *lines = paragraph.removeprefix("\b\n").splitlines()
+            yield from (title, "", "```", *inspect.cleandoc("\n" + "\n".join(lines)).splitlines(), "```", "")
+        else:
+            yield from (paragraph.replace("\n", " "), "")
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """What one command has beside what all have."""
+    left_out = EVERYWHERE if command is not hubctl else ()
+    own = (each for each in command.get_params(context) if each.name not in left_out)
+    records = [found for each in own if (found := each.get_help_record(context)) and found[1]]
+    if records:
+        yield from ("| option | |", "|---|---|")
+        yield from (f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the pages, or with --check says which are not as they would be written."""
+    check = "--check" in arguments
+    folder = next((Path(each) for each in arguments if not each.startswith("-")), FOLDER)
+    if not check:
+        write(folder)
+        return DONE
+    wrong = drift(folder)
+    if wrong:
+        click.echo(f"{folder} is not what hubctl's --help says: run make reference ({', '.join(wrong)})", err=True)
+        return FAILED
+    click.echo(f"{folder} is what hubctl's --help says")
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
