@@ -8,8 +8,8 @@ from grpc import aio
 
 from bench.stage import Stage
 from machinery import pki
+from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.identity import Subject, agent_id, agent_subject, cluster_name
-from machinery.kubeconfig import Credential, read_kubeconfig
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 

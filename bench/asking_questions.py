@@ -9,7 +9,7 @@ from hub.domain.arranging import groups_of, sort_of
 from hub.domain.asking import where_of
 from hub.domain.change import Query
 from hub.domain.order import Facet
-from machinery.selectors import parse_field_selector, parse_label_selector
+from machinery.meta.selectors import parse_field_selector, parse_label_selector
 
 PAGE = 100
 

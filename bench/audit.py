@@ -21,9 +21,9 @@ from hub.domain.audit import Record, ResponseStatus, Stage
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
-from machinery.clock import SystemClock
 from machinery.product import GROUP_SUFFIX
-from machinery.tasks import GuardedTasks
+from machinery.runtime.clock import SystemClock
+from machinery.runtime.tasks import GuardedTasks
 
 ASKER = Actor("system:bootstrap:1234", ("system:bootstrappers:managedcluster", "system:authenticated"))
 ASKED = Attributes(

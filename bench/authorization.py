@@ -28,10 +28,10 @@ from hub.ports import Transaction
 from hub.services import clusters, objects, roles
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor
-from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, SerialNumber, agent_subject
+from machinery.runtime.clock import SystemClock
 
 AGENT = AgentId("bcdfg")
 AT_ONCE = 500

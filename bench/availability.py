@@ -21,7 +21,7 @@ from bench.spread import postgres_cpu, postmaster_of, told_to_hubs
 from bench.stage import cpu_seconds, staged
 from hub.domain.certificate import Lifetimes
 from hub.keys import create_keys
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 
 WARM_UP_SECONDS = 45.0
 """Longer than newcomers' taints and Events take."""

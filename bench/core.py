@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from bench import door, failover, heartbeats, issuance, join, sessions, start
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 
 HERE = Path(__file__).parent
 TABLE, BASELINE = HERE / "figures.md", HERE / "baseline.json"

@@ -24,10 +24,10 @@ import click
 
 from bench.stage import CLUSTERS, Stage, is_available, memory_mib, staged
 from hollow.demo.processes import Child, ask
-from machinery.clock import SystemClock
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
-from machinery.kube.client import KubeClient
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import SystemClock
 
 WHOLE_WITHIN = 60.0
 FLAGS = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=500ms", "--flush-window=200ms")

@@ -38,8 +38,8 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from bench import wirefuzz
 from bench.stage import staged
 from bench.wirefuzz import Bounds, Part
-from machinery import kubeconfig
-from machinery.clock import SystemClock
+from machinery.client import kubeconfig
+from machinery.runtime.clock import SystemClock
 
 Case = schemathesis.Case[Any]
 Operation = APIOperation[Any, Any, Any, Any]

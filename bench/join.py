@@ -16,8 +16,8 @@ import time
 import click
 
 from bench.stage import CLUSTERS, Stage, is_available, memory_mib, staged
+from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient
 
 SETTLE_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.01

@@ -27,9 +27,9 @@ from hub.metrics.fleet import EVERY, add_fleet
 from hub.ports import Transaction
 from hub.services import clusters
 from hub.store import SqlStore
-from machinery.clock import ManualClock
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from machinery.metrics import Distribution, Registry
+from machinery.observability.metrics import Distribution, Registry
+from machinery.runtime.clock import ManualClock
 
 AT_ONCE = 500
 BEATS, RUNS = 1_000, 200

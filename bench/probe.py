@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import click
 
 from bench.stage import staged
-from machinery.clock import SystemClock
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import SystemClock
 from spoke.cluster.kube import KubeCluster
 from spoke.domain.status import PROBE_PERIOD
 from spoke.health import AvailabilityWatch

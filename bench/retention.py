@@ -26,7 +26,7 @@ from hub.domain.history import Keeping
 from hub.ports import Store, Transaction
 from hub.services import history
 from hub.store import SqlStore
-from machinery.clock import ManualClock, SystemClock
+from machinery.runtime.clock import ManualClock, SystemClock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 TOGETHER = 50

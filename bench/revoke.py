@@ -23,7 +23,7 @@ from grpc import aio
 from bench.agents import API, Agent, Target, bootstrap, register_many
 from bench.spread import CONNECT, start_replicas, told_to_hubs
 from bench.stage import staged
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PATIENCE = 60.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).with_name("soak.md")

@@ -29,7 +29,7 @@ from bench.stage import Stage, cpu_seconds, free_port, staged
 from hollow.demo.processes import Child
 from hub.domain.certificate import Lifetimes
 from hub.keys import create_keys
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire
 
 BEAT_EVERY = 0.2

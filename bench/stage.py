@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hollow.demo.processes import Child, Children, ask
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 AVAILABLE = "ManagedClusterConditionAvailable"

@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 
 from bench.stage import cpu_seconds
-from machinery import logs
-from machinery.logs import LogFormat
+from machinery.observability import logs
+from machinery.observability.logs import LogFormat
 from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.processes import Bench
 from tests.e2e.replicas import Replicas, replicas_of

@@ -23,10 +23,10 @@ from hub.domain.certificate import Lifetimes
 from hub.keys import create_keys
 from hub.ports import Leaders
 from hub.store.lifeline import SqlLifeline
-from machinery.clock import SystemClock
+from machinery.client import config
+from machinery.client.rest import KubeClient
 from machinery.election import KUBERNETES
-from machinery.kube import config
-from machinery.kube.client import KubeClient
+from machinery.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from tests.fakes.postgres_path import Way

@@ -7,7 +7,7 @@ import click
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from machinery import telemetry, tracing
+from machinery.observability import telemetry, tracing
 
 SENT = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 TOLD = {"http.request.method": "GET", "url.path": "/apis", "muster.request_id": "id"}

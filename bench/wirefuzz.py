@@ -23,9 +23,9 @@ from grpc import StatusCode, aio
 from bench.agents import bootstrap, register_many
 from bench.stage import Stage
 from hub.rpc.status import REASON
-from machinery.apiserver import patches, protobuf
-from machinery.kubeconfig import read_kubeconfig
-from machinery.tls import client_context
+from machinery.apiserver.write import patches, protobuf
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.pki.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.checks import PYTHON

@@ -119,7 +119,7 @@ async def _serve(fleet: Fleet) -> None:
 
 
 async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
-    from machinery.kube.client import KubeClient  # noqa: PLC0415 - it is half of the start-up time, and `serve` needs none
+    from machinery.client.rest import KubeClient  # noqa: PLC0415 - it is half of the start-up time, and `serve` needs none
 
     async with await KubeClient.from_file(kubeconfig) as client:
         if wanted is None:
@@ -129,7 +129,7 @@ async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
 
 async def _exchange(kubeconfig: Path) -> str:
     """The new CA, in PEM."""
-    from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
+    from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
     async with await KubeClient.from_file(kubeconfig) as client:
         return str((await client.create(AUTHORITY_PATH, {}))["authority"])

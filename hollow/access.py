@@ -10,14 +10,14 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
-from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
-from machinery.apiserver.rbac import EVERYTHING
-from machinery.apiserver.role_index import Held, RoleIndex
+from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
+from machinery.apiserver.authz.role_index import Held, RoleIndex
+from machinery.apiserver.authz.rules import EVERYTHING
 from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
 from machinery.pki import parse_certificate
-from machinery.tls import peer_certificate
+from machinery.pki.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")

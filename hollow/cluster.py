@@ -20,19 +20,19 @@ from hollow.illness import Illness
 from hollow.issuing import TokenIssuer
 from hollow.objects import Shape
 from hollow.storage import HollowStorage
-from machinery.apiserver.answers import error_answer
-from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.listener import Listening, serve
+from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.responses import error_answer
 from machinery.apiserver.kinds.reviews import AUTHENTICATION, access_reviews
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
-from machinery.apiserver.negotiation import Form
 from machinery.apiserver.resource import Group
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import GroupResource, Key
-from machinery.clock import Clock, SystemClock
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
 from machinery.identity import OPERATOR_GROUP
-from machinery.tls import Material, server_context
+from machinery.pki.tls import Material, server_context
+from machinery.runtime.clock import Clock, SystemClock
 
 LOOPBACK = "127.0.0.1"
 AUTHORITY_PATH = "/hollow/authority"

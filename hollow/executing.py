@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from hollow.objects import Document
 from machinery.apiserver.access import Authenticator
-from machinery.apiserver.answers import error_answer
-from machinery.apiserver.negotiation import Form
+from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.responses import error_answer
 from machinery.errors import BadRequestError, ForbiddenError, MusterError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 

@@ -8,13 +8,13 @@ from typing import Any
 from aiohttp import web
 
 from hollow import kinds
-from machinery.apiserver.authentication.kinds import service_account
-from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.kinds import service_account
+from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
 from machinery.apiserver.resource import Group
 from machinery.apiserver.storage import Actor, Storage
-from machinery.clock import Clock
 from machinery.identity import AUTHENTICATED_GROUP
 from machinery.pki import TokenKeys, generate_key
+from machinery.runtime.clock import Clock
 
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 DISCOVERY, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"

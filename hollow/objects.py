@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 Document = dict[str, Any]
 

@@ -6,11 +6,11 @@ import msgspec
 
 from hollow import kinds, workloads
 from hollow.objects import Shape, service_account
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
-from machinery.clock import Clock
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError
+from machinery.runtime.clock import Clock
 
 _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group.resources if resource.namespaced)
 

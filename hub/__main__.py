@@ -1,6 +1,6 @@
 """The program `hub`: `hub serve` runs a hub until it is told to stop, `hub migrate` prepares its database for that."""
 
-import machinery.lean  # noqa: F401 - before anything else  # isort: skip
+import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
 import sys
 from collections.abc import Callable
@@ -11,8 +11,8 @@ import click
 
 from hub.backup.commands import backup, restore
 from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
-from machinery.outputs import outlive_readers
 from machinery.product import TITLE, version
+from machinery.runtime.closed_pipe import outlive_readers
 
 SETTINGS_FAILED = 2
 NO_FLAGS = frozenset({"database_url"})
@@ -159,7 +159,7 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
     """
     import os  # noqa: PLC0415 - help comes at once
 
-    from machinery.directory import default_data_dir  # noqa: PLC0415 - the same
+    from machinery.runtime.directory import default_data_dir  # noqa: PLC0415 - the same
 
     place = data_dir or Path(os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
     program = [sys.executable, "-m", "hubctl", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]

@@ -9,13 +9,13 @@ from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
 from hub.domain.attestation import ANY_SUBJECT, Demand
 from hub.ports import Store
 from hub.settings import Settings
-from machinery import boundedyaml
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.asking import HttpsDocuments
-from machinery.boundedyaml import YamlError
-from machinery.clock import Clock
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.errors import InvalidError
 from machinery.identity import HubId
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
+from machinery.runtime.clock import Clock
 
 FIELDS = frozenset(("issuer", "clusterNames", "keysFile", "certificateAuthorityFile", "audience", "subject"))
 

@@ -29,9 +29,9 @@ from hub.services import authorities
 from hub.services.authorities import Made, authority_id
 from hub.settings import Settings
 from machinery import pki
-from machinery.clock import Clock
 from machinery.errors import ConflictError, InvalidError, MusterError
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
+from machinery.runtime.clock import Clock
 
 LOOK_EVERY = timedelta(seconds=1)
 

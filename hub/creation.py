@@ -7,8 +7,8 @@ import click
 from hub.installation import lifetimes_of
 from hub.keys import create_keys, create_next_authority
 from hub.settings import SettingsError, load
-from machinery.clock import SystemClock
 from machinery.errors import MusterError
+from machinery.runtime.clock import SystemClock
 
 MADE, FAILED = 0, 1
 

@@ -15,8 +15,8 @@ from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.domain.event import Told
 from hub.ports import Store, Transaction
 from hub.services.approving import Outcome
-from machinery.clock import Clock
-from machinery.controller import Controller
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
 
 
 class Decisions(Protocol):

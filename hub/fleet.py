@@ -44,7 +44,7 @@ from hub.domain.change import (
 )
 from hub.domain.event import Told
 from hub.ports import Store
-from machinery.controller import Controller
+from machinery.runtime.controller import Controller
 
 ALL = "all"
 

@@ -14,10 +14,10 @@ from hub.issuer import AuthorityProvider, KubernetesIssuer
 from hub.kubecert.deployment import Shape
 from hub.ports import LoginIssuer, Store
 from hub.settings import Settings
-from machinery.clock import Clock
 from machinery.errors import InvalidError
-from machinery.tasks import GuardedTasks, TaskEndedError
-from machinery.tls import Serving
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 POD_NAME, POD_NAMESPACE = "POD_NAME", "POD_NAMESPACE"
 IN_CLUSTER = "in-cluster"
@@ -73,7 +73,7 @@ class HostCluster:
             return
         from hub.kubecert.book import IssuerBook  # noqa: PLC0415 - 60 MB that only such a hub needs
         from hub.kubecert.running import CertAgent  # noqa: PLC0415 - the same
-        from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
+        from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
         settings, shape = self._settings, self._shape()
         place = settings.management_cluster or IN_CLUSTER

@@ -16,7 +16,7 @@ async def secret_at(place: str, settings: Settings, stack: AsyncExitStack) -> Ke
     In the latter it goes with what runs the hub. What is opened for it closes with `stack`. Raises InvalidError.
     """
     from hub.management import ClusterKeySecret  # noqa: PLC0415 - memory that only such a hub needs
-    from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
+    from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
     namespace, _, name = place.partition("/")
     elsewhere = settings.management_cluster not in (None, IN_CLUSTER)

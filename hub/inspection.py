@@ -13,16 +13,17 @@ from hub.rpc.parts import Parts
 from hub.services import verbosity as orders
 from hub.settings import Settings
 from hub.store import SqlStore
-from machinery import logs, product, telemetry
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.loopback import Loopback
-from machinery.clock import Clock
+from machinery import product
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.loopback import Loopback
 from machinery.errors import UnavailableError
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
 from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
-from machinery.pacing import until_tick
+from machinery.observability import logs, telemetry
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)

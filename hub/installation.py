@@ -21,13 +21,14 @@ from hub.ports import Issuer, Store, Transaction
 from hub.services import certificates, operators
 from hub.services.moves import HUB_ID
 from hub.settings import Settings
-from machinery import kubeconfig, pki
-from machinery.clock import Clock
-from machinery.directory import DataDirectory
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
+from machinery.runtime.clock import Clock
+from machinery.runtime.directory import DataDirectory
 
 SUFFIX = "group-suffix"
 ADMIN_FILE = "admin.kubeconfig"

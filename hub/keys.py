@@ -23,10 +23,10 @@ from hub.issuer.local import CA_CERTIFICATE, CA_KEY, make_authority
 from hub.issuer.tokens import SIGNS_FOR
 from hub.ports import Store, Transaction
 from machinery import pki
-from machinery.directory import DataDirectory
 from machinery.errors import AlreadyExistsError, InvalidError
 from machinery.pki import TokenKeys
-from machinery.sealing import Seal, shown
+from machinery.pki.encryption import Seal, shown
+from machinery.runtime.directory import DataDirectory
 
 AUTHORITY, SEAL_KEY, TOKEN_KEY = "ca-sha256", "secrets-key", "token-key"
 SEAL_FILE = "secrets.key"

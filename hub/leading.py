@@ -18,11 +18,11 @@ from hub.replica import is_alone
 from hub.roster import Controllers
 from hub.settings import Settings
 from hub.store.lifeline import SqlLifeline
-from machinery.clock import Clock
-from machinery.controller import Controller
 from machinery.election import Candidate, Elector, Leadership, Lock, Tally, Term, Timings
-from machinery.scheduler import Timetable
-from machinery.tasks import GuardedTasks, TaskEndedError
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.scheduler import Timetable
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)

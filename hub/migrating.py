@@ -11,8 +11,8 @@ from hub.store.engine import parse_url
 from hub.store.migrate import HEAD, Schema, pending
 from hub.store.migrating import look_at_schema, migrate_database
 from hub.store.sole import sole_user
-from machinery import logs
 from machinery.errors import MusterError
+from machinery.observability import logs
 
 DONE, TO_DO, FAILED = 0, 1, 2
 PRIVATE = 0o077

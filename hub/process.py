@@ -14,14 +14,15 @@ from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.inspection import inspected, traces_of, verbosity_of
 from hub.settings import Settings
-from machinery import logs, loop, telemetry
 from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.server import StartError
 from machinery.lifecycle.usage import raise_file_limit
+from machinery.observability import logs, telemetry
 from machinery.product import version
-from machinery.tasks import TaskEndedError
+from machinery.runtime import event_loop as loop
+from machinery.runtime.tasks import TaskEndedError
 
 log = structlog.get_logger(__name__)
 

@@ -20,13 +20,13 @@ from hub.domain.replica import BEAT, LOST_AFTER, Load, Replica
 from hub.ports import Store, Transaction
 from hub.services import replicas
 from hub.settings import Settings
-from machinery.clock import Clock
-from machinery.directory import DataDirectory
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
-from machinery.lifecycle.consumption import ProcessUsage, resident
+from machinery.lifecycle.resource_usage import ProcessUsage, resident
 from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
-from machinery.pacing import until_tick
 from machinery.product import version
+from machinery.runtime.clock import Clock
+from machinery.runtime.directory import DataDirectory
+from machinery.runtime.rate_limit import until_tick
 
 FILE = "replica"
 POD_NAME = "POD_NAME"

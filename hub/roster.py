@@ -37,12 +37,12 @@ from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
 from hub.silence import Silence
-from machinery.apiserver.authentication.asking import HttpsDocuments
-from machinery.clock import Clock
-from machinery.controller import Controller
+from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.lifecycle.starting import in_time
-from machinery.scheduler import Timetable
-from machinery.tasks import GuardedTasks
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.scheduler import Timetable
+from machinery.runtime.tasks import GuardedTasks
 
 PERIODIC = "all"
 """The one key of a periodic controller."""

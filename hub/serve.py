@@ -18,9 +18,9 @@ from hub.composition.operators import build_operators_door, open_loopback
 from hub.composition.resources import open_resources
 from hub.process import main as run_process
 from hub.settings import Settings
-from machinery.apiserver.loopback import LoopbackClient
-from machinery.clock import Clock, SystemClock
+from machinery.apiserver.http.loopback import LoopbackClient
 from machinery.lifecycle.server import Server
+from machinery.runtime.clock import Clock, SystemClock
 
 log = structlog.get_logger(__name__)
 

@@ -18,11 +18,11 @@ from hub.issuer import ServingNames
 from hub.issuer.rotating import RotatingIssuer
 from hub.settings import Settings
 from machinery import pki
-from machinery.clock import Clock
 from machinery.errors import InvalidError, UnavailableError
-from machinery.pacing import until_tick
 from machinery.pki import CertificateFacts
-from machinery.tls import Material, Serving, server_context
+from machinery.pki.tls import Material, Serving, server_context
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 LOOK_EVERY = timedelta(seconds=2)
 SOON = timedelta(days=30)

@@ -21,10 +21,10 @@ from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.ports import Store
 from hub.settings import Settings
-from machinery.clock import Clock
-from machinery.controller import Controller
 from machinery.identity import ClusterName
-from machinery.scheduler import Timetable
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.scheduler import Timetable
 
 PERIOD = timedelta(minutes=5)
 ALL = "all"

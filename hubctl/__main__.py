@@ -10,8 +10,8 @@ import click
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError
 from hubctl.kubeconfig.contexts import context_names
 from hubctl.suggestions import closest
-from machinery.outputs import outlive_readers
 from machinery.product import version
+from machinery.runtime.closed_pipe import outlive_readers
 
 COMMANDS = {
     "get": ("hubctl.commands.objects.get:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),

@@ -1,6 +1,6 @@
 """`spoke run`, the agent of one cluster as a process: settings, logging, signals, probes. And the commands about it."""
 
-import machinery.lean  # noqa: F401 - before anything else  # isort: skip
+import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from machinery.telemetry import Told
+    from machinery.observability.telemetry import Told
     from spoke.doctor import Step
     from spoke.settings import Settings
 
@@ -34,9 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
     # Only now: `--help` and a mistyped flag need none of this.
-    from machinery import logs, product, telemetry  # noqa: PLC0415
+    from machinery import product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
-    from machinery.outputs import outlive_readers  # noqa: PLC0415
+    from machinery.observability import logs, telemetry  # noqa: PLC0415
+    from machinery.runtime.closed_pipe import outlive_readers  # noqa: PLC0415
     from spoke.settings import load  # noqa: PLC0415
 
     try:
@@ -130,7 +131,8 @@ async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], A
 
 
 def _traces_of(settings: "Settings") -> "Told | None":
-    from machinery import product, telemetry  # noqa: PLC0415
+    from machinery import product  # noqa: PLC0415
+    from machinery.observability import telemetry  # noqa: PLC0415
 
     if not settings.trace_endpoint:
         return None

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from machinery.clock import Clock
-from machinery.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.client.kubeconfig import by_token_file, is_same_but_for_trust
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.kubeconfig import by_token_file, is_same_but_for_trust
+from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.meta.timestamps import format_time
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
-from machinery.timestamps import format_time
+from machinery.runtime.clock import Clock
 from spoke.domain import addontoken
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
 from spoke.domain.bootstrap import State

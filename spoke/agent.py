@@ -11,10 +11,10 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.backoff import Backoff
-from machinery.clock import OffsetClock
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import OffsetClock
 from spoke.announcing import Announcements
 from spoke.attachment import Attachment
 from spoke.beside import beside

@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from machinery.clock import Clock, SystemClock
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LeaseLock
-from machinery.kube.namespaces import Namespace
-from machinery.scheduler import Scheduler, Timetable
-from machinery.tasks import GuardedTasks
+from machinery.client.leaselock import LeaseLock
+from machinery.client.namespaces import Namespace
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.scheduler import Scheduler, Timetable
+from machinery.runtime.tasks import GuardedTasks
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of

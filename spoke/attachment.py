@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import structlog
 
-from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
 from spoke.bootstraps import BootstrapChangedError
 from spoke.domain.hubs import Decision, HubState, ListedHub, Why, incredible, is_credible
 from spoke.domain.names import Names

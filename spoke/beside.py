@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.backoff import Backoff
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from machinery.client.namespaces import Namespace
 from machinery.election import Candidate, Lock, Record
 from machinery.errors import ForbiddenError
-from machinery.kube.namespaces import Namespace
 
 LEASE = "spoke-agent"
 """In the component namespace, beside the secrets whose writes it guards: another agent's are in another namespace."""

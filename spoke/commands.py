@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
-from machinery.clock import SystemClock
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import SystemClock
 from spoke.addressfile import probes_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.candidacy import LEASE, OwnLock, candidate_of

@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from machinery.clock import Clock
 from machinery.election import Lock
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError, Verdict
 from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_user
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
 from spoke.domain.credential import CERTIFICATE, LEFT, Finding, Flaw, judge, validity
 from spoke.domain.names import choose_names

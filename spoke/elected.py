@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from machinery.clock import Clock
 from machinery.election import Candidate, Elector, Leadership, Lock, Term, Timings
 from machinery.errors import InvalidError
+from machinery.runtime.clock import Clock
 from spoke.agent import SpokeAgent
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, SecretSnapshot
 from spoke.progress import Answer, Progress, Role

@@ -11,11 +11,11 @@ from datetime import timedelta
 
 import structlog
 
-from machinery import tracing
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, Subject
+from machinery.meta.timestamps import format_time
+from machinery.observability import tracing
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
-from machinery.timestamps import format_time
 from spoke.domain.bootstrap import Event, Pending, State, after, resume
 from spoke.domain.credential import CERTIFICATE, KEY, RECOVERY, HubEntry
 from spoke.domain.names import Names

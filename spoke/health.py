@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 from spoke.domain.status import PROBE_PERIOD, PROBE_PERIOD_WHILE_FAILING, Availability
 from spoke.ports import Cluster
 

@@ -7,10 +7,10 @@ from random import Random
 
 import structlog
 
-from machinery.backoff import Backoff
-from machinery.clock import Clock
 from machinery.identity import HubId
-from machinery.scheduler import Timetable
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstrap, Listing
 from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why, choose, is_better, refuse_move
 from spoke.options import Hubs

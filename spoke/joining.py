@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from machinery import tracing
-from machinery.clock import OffsetClock
 from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -18,6 +16,8 @@ from machinery.errors import (
     UnavailableError,
     Verdict,
 )
+from machinery.observability import tracing
+from machinery.runtime.clock import OffsetClock
 from spoke.domain.credential import Finding, Flaw, validity
 from spoke.domain.names import Names
 from spoke.enrolment import Enrolment, Wanted

@@ -21,8 +21,6 @@ from datetime import datetime, timedelta
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from machinery.backoff import Backoff
-from machinery.clock import OffsetClock
 from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -31,6 +29,8 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
 )
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity

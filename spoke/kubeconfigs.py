@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import HubId, recovery_subject
-from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.credential import (

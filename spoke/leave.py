@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from machinery.clock import Clock
 from machinery.election import Candidate, Lock
 from machinery.errors import (
     ConflictError,
@@ -26,7 +25,8 @@ from machinery.errors import (
     UnavailableError,
 )
 from machinery.identity import AgentId, ClusterName, HubId
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
 from spoke.departure import Mark, fingerprints, forget_departure, mark_in
 from spoke.doctor import Step

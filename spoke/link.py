@@ -7,10 +7,10 @@ from datetime import timedelta
 from random import Random
 from typing import Protocol
 
-from machinery.clock import Clock
-from machinery.conditions import Condition
 from machinery.identity import HubId
-from machinery.scheduler import Timetable
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import Clock
+from machinery.runtime.scheduler import Timetable
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from machinery.lifecycle import usage
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 from machinery.product import version
 from spoke.domain.hubs import HubState
 from spoke.progress import Progress

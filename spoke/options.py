@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
-from machinery.backoff import Backoff
-from machinery.clock import Clock
-from machinery.scheduler import Timetable
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy

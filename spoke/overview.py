@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 from spoke.domain.hubs import Candidate, Standing
 from spoke.progress import Decided, Progress
 

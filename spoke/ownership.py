@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from machinery.clock import Clock
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError
 from machinery.identity import HubId
+from machinery.runtime.clock import Clock
 from spoke.domain.credential import EPOCH, HUB_ID, present_keys
 from spoke.domain.hubs import keeps, next_epoch
 from spoke.kubeconfigs import view_stored

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from machinery.clock import OffsetClock
 from machinery.errors import MusterError
 from machinery.pki import CertificateFacts
+from machinery.runtime.clock import OffsetClock
 from spoke.announcing import Announcements
 from spoke.bootstraps import BootstrapWatch
 from spoke.controllers.addon_registration import Certificates

@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from ipaddress import IPv6Address, ip_address
 
-from machinery.metrics import CONTENT_TYPE, Registry
+from machinery.observability.metrics import CONTENT_TYPE, Registry
 from spoke.metrics import registry_of
 from spoke.overview import overview
 from spoke.progress import Answer, Progress

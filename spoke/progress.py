@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from machinery.clock import Clock
 from machinery.errors import MusterError
-from machinery.metrics import Distribution, Tally
+from machinery.observability.metrics import Distribution, Tally
+from machinery.runtime.clock import Clock
 from spoke.domain.hubs import Standing
 from spoke.ports import HubLostError
 

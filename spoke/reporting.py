@@ -4,9 +4,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from machinery.conditions import FALSE, Condition
-from machinery.controller import Controller, Reconciler
 from machinery.identity import parse_agent_user
+from machinery.meta.conditions import FALSE, Condition
+from machinery.runtime.controller import Controller, Reconciler
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES

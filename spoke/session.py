@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from machinery.backoff import Backoff
+from machinery.runtime.backoff import Backoff
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController

@@ -22,13 +22,15 @@ from pydantic import (
     model_validator,
 )
 
-from machinery import boundedyaml, identity, telemetry
-from machinery.boundedyaml import YamlError
+from machinery import identity
 from machinery.durations import format_duration, parse_duration
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
-from machinery.selectors import valid_label_key, valid_label_value
-from machinery.settingerrors import sentence, unreadable
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
+from machinery.meta.selectors import valid_label_key, valid_label_value
+from machinery.observability import telemetry
+from machinery.setting_errors import sentence, unreadable
 from spoke.gates import gates_of
 
 PREFIX = "SPOKE_"

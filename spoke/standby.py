@@ -16,7 +16,7 @@ import structlog
 
 from machinery.errors import MusterError
 from machinery.identity import HubId
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 from spoke.bootstraps import Bootstrap
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.keeper import Keeper

@@ -10,9 +10,9 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
-from machinery.clock import Clock
 from machinery.errors import InvalidError
-from machinery.timestamps import format_time, parse_time
+from machinery.meta.timestamps import format_time, parse_time
+from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
 from spoke.departure import mark_in
 from spoke.doctor import Network

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 from spoke.options import Hubs
 
 SHORTEST_TRY = 0.01

@@ -12,9 +12,9 @@ from datetime import datetime
 
 import structlog
 
+from machinery.client.kubeconfig import with_authority
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
-from machinery.kubeconfig import with_authority
 from machinery.pki import CertificateFacts, parse_chain
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST, validity
 from spoke.kubeconfigs import Connection, stored_hub, view_stored

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import structlog
 
-from machinery.backoff import Backoff
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
 from spoke.domain.news import WARNING, News
 from spoke.layout import owner_of
 from spoke.link import KeepAddOns, Link, TellNews

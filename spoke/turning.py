@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
+from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError, MusterError
-from machinery.kube.client import KubeClient
 from spoke.cluster import KubeCluster
 
 LOOK = timedelta(seconds=10)

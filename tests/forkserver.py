@@ -6,7 +6,7 @@ The answers are its pid, and at its end its exit code as `subprocess` counts. Wh
 that still run are killed.
 """
 
-import machinery.lean  # noqa: F401 - before anything else  # isort: skip
+import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
 import contextlib
 import ctypes

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.csrs.runs import Tally, run, summed
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 
 NOTES = Path(__file__).parent.with_name("csrs.md")
 SHOWN = 20

@@ -17,7 +17,6 @@ from hub.services import addons, approving, certificates, clusters, credentials,
 from hub.services import request_objects as requests
 from hub.services.recovery import recover
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import MusterError
 from machinery.identity import (
     SIGNER,
@@ -31,6 +30,7 @@ from machinery.identity import (
     bootstrap_user,
     cluster_name,
 )
+from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 
 P = ParamSpec("P")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hollow.kinds.cells import NONE, UNKNOWN, part
 from machinery.apiserver.kinds import core
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
-from machinery.apiserver.tables import AGE
 
 _ROLE = "node-role.kubernetes.io/"
 

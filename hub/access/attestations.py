@@ -15,13 +15,13 @@ from typing import Any
 from hub.domain.attestation import AttestationError, Attested, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.asking import Documents, https_flaw
-from machinery.apiserver.authentication.issuerkeys import IssuerKeys
-from machinery.clock import Clock
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import Documents, https_flaw
+from machinery.apiserver.authn.issuer_keys import IssuerKeys
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName, CredentialId, HubId
 from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
+from machinery.runtime.clock import Clock
 
 SKEW = timedelta(minutes=1)
 """How far clusters' clocks may be off."""

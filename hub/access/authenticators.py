@@ -12,12 +12,12 @@ from hub.domain.authenticator import ACCOUNT, JWT, Authenticator, Reference
 from hub.domain.login import Named, named_by_claims
 from hub.ports import Store
 from hub.services import logins
-from machinery.apiserver.authentication.asking import Documents
-from machinery.apiserver.authentication.delegated import DelegatedTokens
-from machinery.apiserver.authentication.identity import Identity, TokenAuthenticator
-from machinery.apiserver.authentication.issuerkeys import IssuerKeys
-from machinery.clock import Clock
+from machinery.apiserver.authn.delegated import DelegatedTokens
+from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.identity import Identity, TokenAuthenticator
+from machinery.apiserver.authn.issuer_keys import IssuerKeys
 from machinery.errors import UnauthorizedError, UnavailableError
+from machinery.runtime.clock import Clock
 
 MAX_KEPT = 100
 

@@ -11,10 +11,10 @@ from hub.access.authenticators import Connect
 from hub.domain import document as doc
 from hub.domain.authenticator import JWT, authorities_of
 from hub.domain.change import Document
-from machinery.apiserver.authentication.asking import Documents, check_https
-from machinery.apiserver.authentication.issuerkeys import Discovered, discover, fetch_keys
-from machinery.conditions import FALSE, TRUE, UNKNOWN, Condition
+from machinery.apiserver.authn.https_json import Documents, check_https
+from machinery.apiserver.authn.issuer_keys import Discovered, discover, fetch_keys
 from machinery.errors import MusterError
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
 
 SUCCESS, UNABLE, NOT_READY = "Success", "UnableToValidate", "NotReady"
 READY = "Ready"

@@ -22,9 +22,19 @@ from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.limits import BACK_SOON, PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Openings, Pool, Pools, Rates, origin
+from machinery.apiserver.http.limits import (
+    BACK_SOON,
+    PATIENCE,
+    REQUEST_LIMIT,
+    TOO_MANY,
+    Level,
+    Openings,
+    Pool,
+    Pools,
+    Rates,
+    origin,
+)
 from machinery.apiserver.storage import Actor
-from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
@@ -33,6 +43,7 @@ from machinery.identity import (
     RECOVERY_USER_PREFIX,
     ClusterName,
 )
+from machinery.runtime.clock import Clock
 
 EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
 REGISTRATIONS, READ_ONLY, MUTATING, LOGINS = "registrations", "read-only", "mutating", "logins"

@@ -18,10 +18,10 @@ from hub.domain.revocation import verdict_on
 from hub.ports import Store, Transaction
 from hub.services import certificates, readoption
 from machinery import pki
-from machinery.clock import Clock
 from machinery.errors import InvalidError, MusterError, UnauthorizedError, Verdict
 from machinery.identity import SerialNumber
 from machinery.pki import CertificateFacts
+from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
 """Longer than a look may be late."""

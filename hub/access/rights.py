@@ -17,7 +17,7 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.credential import CredentialRecord
 from hub.domain.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.rbac import Rule
+from machinery.apiserver.authz.rules import Rule
 from machinery.errors import BadRequestError
 from machinery.identity import (
     CLUSTER_LABEL,
@@ -28,7 +28,7 @@ from machinery.identity import (
     cluster_group,
     parse_agent_user,
 )
-from machinery.selectors import Operator, parse_label_selector
+from machinery.meta.selectors import Operator, parse_label_selector
 
 REQUESTS = "certificatesigningrequests"
 BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))

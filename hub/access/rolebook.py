@@ -23,13 +23,13 @@ from hub.domain.change import (
     StoredObject,
 )
 from hub.ports import Store, Transaction
-from machinery.apiserver.rbac_authorizer import Roles
-from machinery.apiserver.role_index import RoleIndex
+from machinery.apiserver.authz.rbac_authorizer import Roles
+from machinery.apiserver.authz.role_index import RoleIndex
 from machinery.apiserver.storage import GroupResource, Key
-from machinery.backoff import Backoff
-from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError, UnavailableError
-from machinery.pacing import until_tick
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 PROOF = timedelta(seconds=2)

@@ -16,8 +16,8 @@ from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
 from hub.ports import Store, Transaction
 from hub.services import owners
-from machinery.clock import Clock
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.runtime.clock import Clock
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000

@@ -16,7 +16,7 @@ from hub.domain.credential import CredentialRecord
 from hub.ports import Store, Transaction
 from machinery.errors import EndedCredentialError, MusterError, UnauthorizedError
 from machinery.identity import CredentialId
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 WRONG = "invalid bearer token"
 

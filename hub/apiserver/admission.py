@@ -33,8 +33,8 @@ from hub.domain.clusterset import DEFAULT, LABEL
 from hub.domain.duplicate import given_to, is_rebuilt
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.admission import Admission
 from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, Subject
 from machinery.identity import CLUSTER_LABEL, SIGNER
 

@@ -14,18 +14,18 @@ from hub.apiserver.authorization import HubAuthorizer
 from hub.apiserver.entrance import ExternalAuthenticator
 from hub.ports import Management
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authentication import Presence
-from machinery.apiserver.authentication.authorities import mark_of_authority
-from machinery.apiserver.authentication.delegated import DelegatedAuthorizer, DelegatedTokens, Review
-from machinery.apiserver.authentication.frontproxy import FrontProxy, Origin, Trust
+from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.authorities import mark_of_authority
+from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens, Review
+from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.role_index import Held
 from machinery.apiserver.kinds.reviews import Reviewer
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
-from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
-from machinery.clock import Clock
 from machinery.errors import MusterError
 from machinery.identity import OPERATOR_GROUP
-from machinery.tls import Serving
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
 
 LOOK_EVERY = timedelta(seconds=5)
 SOURCE = "front-proxy"

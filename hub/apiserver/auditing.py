@@ -21,8 +21,8 @@ from hub.audit.recording import RequestRecording, change_of, recording, status_o
 from hub.domain.attestation import AttestationError
 from hub.domain.audit import DRY_RUN, NO_BODY, Record, ResponseStatus, Stage
 from hub.domain.change import Change
-from machinery.apiserver.filters import Incoming, Inner
-from machinery.apiserver.refusals import status_document
+from machinery.apiserver.http.filters import Incoming, Inner
+from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MusterError
 from machinery.product import NAME
 

@@ -12,8 +12,8 @@ from hub.ports import Transaction
 from hub.services import audit
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.errors import BadRequestError, TooLargeError
-from machinery.selectors import Operator, Requirement
-from machinery.timestamps import format_time, parse_time
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time, parse_time
 
 KIND = "AuditRecord"
 FIELDS = ("user", "verb", "resource", "namespace", "name")

@@ -9,7 +9,7 @@ from hub.access import counted_names
 from hub.domain.certificate import CertificateRecord
 from hub.domain.credential import CredentialRecord
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authentication import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor
 from machinery.identity import BOOTSTRAP_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
 

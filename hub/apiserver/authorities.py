@@ -18,7 +18,7 @@ from machinery import pki
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Document, Key, Stored
 from machinery.errors import ConflictError
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 KIND = "CertificateAuthority"
 WITHIN = 60

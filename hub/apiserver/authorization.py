@@ -22,8 +22,8 @@ from hub.ports import Store, Transaction
 from hub.services.credential_uses import is_of_set
 from hub.services.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
-from machinery.apiserver.role_index import Held
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.role_index import Held
 from machinery.apiserver.storage import Actor
 from machinery.errors import Verdict
 from machinery.identity import (

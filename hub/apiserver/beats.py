@@ -21,7 +21,7 @@ from hub.domain.lease import LEASE_NAME
 from hub.ports import Store, Transaction
 from machinery.apiserver.storage import Document, Event, EventType, Key, Selection, Stored
 from machinery.identity import CLUSTER_LABEL, ClusterName
-from machinery.timestamps import format_micro_time, parse_time
+from machinery.meta.timestamps import format_micro_time, parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -12,11 +12,11 @@ import structlog
 
 from hub.apiserver.entrance import ExternalAuthenticator
 from machinery import pki
-from machinery.apiserver.authentication import Presence
-from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
-from machinery.clock import Clock
+from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
 from machinery.errors import InvalidError
-from machinery.tls import Serving
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
 
 LOOK_EVERY = timedelta(seconds=2)
 SOURCE = "client-ca-file"

@@ -13,13 +13,13 @@ from hub.domain import document as doc
 from hub.domain.attestation import Demand
 from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
 from machinery import pki
-from machinery.apiserver.authentication.allowlist import AllowedUrls
+from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.storage import Document, GroupResource, Key
 from machinery.errors import Cause, InvalidError, Subject
 from machinery.identity import ClusterName, HubId, cluster_name
+from machinery.meta.selectors import valid_label_key, valid_label_value
+from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved
-from machinery.selectors import valid_label_key, valid_label_value
-from machinery.timestamps import format_time
 
 KIND = "BootstrapCredential"
 MAX_PATTERNS = 64

@@ -19,7 +19,7 @@ from hub.domain.credential import DELETED, CredentialRecord, Tally
 from hub.ports import Issuer, Store, Transaction
 from hub.services import credentials
 from hub.services.credentials import Terms
-from machinery.apiserver.authentication.allowlist import AllowedUrls
+from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId

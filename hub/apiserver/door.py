@@ -31,23 +31,23 @@ from hub.domain.roles import Groups
 from hub.ports import Issuer, Store
 from hub.services import namespaces
 from hub.services.roles import reconcile
-from machinery.apiserver.admission import AdmittedStorage
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.asking import HttpsDocuments
-from machinery.apiserver.authentication.tokenchecks import TokenChecks
-from machinery.apiserver.escalation import rbac_storage
-from machinery.apiserver.filters import Filters
-from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.impersonation import Impersonation
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.apiserver.authn.impersonation import Impersonation
+from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.authz.escalation import rbac_storage
+from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.reviews import access_reviews
-from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup, Page
 from machinery.apiserver.site import Scrape
 from machinery.apiserver.storage import GroupResource
-from machinery.clock import Clock
+from machinery.apiserver.storages.admission import AdmittedStorage
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
+from machinery.runtime.clock import Clock
 
 KUBERNETES = ("1", "36")
 """The version of Kubernetes whose answers this door gives."""

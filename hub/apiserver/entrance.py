@@ -21,25 +21,18 @@ from hub.apiserver.authentication import (
 from hub.apiserver.feed import ChangeFeed
 from hub.domain.change import SERVICE_ACCOUNTS
 from hub.ports import Store
-from machinery.apiserver.authentication import (
-    BearerTokens,
-    Chain,
-    Presence,
-    RequestAuthenticator,
-    TokenAuthenticator,
-    TokenUnion,
-)
-from machinery.apiserver.authentication.delegated import Review
-from machinery.apiserver.authentication.kinds import service_account, token_review
-from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
-from machinery.apiserver.authentication.tokenchecks import TokenChecks
+from machinery.apiserver.authn import BearerTokens, Chain, Presence, RequestAuthenticator, TokenAuthenticator, TokenUnion
+from machinery.apiserver.authn.delegated import Review
+from machinery.apiserver.authn.kinds import service_account, token_review
+from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.token_checks import TokenChecks
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Event, EventType, Selection, Storage
-from machinery.backoff import Backoff
-from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import HubId
 from machinery.pki import TokenKeys, generate_key
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
 
 AUDIENCE = "https://kubernetes.default.svc"
 """Who this server is to those who ask for a token, and name nobody: what tools for Kubernetes expect."""

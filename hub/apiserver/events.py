@@ -13,8 +13,8 @@ from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
 from hub.ports import Store
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Stored
-from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
+from machinery.runtime.clock import Clock
 
 MANY_NAMESPACES = 10_000
 EVERYWHERE = ""

@@ -21,9 +21,9 @@ from hub.domain.selection import fields_of
 from hub.domain.where import Known, Where
 from hub.ports import Store, Transaction
 from machinery.apiserver.storage import Event, EventType, Key, Selection, Stored
-from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
-from machinery.selectors import Operator
+from machinery.meta.selectors import Operator
+from machinery.runtime.backoff import Backoff
 
 BATCH = 500
 QUEUE = 1_000

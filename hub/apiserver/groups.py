@@ -34,15 +34,15 @@ from hub.apiserver.rotations import cluster_rotation
 from hub.apiserver.summary import SummaryStorage
 from hub.apiserver.transitions import TransitionStorage
 from hub.ports import Store
-from machinery.apiserver.converted import ConvertedStorage
+from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
-from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.storage import Storage
+from machinery.apiserver.storages.converted import ConvertedStorage
 
 
 def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[Group]:

@@ -14,13 +14,13 @@ from hub.apiserver.kinds.schemas import MOMENT, OPEN, TEXT, Schema, listing, rec
 from hub.domain.change import Change, ChangeType, Kind
 from hub.domain.change import Key as StoreKey
 from hub.ports import Store, Transaction
-from machinery.apiserver.past import parse_at
+from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.resource import Resource, Subresource
 from machinery.apiserver.storage import Document, Key
-from machinery.clock import Clock
-from machinery.differences import differences
 from machinery.errors import BadRequestError
-from machinery.timestamps import format_micro_time, format_time
+from machinery.meta.differences import differences
+from machinery.meta.timestamps import format_micro_time, format_time
+from machinery.runtime.clock import Clock
 
 MOST, USUAL = 500, 100
 FIELDS = 200

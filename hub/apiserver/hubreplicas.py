@@ -12,7 +12,7 @@ from hub.apiserver.virtual import CountedStorage
 from hub.domain.replica import Load, Replica
 from hub.ports import Transaction
 from machinery.apiserver.storage import Key, Stored
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 KIND = "HubReplica"
 MEBIBYTE = 2**20

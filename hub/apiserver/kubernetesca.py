@@ -18,12 +18,12 @@ from hub.apiserver.entrance import ExternalAuthenticator
 from hub.domain.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authentication import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator
-from machinery.apiserver.authentication.authorities import RESERVED, Authorities, Signed, mark_of_authority
+from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator
+from machinery.apiserver.authn.authorities import RESERVED, Authorities, Signed, mark_of_authority
 from machinery.apiserver.storage import Actor
-from machinery.clock import Clock
 from machinery.errors import InvalidError, UnauthorizedError
-from machinery.tls import Serving
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
 
 SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"

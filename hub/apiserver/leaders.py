@@ -14,7 +14,7 @@ from hub.ports import Transaction
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.durations import format_duration
 from machinery.election.lock import Record
-from machinery.timestamps import format_micro_time
+from machinery.meta.timestamps import format_micro_time
 
 NAME, KIND = "hub", "HubLeader"
 

@@ -40,10 +40,10 @@ from machinery.apiserver.storage import (
     Storage,
     Stored,
 )
-from machinery.clock import Clock
 from machinery.errors import ExpiredError, ForbiddenError, Subject
 from machinery.identity import ClusterName
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import Clock
 
 LOOK = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)

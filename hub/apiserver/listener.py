@@ -8,9 +8,9 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.connections import Bounds
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.serving import DEFAULT_BOUNDS, Listening, serve
+from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.server import Door
 

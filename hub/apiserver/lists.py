@@ -17,10 +17,10 @@ from hub.ports import ListSigner, Store
 from hub.services import revocation_lists
 from hub.services.revocation_lists import Published
 from machinery import pki
-from machinery.apiserver.filters import Incoming, Inner
-from machinery.clock import Clock
+from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.errors import MethodNotAllowedError, NotFoundError, Subject, UnavailableError
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
 
 ROOT = "/crl"
 FRESH = 1.0

@@ -28,8 +28,7 @@ from hub.domain.login import Login, Named, admitted
 from hub.ports import Issuer, Store
 from hub.services import logins
 from machinery import pki
-from machinery.apiserver.admission import Admission, Admit
-from machinery.apiserver.limits import Rates, origin
+from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import (
     Actor,
@@ -43,7 +42,7 @@ from machinery.apiserver.storage import (
     Storage,
     Stored,
 )
-from machinery.clock import Clock
+from machinery.apiserver.storages.admission import Admission, Admit
 from machinery.errors import (
     Cause,
     InvalidError,
@@ -53,8 +52,9 @@ from machinery.errors import (
     TooLargeError,
     UnauthorizedError,
 )
+from machinery.meta.timestamps import format_time
 from machinery.product import NAME
-from machinery.timestamps import format_time
+from machinery.runtime.clock import Clock
 
 FAILED = "authentication failed"
 PAUSE = timedelta(milliseconds=250)

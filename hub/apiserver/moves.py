@@ -6,7 +6,7 @@ from hub.apiserver.kinds.schemas import TEXT, Schema, record
 from hub.domain import document as doc
 from hub.ports import Store
 from hub.services import moves
-from machinery.apiserver.refusals import required
+from machinery.apiserver.http.status_errors import required
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
 from machinery.errors import Cause

@@ -5,7 +5,7 @@ from structlog.contextvars import bound_contextvars
 
 from hub.domain.namespace import STANDING
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.filters import Incoming, Inner
+from machinery.apiserver.http.filters import Incoming, Inner
 
 CLUSTERS = "managedclusters"
 

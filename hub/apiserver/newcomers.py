@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hub.domain import document as doc
 from hub.domain.joinlabels import kept
-from machinery.apiserver.admission import Admission, Admit, AdmittedStorage
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage, Stored
+from machinery.apiserver.storages.admission import Admission, Admit, AdmittedStorage
 from machinery.identity import parse_bootstrap_user
 
 

@@ -13,7 +13,7 @@ from hub.domain.history import is_remembered
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.storage import GroupResource, Key, Page, Past, Place, Selection, Stored
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 
 
 class PastObjects(Past):

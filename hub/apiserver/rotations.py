@@ -10,12 +10,12 @@ from hub.domain.renewal import LONGEST
 from hub.ports import Store
 from hub.services import renewals
 from hub.services.renewals import Renewal
-from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.http.status_errors import invalid_value
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
 from machinery.errors import Cause
 from machinery.identity import ClusterName
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 SCHEMA: Schema = record(
     "ClusterRotation has the agents of a cluster renew every certificate that was issued before it was posted. The order "

@@ -16,10 +16,10 @@ from hub.domain.change import MANAGED_CLUSTERS
 from hub.domain.selectable import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
 from hub.services import brake
-from machinery import conditions
 from machinery.apiserver.storage import Actor, Change, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import MethodNotAllowedError
-from machinery.timestamps import format_time
+from machinery.meta import conditions
+from machinery.meta.timestamps import format_time
 
 NAME, KIND = "fleet", "ClusterSummary"
 NEVER = "Never"

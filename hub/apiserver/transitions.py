@@ -15,7 +15,7 @@ from hub.ports import Transaction
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
-from machinery.timestamps import format_micro_time, format_time
+from machinery.meta.timestamps import format_micro_time, format_time
 
 KIND = "ClusterTransition"
 MOST = 1_000

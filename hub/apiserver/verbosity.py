@@ -12,13 +12,13 @@ from aiohttp import web
 from hub.domain.verbosity import USUAL, Order
 from hub.ports import Store
 from hub.services import verbosity as orders
-from machinery.apiserver.answers import value_answer
-from machinery.apiserver.filters import Incoming
-from machinery.apiserver.negotiation import Form
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.responses import value_answer
 from machinery.durations import format_duration, parse_duration
 from machinery.errors import BadRequestError, MethodNotAllowedError
 from machinery.lifecycle.verbosity import Verbosity
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 PATH = "/debug/flags/v"
 

@@ -14,15 +14,15 @@ from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
 from hub.domain.audit import NO_BODY, ObjectReference, Record, User
 from hub.domain.auditlog import Entry, Numbering
-from machinery import boundedjson
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
-from machinery.boundedjson import JsonError
-from machinery.clock import Clock
-from machinery.logs import redacted
-from machinery.pacing import until_tick
-from machinery.plain import plain
+from machinery.meta import bounded_json as boundedjson
+from machinery.meta.bounded_json import JsonError
+from machinery.observability.logs import redacted
 from machinery.product import NAME
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
+from machinery.sanitize import plain
 
 MAX_BODY = 64 * 1024
 """Bodies longer than this are left out, and the record says so."""

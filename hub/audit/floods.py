@@ -12,11 +12,11 @@ import msgspec
 
 from hub.domain.audit import LOGIN_FAILURE, NO_BODY, Level, ObjectReference, Record, ResponseStatus, Stage
 from machinery.apiserver.access import ANONYMOUS
-from machinery.apiserver.limits import Rates, origin
-from machinery.clock import Clock
+from machinery.apiserver.http.limits import Rates, origin
 from machinery.errors import TooManyRequestsError
+from machinery.meta.timestamps import format_time
 from machinery.product import NAME
-from machinery.timestamps import format_time
+from machinery.runtime.clock import Clock
 
 PERIOD = timedelta(minutes=1)
 MOST = 50

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from hub.audit.policy import GroupResources, Policy, Rule
 from hub.domain.audit import Level, Stage
-from machinery import boundedyaml
-from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
 
 API_VERSION, KIND = "audit.k8s.io/v1", "Policy"
 TOP = frozenset(("apiVersion", "kind", "metadata", "omitStages", "omitManagedFields", "rules"))

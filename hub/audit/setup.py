@@ -12,8 +12,8 @@ from hub.audit.trail import Trail
 from hub.domain.audit import STRANGERS
 from hub.ports import Store
 from hub.settings import Settings
-from machinery.clock import Clock
-from machinery.tasks import GuardedTasks, TaskEndedError
+from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 
 @asynccontextmanager

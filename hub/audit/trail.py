@@ -16,10 +16,10 @@ import structlog
 
 from hub.domain.audit import Dropped, Level, Record, Stage
 from hub.domain.auditlog import Entry, Numbering
-from machinery.backoff import Backoff
-from machinery.clock import Clock
 from machinery.errors import MusterError
 from machinery.product import NAME
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
 
 CAPACITY = 10_000
 BATCH = 400

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from hub.issuer import read_token_keys
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.keys import SEAL_FILE, KeyFolder, find_seal
-from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, UnavailableError
-from machinery.sealing import KEY_LENGTH, Seal
+from machinery.pki.encryption import KEY_LENGTH, Seal
+from machinery.runtime.directory import DataDirectory
 
 LENGTH, BLOCK, PARALLEL, SALT = 1 << 15, 8, 1, 16
 MAX_LENGTH = 1 << 20

@@ -12,9 +12,9 @@ from hub.services.moves import HUB_ID
 from hub.settings import Settings, SettingsError, load
 from hub.store.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest
 from hub.store.backup import note_backup, write_tables
-from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, MusterError
 from machinery.product import version
+from machinery.runtime.directory import DataDirectory
 
 MADE, FAILED = 0, 1
 CHOICE = (

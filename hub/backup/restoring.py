@@ -19,10 +19,10 @@ from hub.settings import Settings, SettingsError, load
 from hub.store.archive import Archive, Manifest
 from hub.store.restore import Restored, Target, restore_tables
 from hub.store.sole import sole_user
-from machinery import logs
-from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, MusterError, UnavailableError
-from machinery.timestamps import format_time, parse_time
+from machinery.meta.timestamps import format_time, parse_time
+from machinery.observability import logs
+from machinery.runtime.directory import DataDirectory
 
 RESTORED, FAILED = 0, 1
 PRIVATE = 0o077

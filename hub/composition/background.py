@@ -6,7 +6,7 @@ from hub.composition.observation import register_metrics
 from hub.inspection import follow_orders, keep_log
 from hub.replica import Heard, Measures, Presence, is_alone
 from machinery.lifecycle.health import LoopProgress
-from machinery.tasks import GuardedTasks
+from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_background_tasks(hub: Hub, log_progress: LoopProgress) -> None:

@@ -9,7 +9,7 @@ from hub.hostcluster import HostCluster
 from hub.installation import AdminKubeconfig, entry
 from hub.issuer import IssuerChain, ServingNames
 from hub.serving import DoorsCertificate, doors_certificate
-from machinery.kubeconfig import ClusterEntry
+from machinery.client.kubeconfig import ClusterEntry
 
 
 @dataclass(frozen=True, slots=True)

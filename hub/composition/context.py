@@ -9,12 +9,12 @@ from hub.domain.certificate import Lifetimes
 from hub.installation import Addresses, lifetimes_of
 from hub.metrics import told_metrics
 from hub.settings import Settings
-from machinery.clock import Clock
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.listening import reserved_port
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.verbosity import Verbosity
-from machinery.metrics import Registry
+from machinery.observability.metrics import Registry
+from machinery.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

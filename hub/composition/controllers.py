@@ -11,8 +11,8 @@ from hub.databaseurl import database_url
 from hub.leading import Leading, leadership
 from hub.ports import Store
 from hub.roster import Controllers, OwnControllers
-from machinery.scheduler import Scheduler
-from machinery.tasks import GuardedTasks
+from machinery.runtime.scheduler import Scheduler
+from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_controllers(

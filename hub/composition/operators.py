@@ -18,15 +18,15 @@ from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.inspection import checks_of
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.tokenchecks import TokenChecks
-from machinery.apiserver.connections import Bounds
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Filters
-from machinery.apiserver.limiting import Limiting, RefusalLimit
-from machinery.apiserver.limits import REQUEST_LIMIT
-from machinery.apiserver.loopback import Loopback, LoopbackClient
-from machinery.apiserver.notyet import not_yet
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.limit_filter import Limiting, RefusalLimit
+from machinery.apiserver.http.limits import REQUEST_LIMIT
+from machinery.apiserver.http.loopback import Loopback, LoopbackClient
+from machinery.apiserver.startup_filter import not_yet
 
 
 @dataclass(frozen=True, slots=True)

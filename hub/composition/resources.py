@@ -22,10 +22,10 @@ from hub.settings import Settings
 from hub.store import SqlStore
 from hub.store.bounds import SessionLimits
 from hub.store.sole import sole_user
-from machinery.directory import DataDirectory
 from machinery.identity import HubId
 from machinery.lifecycle.starting import Perseverance, in_time
 from machinery.pki import TokenKeys
+from machinery.runtime.directory import DataDirectory
 
 log = structlog.get_logger(__name__)
 

@@ -16,9 +16,9 @@ from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
 from hub.ports import Transaction
 from hub.services import approving, clusters
 from hub.services.approving import Outcome
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 NAME = "acceptance"
 

@@ -12,8 +12,8 @@ from hub.domain.change import ADDONS, Document, Key
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.ports import Store
 from hub.services import addon_tokens
-from machinery.conditions import TRUE
-from machinery.controller import Reconciler
+from machinery.meta.conditions import TRUE
+from machinery.runtime.controller import Reconciler
 
 NAME = "addon-tokens"
 

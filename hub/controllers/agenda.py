@@ -5,11 +5,11 @@ from datetime import timedelta
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-from machinery.backoff import Backoff
-from machinery.clock import Clock
-from machinery.controller import PartlyFailedError
 from machinery.errors import DeadlineError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import PartlyFailedError
 
 R = TypeVar("R")
 AWAY = (UnavailableError, DeadlineError)

@@ -14,8 +14,8 @@ from hub.domain.authenticator import KINDS
 from hub.domain.change import Document, Key, Kind
 from hub.ports import Store, Transaction
 from hub.services import logins
-from machinery.conditions import Condition
-from machinery.controller import Reconciler
+from machinery.meta.conditions import Condition
+from machinery.runtime.controller import Reconciler
 
 NAME = "authenticators"
 AGAIN, SOON = timedelta(minutes=3), timedelta(seconds=20)

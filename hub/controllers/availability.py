@@ -15,9 +15,9 @@ from hub.controllers.agenda import Agenda, Attempts
 from hub.domain.lease import Expiry
 from hub.ports import Store, Transaction
 from hub.services import heartbeats
-from machinery.clock import Clock
-from machinery.controller import Reconciler
 from machinery.identity import ClusterName
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 
 NAME = "availability"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from hub.controllers.agenda import AWAY, GIVEN_UP
 from hub.ports import Store, Transaction
-from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
+from machinery.runtime.controller import Reconciler
 
 TOGETHER = "waiting"
 """The one key of a batched reconciler's queue; the names wait in the reconciler."""

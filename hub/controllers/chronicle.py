@@ -23,9 +23,9 @@ from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.parting import has_parted
 from hub.domain.renewal import RENEW
 from hub.domain.request import RequestPhase
-from machinery import conditions
-from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta import conditions
+from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 
 log = structlog.get_logger(__name__)
 

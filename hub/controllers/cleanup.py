@@ -10,7 +10,7 @@ from hub.domain.request_end import Ends
 from hub.ports import Store
 from hub.services import credentials, request_ends
 from hub.services.request_ends import REMOVED_AT_ONCE
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "request-cleanup"
 

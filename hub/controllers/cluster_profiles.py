@@ -11,7 +11,7 @@ from hub.controllers.batch import Batched
 from hub.domain.change import Key
 from hub.ports import Store, Transaction
 from hub.services import clusterprofiles, clustersets
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-profiles"
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.services import clustersets
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-sets"
 GATHER = timedelta(seconds=1)

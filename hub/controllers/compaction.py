@@ -15,8 +15,8 @@ from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction
 from hub.services import audit, events, history
 from hub.services.history import Standing
-from machinery.controller import Reconciler
 from machinery.identity import SerialNumber
+from machinery.runtime.controller import Reconciler
 
 NAME = "compaction"
 PORTION = 200

@@ -11,8 +11,8 @@ import structlog
 
 from hub.domain.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
 from hub.ports import Store, Transaction
-from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Store, Transaction
 from hub.services import namespaces, termination
 from hub.services.termination import Progress
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)

@@ -14,8 +14,8 @@ from hub.controllers import ACTOR
 from hub.domain.event import Told
 from hub.ports import Store
 from hub.services import events
-from machinery.controller import Reconciler
 from machinery.errors import ConflictError, DeadlineError, UnavailableError
+from machinery.runtime.controller import Reconciler
 
 NAME = "events"
 TOGETHER = "told"

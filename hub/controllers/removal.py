@@ -17,7 +17,7 @@ from hub.domain.removal import needs_steps
 from hub.ports import Store, Transaction
 from hub.services import removal
 from hub.services.removal import Progress
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)

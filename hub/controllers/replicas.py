@@ -8,7 +8,7 @@ import structlog
 from hub.domain.replica import could_tell
 from hub.ports import Store, Transaction
 from hub.services import replicas
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "replicas"
 Since = Callable[[Transaction], datetime | None]

@@ -23,8 +23,8 @@ from hub.domain.rotation import Act, Step, Survey, due_steps, goes_by_time
 from hub.ports import KeyPlace, Store, Transaction
 from hub.services import authorities
 from hub.services.authorities import Made
-from machinery.controller import Reconciler
 from machinery.errors import MusterError
+from machinery.runtime.controller import Reconciler
 
 NAME = "ca-rotation"
 PERIOD = timedelta(seconds=2)

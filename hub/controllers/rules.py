@@ -14,7 +14,7 @@ from hub.domain.change import Document, Key
 from hub.ports import Store, Transaction
 from hub.services import approval_rules
 from hub.services.approval_rules import Tally
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "approval-rules"
 COUNTS = ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "serving-certificate"
 PERIOD = timedelta(hours=12)

@@ -10,7 +10,7 @@ from hub.controllers import ACTOR
 from hub.domain.change import Key
 from hub.ports import Store
 from hub.services import clustersets
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "set-bindings"
 

@@ -21,10 +21,10 @@ from hub.domain.selectable import CONDITIONS
 from hub.domain.stale import Policy, Step
 from hub.ports import Store, Transaction
 from hub.services import aftermath, brake
-from machinery import conditions
-from machinery.controller import Reconciler
 from machinery.identity import ClusterName
-from machinery.selectors import Operator, Requirement
+from machinery.meta import conditions
+from machinery.meta.selectors import Operator, Requirement
+from machinery.runtime.controller import Reconciler
 
 NAME = "staleness"
 PAGE, WRITTEN = 200, 50

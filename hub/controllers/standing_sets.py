@@ -13,7 +13,7 @@ from hub.domain.change import CLUSTER_SETS, Key
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.ports import Store
 from hub.services import clustersets
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "standing-sets"
 _SAID = {

@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import structlog
 
 from hub.ports import Store, Transaction
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 
 P = ParamSpec("P")
 T = TypeVar("T")

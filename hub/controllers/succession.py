@@ -6,7 +6,7 @@ from hub.controllers import ACTOR
 from hub.domain.event import Told
 from hub.ports import Store
 from hub.services import succession
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "succession"
 UP_TO_NOW = "terms"

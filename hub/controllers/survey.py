@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, ObjectPage, Query
 from hub.ports import Store, Transaction
-from machinery.controller import Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "survey"
 PAGE = 500

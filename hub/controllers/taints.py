@@ -20,10 +20,10 @@ from hub.domain.taint import Patience
 from hub.ports import Store, Transaction
 from hub.services import aftermath, brake
 from hub.services.aftermath import Outcome
-from machinery.clock import Clock
-from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 
 NAME = "taints"
 LOOKED_AT, WRITTEN = 500, 100

@@ -15,7 +15,7 @@ from hub.doctor import database, doors, ground
 from hub.doctor.findings import Finding, Look, State, broken, looked
 from hub.settings import Settings, SettingsError, load
 from hub.store import SqlStore
-from machinery.clock import Clock, SystemClock
+from machinery.runtime.clock import Clock, SystemClock
 
 WELL, NOT_WELL, FAILED = 0, 1, 2
 WIDTH = 15

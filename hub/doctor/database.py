@@ -19,10 +19,10 @@ from hub.store.engine import parse_url
 from hub.store.migrate import HEAD, Schema, pending
 from hub.store.migrating import look_at_schema
 from machinery import pki
-from machinery.clock import Clock
 from machinery.durations import format_duration
 from machinery.election.lock import Record
 from machinery.errors import InvalidError
+from machinery.runtime.clock import Clock
 
 APART = timedelta(seconds=2)
 """Clocks that differ by more are told; the hub itself takes that for a jump."""

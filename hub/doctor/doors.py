@@ -18,9 +18,9 @@ from hub.fields import Address
 from hub.installation import ADMIN_FILE, BUNDLE, Addresses
 from hub.issuer.local import CA_CERTIFICATE
 from hub.settings import Settings
-from machinery.clock import Clock
-from machinery.kubeconfig import Kubeconfig, read_kubeconfig
-from machinery.tls import client_context
+from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
+from machinery.pki.tls import client_context
+from machinery.runtime.clock import Clock
 
 PATIENCE = timedelta(seconds=10)
 APART = timedelta(seconds=5)

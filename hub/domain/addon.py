@@ -10,7 +10,6 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import Document
-from machinery.conditions import Condition
 from machinery.errors import InvalidError
 from machinery.identity import (
     ADDONS_PREFIX,
@@ -23,6 +22,7 @@ from machinery.identity import (
     cluster_name,
     service_account_user,
 )
+from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"

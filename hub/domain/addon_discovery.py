@@ -9,9 +9,9 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import availability
-from machinery import conditions
-from machinery.conditions import FALSE, TRUE
-from machinery.selectors import valid_label_key
+from machinery.meta import conditions
+from machinery.meta.conditions import FALSE, TRUE
+from machinery.meta.selectors import valid_label_key
 
 PREFIX = "feature.open-cluster-management.io/addon-"
 AVAILABLE, UNHEALTHY, UNREACHABLE = "available", "unhealthy", "unreachable"

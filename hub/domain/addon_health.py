@@ -13,8 +13,8 @@ import msgspec
 
 from hub.domain import document as doc
 from hub.domain.change import Document
-from machinery import conditions
-from machinery.conditions import ADDON_AVAILABLE, UNKNOWN, Condition
+from machinery.meta import conditions
+from machinery.meta.conditions import ADDON_AVAILABLE, UNKNOWN, Condition
 
 NOTE = "hub.open-cluster-management.io/silenced"
 """Annotation, as JSON: `reason` that the cluster's silence has put in, and `before`, the condition whose place it took."""

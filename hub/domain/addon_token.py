@@ -10,8 +10,8 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.addon_versions import KUBE_CLIENT
 from hub.domain.change import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Document, Key, Kind
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_group
+from machinery.meta.conditions import FALSE, TRUE, Condition
 
 INFRASTRUCTURE = "addon.open-cluster-management.io/token-infrastructure"
 ADD_ON = "addon.open-cluster-management.io/name"

@@ -16,7 +16,7 @@ from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.namespace import RESERVED, STANDING
 from machinery.errors import Cause, InvalidError, Subject
 from machinery.identity import cluster_name
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
 _encode = msgspec.json.Encoder(order="sorted").encode

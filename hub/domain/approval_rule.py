@@ -17,11 +17,11 @@ from hub.domain import document as doc
 from hub.domain import request as requests
 from hub.domain.change import Document
 from hub.domain.clusterset import LABEL as SET_LABEL
-from machinery.conditions import TRUE, Condition
 from machinery.expression import Expression, Fields, ListOf, MapOf, Type
 from machinery.identity import ClusterName
-from machinery.selectors import LabelSelector
-from machinery.timestamps import parse_time
+from machinery.meta.conditions import TRUE, Condition
+from machinery.meta.selectors import LabelSelector
+from machinery.meta.timestamps import parse_time
 
 DRY_RUN = "ApprovalRuleDryRun"
 """Type of the condition that says what dry runs would have decided."""

@@ -11,8 +11,8 @@ from hub.domain.approval_rule import CLUSTER_FIELDS, AskerKind, Requesters, Rule
 from hub.domain.change import Document
 from machinery.errors import BadRequestError, Cause, InvalidError, Subject
 from machinery.expression import Expression, ExpressionError, parse
+from machinery.meta.selectors import LabelSelector, selector_of
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import LabelSelector, selector_of
 
 GROUP = f"hub.{GROUP_SUFFIX}"
 API_VERSION = f"{GROUP}/v1alpha1"

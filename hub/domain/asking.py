@@ -24,7 +24,7 @@ from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.sorting import sort_key
 from machinery.expression.tree import Entry
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
 
 CLUSTER: Mapping[str, Source] = {
     "name": Source(Of.NAME, Type.TEXT),

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from machinery.plain import plain
 from machinery.product import NAME
+from machinery.sanitize import plain
 
 LOGIN_FAILURE = f"login.{NAME}/failure"
 """The annotation with the reason why a token was not exchanged."""

@@ -10,7 +10,7 @@ import msgspec
 
 from hub.domain.order import Order, Place
 from hub.domain.where import Of, Where
-from machinery.selectors import Requirement
+from machinery.meta.selectors import Requirement
 
 Document = Mapping[str, Any]
 """A Kubernetes object as decoded JSON; never changed in place."""

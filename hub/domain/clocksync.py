@@ -10,8 +10,8 @@ from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.lease import grace
-from machinery import conditions
-from machinery.conditions import Condition
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 SKIPPED = "registration.open-cluster-management.io/skip-clock-sync-check"
 """Annotation: with the value "true" the clock passes for right."""

@@ -13,12 +13,12 @@ from hub.domain import document as doc
 from hub.domain.attestation import Attested
 from hub.domain.change import Document
 from hub.domain.lease import DEFAULT_LEASE_DURATION
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time
 from machinery.product import GROUP_SUFFIX
-from machinery.timestamps import format_time
 
 API_VERSION = f"cluster.{GROUP_SUFFIX}/v1"
 KIND = "ManagedCluster"

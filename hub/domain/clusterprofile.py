@@ -10,9 +10,9 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import is_accepted
 from hub.domain.clusterset import LABEL
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 GROUP, VERSION, KIND = "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"
 MANAGED_BY = "x-k8s.io/cluster-manager"

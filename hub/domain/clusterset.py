@@ -12,10 +12,10 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document, Query
-from machinery.conditions import FALSE, TRUE, Condition, with_condition
 from machinery.errors import BadRequestError
+from machinery.meta.conditions import FALSE, TRUE, Condition, with_condition
+from machinery.meta.selectors import LabelSelector, Operator, Requirement, selector_of
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import LabelSelector, Operator, Requirement, selector_of
 
 API_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
 KIND = "ManagedClusterSet"

@@ -19,7 +19,7 @@ from hashlib import sha256
 from hub.domain.attestation import Demand
 from machinery.errors import ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 AGAIN = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 NAME = "hub"
 """Of the one that the hub keeps."""

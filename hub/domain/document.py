@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from hub.domain.change import Document, Key
-from machinery.conditions import Condition, with_condition
-from machinery.timestamps import format_time, parse_time
+from machinery.meta.conditions import Condition, with_condition
+from machinery.meta.timestamps import format_time, parse_time
 
 OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")
 

@@ -7,11 +7,11 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import CLUSTER_UID, DUPLICATED, Joining
 from hub.domain.reported import HUBS, MOVE_TO
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, InvalidError
 from machinery.identity import AgentId, ClusterName
-from machinery.timestamps import format_time, parse_time
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time, parse_time
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
 """Annotation: the uid of the last cluster that wanted a name which is taken."""

@@ -8,7 +8,7 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.namespace import HUB
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 NORMAL, WARNING = "Normal", "Warning"
 COMPONENT = "hub"

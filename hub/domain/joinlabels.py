@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.product import is_reserved
-from machinery.selectors import valid_label_key, valid_label_value
 
 ANY = "/*"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document, Kind
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta.conditions import FALSE, TRUE, Condition
 
 HUB = "open-cluster-management-hub"
 """Where what belongs to the hub itself lies."""

@@ -28,16 +28,16 @@ from hub.domain.change import (
     Document,
     Kind,
 )
-from machinery.managedfields import entries
-from machinery.managedfields.comparing import Noted, noted
-from machinery.managedfields.elements import field
-from machinery.managedfields.fieldset import encoded
-from machinery.managedfields.holdings import updater
-from machinery.managedfields.notation import Notation, minus
-from machinery.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
-from machinery.managedfields.updating import NOBODYS
+from machinery.meta.managedfields import entries
+from machinery.meta.managedfields.comparing import Noted, noted
+from machinery.meta.managedfields.elements import field
+from machinery.meta.managedfields.fieldset import encoded
+from machinery.meta.managedfields.holdings import updater
+from machinery.meta.managedfields.notation import Notation, minus
+from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
+from machinery.meta.managedfields.updating import NOBODYS
+from machinery.meta.timestamps import format_time
 from machinery.product import NAME
-from machinery.timestamps import format_time
 
 HUB_WRITER, AGENT_WRITER = f"{NAME}-hub", f"{NAME}-agent"
 

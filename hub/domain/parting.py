@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hub.domain.cluster import NEVER_JOINED, SILENT
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.identity import AgentId, ClusterName, HubId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 MOVED = Condition(
     conditions.AVAILABLE,

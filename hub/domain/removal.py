@@ -11,9 +11,9 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document, Kind
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.durations import format_duration
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta.conditions import FALSE, TRUE, Condition
 
 FINALIZER = "cluster.open-cluster-management.io/resource-cleanup"
 PRIORITY = "open-cluster-management.io/cleanup-priority"

@@ -11,7 +11,7 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.change import Document
 from machinery.errors import InvalidError
-from machinery.timestamps import format_micro_time, parse_time
+from machinery.meta.timestamps import format_micro_time, parse_time
 
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST = timedelta(days=7)

@@ -10,7 +10,7 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain.change import Document
 from machinery.errors import InvalidError
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 HUBS = "hub.open-cluster-management.io/hubs"
 MOVE_TO = "hub.open-cluster-management.io/move-to"

@@ -30,7 +30,7 @@ from machinery.identity import (
     parse_agent_user,
     parse_bootstrap_user,
 )
-from machinery.timestamps import format_time, parse_time
+from machinery.meta.timestamps import format_time, parse_time
 
 API_VERSION = "certificates.k8s.io/v1"
 KIND = "CertificateSigningRequest"

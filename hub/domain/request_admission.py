@@ -13,7 +13,7 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.request import API_VERSION, APPROVED, DENIED, FAILED, KIND, MIN_DURATION, Requester
 from machinery.errors import Cause, InvalidError, Subject
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 GROUP = "certificates.k8s.io"
 KEY_USAGES = (

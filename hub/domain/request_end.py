@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.request import APPROVED, RequestPhase, created_at, finished_at, phase
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
 
 
 @dataclass(frozen=True, slots=True)

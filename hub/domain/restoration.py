@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from hub.domain.certificate import BACKDATED
-from machinery.timestamps import format_micro_time, parse_time
+from machinery.meta.timestamps import format_micro_time, parse_time
 
 FACT = "restorations"
 KEPT = 10

@@ -15,7 +15,7 @@ from hub.domain.certificate import CertificateRecord
 from hub.domain.change import Document
 from machinery.errors import Cause, Verdict
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
-from machinery.timestamps import format_micro_time, format_time, parse_time
+from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 MAX_SHOWN = 100
 """Certificates that a Revocation names; the count is of all."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document
+from machinery.meta.selectors import selector_of
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import selector_of
 
 GROUP = "rbac.authorization.k8s.io"
 API_VERSION = f"{GROUP}/v1"

@@ -11,7 +11,7 @@ from hub.domain import reported
 from hub.domain.addon_discovery import PREFIX as ADDON_PREFIX
 from hub.domain.change import Document
 from hub.domain.clusterset import LABEL as SET_LABEL
-from machinery import conditions
+from machinery.meta import conditions
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."

@@ -28,7 +28,7 @@ from hub.domain.revocation import selectable as selectable_of_revocation
 from hub.domain.selectable import of_cluster, of_conditions
 from hub.domain.where import Known
 from machinery.identity import ClusterName
-from machinery.selectors import Operator
+from machinery.meta.selectors import Operator
 
 SELECTABLE[ADDONS] = of_conditions
 SELECTABLE[MANAGED_CLUSTERS] = of_cluster

@@ -10,9 +10,9 @@ from enum import StrEnum
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import Document
-from machinery import conditions
-from machinery.conditions import Condition
-from machinery.timestamps import format_time
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time
 
 STALE = "ManagedClusterStale"
 REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))

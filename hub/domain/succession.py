@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from hub.domain.event import Told
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 FACT = "untold-terms"
 KEPT = 100

@@ -13,10 +13,10 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.parting import has_parted
 from hub.domain.transition import Damping
-from machinery import conditions
-from machinery.conditions import Condition
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX
-from machinery.timestamps import parse_time
 
 UNREACHABLE = f"cluster.{GROUP_SUFFIX}/unreachable"
 UNAVAILABLE = f"cluster.{GROUP_SUFFIX}/unavailable"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub.domain.parting import PARTED
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 DELETED = "Deleted"
 """The reason of the last transition of a cluster that was deleted: it has no availability any more."""

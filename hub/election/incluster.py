@@ -13,13 +13,13 @@ import structlog
 from hub.election.leaselock import LeaseAndTerm
 from hub.election.rowlock import RowLock
 from hub.settings import Settings
-from machinery.clock import Clock
+from machinery.client.leaselock import LeaseLock, Owner
+from machinery.client.ownership import owner_if_known, owner_of
+from machinery.client.rest import KubeClient, Object
 from machinery.durations import format_duration
 from machinery.election.lock import Lock
 from machinery.errors import InvalidError, MusterError
-from machinery.kube.client import KubeClient, Object
-from machinery.kube.leaselock import LeaseLock, Owner
-from machinery.kube.ownership import owner_if_known, owner_of
+from machinery.runtime.clock import Clock
 
 IN_CLUSTER = "in-cluster"
 POD_NAMESPACE = "POD_NAMESPACE"

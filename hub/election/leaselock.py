@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hub.election.rowlock import RowLock
-from machinery.clock import Clock
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.errors import ConflictError, UnavailableError
+from machinery.runtime.clock import Clock
 
 TRIES = 5
 

@@ -21,11 +21,11 @@ from hub.domain.auditlog import Entry
 from hub.domain.heartbeat import Beat
 from hub.ports import Store
 from hub.services import heartbeats
-from machinery.clock import Clock
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
-from machinery.metrics import COUNTS, Distribution
-from machinery.pacing import until_tick
+from machinery.observability.metrics import COUNTS, Distribution
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 ACTOR = "system:hub:heartbeat"
 GATHERING = 0.1

@@ -15,9 +15,9 @@ import structlog
 from hub.domain.hearing import FRESH, JUMP
 from hub.ports import Store, Transaction
 from hub.services import hearing
-from machinery.clock import Clock
 from machinery.errors import MusterError
-from machinery.pacing import until_tick
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 PULSE = timedelta(seconds=2)
 

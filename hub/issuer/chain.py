@@ -18,7 +18,7 @@ from hub.domain.certificate import IssuedCertificate, Profile, Purpose
 from hub.ports import Issuer, LoginIssuer
 from machinery.errors import MusterError, UnavailableError
 from machinery.identity import SerialNumber
-from machinery.metrics import Distribution
+from machinery.observability.metrics import Distribution
 
 OWN = "hub"
 NOBODY = "no issuer signs certificates of this kind"

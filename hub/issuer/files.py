@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from machinery.directory import read_file, sync, write_private
 from machinery.errors import UnavailableError
+from machinery.runtime.directory import read_file, sync, write_private
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ from hub.issuer.keyfiles import certificate_file, id_of, key_file, newest
 from hub.ports import KeyPair, KeyPlace, KeySecret, Store, Transaction
 from machinery import pki
 from machinery.errors import InvalidError
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
 
 
 class SealedKeys(KeyPlace):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from machinery import pki
-from machinery.directory import DataDirectory
+from machinery.runtime.directory import DataDirectory
 
 PREFIX, SUFFIX, FORM = "token-", ".key", "%Y%m%dT%H%M%SZ"
 SIGNS_FOR = timedelta(days=90)

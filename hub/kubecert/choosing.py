@@ -6,7 +6,7 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
 
 RUNNING = "Running"
 

@@ -7,8 +7,8 @@ import structlog
 
 from hub.kubecert.deployment import Shape
 from hub.kubecert.surroundings import Surroundings, is_outdated
-from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
+from machinery.runtime.controller import Reconciler
 
 NAME = "kube-cert-agent-cleaner"
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from hub.domain import document as doc
 from hub.domain.change import Document
-from machinery import boundedyaml
-from machinery.boundedyaml import YamlError
 from machinery.errors import InvalidError
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
 
 NAMESPACE, NAME, KEY = "kube-public", "cluster-info", "kubeconfig"
 

@@ -23,9 +23,9 @@ from hub.kubecert.failure import COULD_NOT_FETCH_KEY, COULD_NOT_GET_CLUSTER_INFO
 from hub.kubecert.printed import parse_printed
 from hub.kubecert.surroundings import Surroundings
 from hub.ports import AuthorityKeeper
-from machinery.clock import Clock
-from machinery.controller import Reconciler
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 
 NAME, KEY = "kube-cert-agent", "agent"
 KEPT = timedelta(minutes=15)

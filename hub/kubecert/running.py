@@ -11,10 +11,10 @@ from hub.kubecert.deployment import Shape
 from hub.kubecert.surroundings import HostCluster
 from hub.kubecert.watching import mirrors
 from hub.ports import AuthorityKeeper, Store
-from machinery.clock import Clock
-from machinery.controller import Controller
-from machinery.kube.client import KubeClient
-from machinery.tasks import GuardedTasks
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.tasks import GuardedTasks
 
 
 class CertAgent:

@@ -10,10 +10,10 @@ from hub.domain.change import Document
 from hub.kubecert.clusterinfo import NAME, NAMESPACE
 from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, Shape
 from hub.kubecert.printed import LONGEST
+from machinery.client.exec import Container, execute
+from machinery.client.ownership import owner_if_known
+from machinery.client.rest import KubeClient, Object, Resource
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient, Object, Resource
-from machinery.kube.executing import Container, execute
-from machinery.kube.ownership import owner_if_known
 
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes")
 CONFIG_MAPS, DEPLOYMENTS = Resource("", "v1", "configmaps"), Resource("apps", "v1", "deployments")

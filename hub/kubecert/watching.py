@@ -8,8 +8,8 @@ from hub.domain.change import Document
 from hub.kubecert.choosing import instance
 from hub.kubecert.deployment import Shape
 from hub.kubecert.surroundings import Collections
-from machinery.kube.client import KubeClient
-from machinery.kube.reflector import ObjectKey, Reflector
+from machinery.client.reflector import ObjectKey, Reflector
+from machinery.client.rest import KubeClient
 
 
 class Mirrors(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any, Self
 import structlog
 
 from hub.ports import Management
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import ConflictError
-from machinery.kube.client import KubeClient, Resource
 
 IN_CLUSTER = "in-cluster"
 CONFIG_MAP = Resource("", "v1", "configmaps").path("extension-apiserver-authentication", namespace="kube-system")

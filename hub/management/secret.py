@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from hub.ports import KeySecret
+from machinery.client.ownership import owner_if_known
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
-from machinery.kube.client import KubeClient, Resource
-from machinery.kube.ownership import owner_if_known
 
 SECRETS = Resource("", "v1", "secrets")
 TRIES = 5

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from hub.rpc.parts import Parts
 from hub.rpc.sessions import Sessions
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30
 """Agents say which version they are: whatever they say, there are no more series than these and one for the rest."""

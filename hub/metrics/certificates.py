@@ -8,7 +8,7 @@ from hub.issuer import IssuerChain, RotatingIssuer
 from hub.leading import Leading
 from hub.serving import DoorsCertificate
 from machinery import pki
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 SIGNED = counter("hub_certificates_signed_total", "Certificates signed by this replica.", "purpose", "issuer")
 FAILED = counter("hub_certificates_failed_total", "Signatures that an issuer could not make.", "purpose", "issuer")

@@ -5,7 +5,7 @@ from typing import Any
 
 from hub.audit import Auditor
 from hub.store import SqlStore
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 SECONDS = histogram(
     "hub_database_transaction_seconds", "How long transactions took, with their wait for a turn; kind: read or write.", "kind"

@@ -11,9 +11,9 @@ from hub.metrics import agents, certificates, database, fleet, leader, process, 
 from hub.rpc.parts import Parts
 from hub.serving import DoorsCertificate
 from hub.store import SqlStore
-from machinery.apiserver.draining import Draining
+from machinery.apiserver.http.draining import Draining
 from machinery.lifecycle.server import Server
-from machinery.metrics import Metric, Registry
+from machinery.observability.metrics import Metric, Registry
 
 METRICS: tuple[Metric, ...] = (
     *fleet.METRICS,

@@ -17,11 +17,11 @@ from hub.metrics.agents import OTHER, bounded
 from hub.ports import Store, Transaction
 from hub.services import brake, history
 from hub.store.backup import BACKUP_MADE
-from machinery import conditions
-from machinery.clock import Clock
 from machinery.errors import MusterError
-from machinery.metrics import Registry, gauge
-from machinery.timestamps import parse_time
+from machinery.meta import conditions
+from machinery.meta.timestamps import parse_time
+from machinery.observability.metrics import Registry, gauge
+from machinery.runtime.clock import Clock
 
 EVERY = timedelta(seconds=5)
 PATIENCE = timedelta(seconds=5)

@@ -1,7 +1,7 @@
 """Who leads, and what the leader's controllers have to do. Of the controllers the leader alone tells."""
 
 from hub.leading import Leading
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 LEADS = gauge("hub_leader", "1: this replica leads; 0: it does not. One replica does.")
 TERM = gauge("hub_leader_term", "The term in which this replica leads.")

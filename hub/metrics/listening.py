@@ -7,9 +7,9 @@ from aiohttp import web
 
 from hub.metrics.process import add_process
 from hub.settings import Settings
-from machinery.apiserver.serving import serve
+from machinery.apiserver.http.listener import serve
 from machinery.lifecycle.listening import listening_failed
-from machinery.metrics import CONTENT_TYPE, Registry
+from machinery.observability.metrics import CONTENT_TYPE, Registry
 
 PATH = "/metrics"
 

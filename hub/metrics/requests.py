@@ -5,8 +5,8 @@ from typing import Any
 
 from hub.access import AccessLimits
 from hub.apiserver.door import Door
-from machinery.apiserver.draining import Draining
-from machinery.metrics import Registry, counter, gauge, histogram
+from machinery.apiserver.http.draining import Draining
+from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 ANSWERED = counter(
     "hub_api_requests_total",

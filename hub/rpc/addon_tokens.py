@@ -8,9 +8,9 @@ from hub.domain.certificate import CertificateRecord
 from hub.ports import Store
 from hub.rpc.messages import asked_duration
 from hub.services import addon_tokens
-from machinery.clock import Clock
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import AddOnName, cluster_name
+from machinery.runtime.clock import Clock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 DEFAULT = timedelta(hours=1)

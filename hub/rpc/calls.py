@@ -24,14 +24,14 @@ from hub.domain.certificate import CertificateRecord
 from hub.domain.change import Change, ChangeType
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context
-from machinery import logs
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.refusals import CODES
+from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import ForbiddenError, MusterError, UnauthorizedError, Verdict
-from machinery.loop import hurry
+from machinery.observability import logs
+from machinery.observability.tracing import Traced, serving
 from machinery.product import NAME
-from machinery.tracing import Traced, serving
+from machinery.runtime.event_loop import hurry
 
 T = TypeVar("T")
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"

@@ -12,9 +12,9 @@ import structlog
 
 from hub.ports import Store, Transaction
 from hub.services import clocksync
-from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
+from machinery.runtime.backoff import Backoff
 
 ACTOR = "system:hub:clock-sync"
 

@@ -14,7 +14,7 @@ import structlog
 
 from hub.rpc.sessions import OpenSession
 from machinery.errors import UnavailableError
-from machinery.pacing import LEAST_RATE, drain_rate, paced
+from machinery.runtime.rate_limit import LEAST_RATE, drain_rate, paced
 
 RETRY = timedelta(seconds=1)
 HINT = timedelta(seconds=2)

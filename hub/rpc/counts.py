@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from machinery.errors import MusterError
-from machinery.metrics import Distribution, Tally
+from machinery.observability.metrics import Distribution, Tally
 
 OK, DEFECT, CUT_OFF = "OK", "InternalError", "Cancelled"
 

@@ -15,13 +15,13 @@ from hub.rpc.decoding import Decoding
 from hub.rpc.health import Health
 from hub.rpc.parts import Parts
 from hub.rpc.registration import Registration
-from machinery.apiserver.connections import most_connections
-from machinery.apiserver.limits import BODY_LIMIT
+from machinery.apiserver.http.connections import most_connections
+from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.errors import UnavailableError
 from machinery.lifecycle.listening import bind_error, listening_failed
 from machinery.lifecycle.server import Door
-from machinery.pacing import drain_rate, paced
-from machinery.tls import Material, Serving
+from machinery.pki.tls import Material, Serving
+from machinery.runtime.rate_limit import drain_rate, paced
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
 TO_LEAVE = timedelta(seconds=1)

@@ -15,9 +15,9 @@ import structlog
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Kind
 from hub.ports import Store, Transaction
 from hub.rpc.following import Followed
-from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
+from machinery.runtime.backoff import Backoff
 
 REMEMBERED = 500
 """Requests whose newest change is kept for who begins to follow them: nearly all do so right after they have asked."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from machinery.clock import Clock
 from machinery.errors import UnavailableError
+from machinery.runtime.clock import Clock
 
 QUIET = timedelta(milliseconds=250)
 STEP = 0.05

@@ -18,10 +18,10 @@ from hub.domain.cluster import Claim, ClientConfig, StatusReport
 from hub.domain.renewal import Order, order_of
 from hub.domain.reported import HubState, ReportedHub
 from hub.ports import Transaction
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.errors import BadRequestError, InvalidError, NotFoundError, Verdict
 from machinery.identity import SIGNER, AddOnName, ClusterName, addon_subject
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from machinery.wire.session.v1 import session_pb2 as wire
 

@@ -23,10 +23,10 @@ from hub.rpc.sessions import Sessions
 from hub.rpc.status import Context
 from hub.rpc.tempo import Tempo
 from hub.rpc.trusting import Trusting
-from machinery.clock import Clock
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX
+from machinery.runtime.clock import Clock
 
 CERTIFICATE = "x509_pem_cert"
 

@@ -17,10 +17,10 @@ from hub.rpc.calls import Call
 from hub.rpc.messages import conditions_of, hubs_of, report_of
 from hub.rpc.parts import Parts
 from hub.services import addons, clusters, moves, owners
-from machinery import tracing
-from machinery.backoff import Backoff
 from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
+from machinery.observability import tracing
+from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5

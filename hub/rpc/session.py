@@ -35,9 +35,9 @@ from hub.rpc.reporting import TRANSIENT, Reporting
 from hub.rpc.telling import Telling
 from hub.rpc.trusting import SessionTrust
 from hub.services import owners
-from machinery.backoff import Backoff
 from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError, Verdict
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 MAX_UNSENT = 1_000

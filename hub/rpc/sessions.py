@@ -21,10 +21,10 @@ from hub.ports import Store, Transaction
 from hub.services import replicas
 from hub.services.heartbeats import outdated
 from hub.services.replicas import Opened
-from machinery.backoff import Backoff
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from machinery.pacing import until_tick
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.rate_limit import until_tick
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)

@@ -6,8 +6,8 @@ import grpc
 import structlog
 from grpc import aio
 
-from machinery import logs
 from machinery.errors import MusterError, StaleEpochError
+from machinery.observability import logs
 
 REASON = "reason"
 EPOCH = "epoch"

@@ -19,11 +19,11 @@ from hub.domain.trust import told
 from hub.ports import Store
 from hub.services import trust
 from hub.services.trust import Told
-from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
-from machinery.pacing import paced, until_tick
 from machinery.pki import parse_chain
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.rate_limit import paced, until_tick
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PER_SECOND = 50.0

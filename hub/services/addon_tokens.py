@@ -6,10 +6,10 @@ from hub.domain.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import accounts, addons, clusters, namespaces, objects
-from machinery import conditions
-from machinery.conditions import Condition
 from machinery.errors import ConflictError
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 
 
 def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:

@@ -10,9 +10,9 @@ from hub.domain.change import ADDONS, Key, StoredObject
 from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction, Written
 from hub.services.writing import store
-from machinery.conditions import Condition
 from machinery.errors import NotFoundError, Subject
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 
 

@@ -15,8 +15,8 @@ from hub.domain.stale import Policy, Step
 from hub.domain.taint import Patience
 from hub.ports import Transaction
 from hub.services import clusters
-from machinery import conditions
 from machinery.identity import ClusterName
+from machinery.meta import conditions
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from hub.domain.request import RequestPhase, phase
 from hub.ports import Transaction, Written
 from hub.services.approving import is_open
 from hub.services.writing import store
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.identity import CLUSTER_LABEL
-from machinery.selectors import Operator, Requirement
-from machinery.timestamps import format_time
+from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
 
 PAGE = 500
 NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))

@@ -25,9 +25,9 @@ from hub.services import issuance, owners, request_objects
 from hub.services.issuance import Grant
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
 from machinery.product import NAME
-from machinery.selectors import Operator, Requirement
-from machinery.timestamps import format_time
 
 RULE_ACTOR = f"system:{NAME}:rule:"
 """Who the change log names for what a rule decided; its name follows."""

@@ -22,7 +22,7 @@ from hub.services import clusters, hearing, trust
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.identity import AgentId, ClusterName
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 KNOWN = "ca-sha256"
 """The fact: the hash of the key of the CA that issues. A release that knows one CA alone is held to it."""

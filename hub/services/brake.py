@@ -10,7 +10,7 @@ from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.selectable import CONDITIONS
 from hub.ports import Transaction
 from hub.services import events
-from machinery import conditions
+from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
 
 FACT = "brake"

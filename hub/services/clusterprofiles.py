@@ -12,7 +12,7 @@ from hub.ports import Transaction
 from hub.services import namespaces, objects
 from hub.services.clustersets import all_sets
 from machinery.identity import CLUSTER_LABEL
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 
 @dataclass(frozen=True, slots=True)

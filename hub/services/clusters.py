@@ -21,9 +21,9 @@ from hub.domain.transition import transition
 from hub.ports import Transaction, Written
 from hub.services import certificates, content, credential_uses, membership, namespaces
 from hub.services.writing import store
-from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
+from machinery.meta.conditions import Condition
 
 GROUP = rules.RESOURCE.partition(".")[2]
 

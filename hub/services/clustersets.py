@@ -9,9 +9,9 @@ from hub.domain.clusterset import ClusterSet
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters, membership, objects
-from machinery.conditions import Condition
 from machinery.identity import ClusterName
-from machinery.selectors import Operator, Requirement
+from machinery.meta.conditions import Condition
+from machinery.meta.selectors import Operator, Requirement
 
 
 def ensure_standing(tx: Transaction, name: str, actor: str) -> str:

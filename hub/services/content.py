@@ -19,7 +19,7 @@ from hub.domain.change import (
 from hub.domain.request import RequestPhase, phase
 from hub.ports import Transaction
 from machinery.identity import CLUSTER_LABEL
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 PAGE = 200
 MADE = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)

@@ -12,7 +12,7 @@ from hub.domain.request import ADDON_LABEL
 from hub.ports import Transaction
 from hub.services import brake
 from machinery.identity import CLUSTER_LABEL, ClusterName
-from machinery.selectors import parse_label_selector
+from machinery.meta.selectors import parse_label_selector
 
 FALLS_OF = timedelta(hours=1)
 

@@ -13,9 +13,9 @@ from hub.domain.lease import Expiry, expires_at, grace, time_left
 from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction
 from hub.services import certificates, clusters
-from machinery import conditions
 from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
+from machinery.meta import conditions
 
 
 def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[Entry] = ()) -> Mapping[ClusterName, int]:

@@ -14,7 +14,7 @@ from hub.services import certificates, clusters, owners, request_objects
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subject
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
 """Why the certificates of a cluster that has left are revoked, whoever said that it should."""

@@ -11,8 +11,8 @@ from hub.domain.login import Login
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, objects
-from machinery.conditions import Condition
 from machinery.identity import CredentialId
+from machinery.meta.conditions import Condition
 
 
 def authenticator(tx: Transaction, reference: Reference) -> Authenticator | None:

@@ -17,7 +17,7 @@ from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 

@@ -20,8 +20,8 @@ from hub.services import accounts, certificates, clusters, credentials, owners, 
 from hub.services.writing import store
 from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.selectors import Operator, Requirement
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import Operator, Requirement
 
 KIND = "Revocation"
 REFUSED = "ClusterRevoked"

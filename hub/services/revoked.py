@@ -7,8 +7,8 @@ from hub.domain.change import REVOCATIONS, Query
 from hub.ports import Transaction
 from machinery.errors import ForbiddenError, Verdict
 from machinery.identity import ClusterName
-from machinery.selectors import Operator, Requirement
-from machinery.timestamps import format_time
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
 
 
 def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:

@@ -25,7 +25,7 @@ from machinery.identity import (
     agent_subject,
     cluster_name,
 )
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 SUFFIX_LENGTH = 5
 

@@ -7,7 +7,7 @@ from hub.domain.change import Kind, StoredObject
 from hub.domain.ownership import HUB_WRITER, tracked
 from hub.ports import Transaction, Written
 from hub.services import room
-from machinery.managedfields.holdings import is_same
+from machinery.meta.managedfields.holdings import is_same
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pydantic import Field, field_validator
 
 from hub.fields import Words
 from hub.settings.group import Group
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.asking import https_flaw
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import https_flaw
 
 
 class Attestations(Group):

@@ -7,8 +7,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from hub.fields import Duration, Words
 from hub.settings.group import Group
+from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved
-from machinery.selectors import valid_label_key
 
 LONGEST_FLUSH_WINDOW = timedelta(seconds=4)
 """One second less than agents wait for an acknowledgement."""

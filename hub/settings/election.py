@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from hub.fields import Duration
 from hub.settings.group import Group
-from machinery.election.timings import KUBERNETES, Timings
+from machinery.election.config import KUBERNETES, Timings
 from machinery.errors import InvalidError
 
 

@@ -10,9 +10,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from hub.settings.everything import Settings
 from hub.settings.group import ENVIRONMENT_PREFIX
-from machinery import boundedyaml
-from machinery.boundedyaml import YamlError
-from machinery.settingerrors import sentence, unreadable
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
+from machinery.setting_errors import sentence, unreadable
 
 
 class SettingsError(Exception):

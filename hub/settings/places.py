@@ -6,7 +6,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from hub.fields import Address, ListenAddress
 from hub.settings.group import SECRET, Group
-from machinery.directory import default_data_dir
+from machinery.runtime.directory import default_data_dir
 
 
 class Places(Group):

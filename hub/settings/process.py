@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hub.fields import Duration, NoDuration
 from hub.settings.group import Group
-from machinery.logs import LogFormat
+from machinery.observability.logs import LogFormat
 
 
 class Process(Group):

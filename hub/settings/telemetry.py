@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from hub.settings.group import Group
-from machinery import telemetry
+from machinery.observability import telemetry
 
 
 class Telemetry(Group):

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import msgspec
 
-from machinery.directory import sync
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
+from machinery.runtime.directory import sync
 
 FORMAT = 1
 MANIFEST, SEALED, PROOF = "manifest.json", "keys.sealed", "manifest.proof"

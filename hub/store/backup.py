@@ -19,9 +19,9 @@ from hub.store.facts import SqlFacts
 from hub.store.failures import translated
 from hub.store.inventory import inventory
 from hub.store.migrate import schema_of
-from machinery.clock import SystemClock
 from machinery.errors import InvalidError
-from machinery.timestamps import format_micro_time
+from machinery.meta.timestamps import format_micro_time
+from machinery.runtime.clock import SystemClock
 
 BACKUP_MADE = "backup-made"
 """The fact: when the newest backup was made, as in its manifest."""

@@ -19,7 +19,7 @@ from hub.store.ringing import CHANGES, ring
 from hub.store.rowform import RowForm
 from hub.store.statement import Statement
 from machinery.errors import ExpiredError
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 _row = schema.changes.c
 _counter = schema.revision.c

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import structlog
 
-from machinery.directory import sync
 from machinery.errors import UnavailableError
+from machinery.runtime.directory import sync
 
 KEPT = 3
 PRIVATE = 0o600

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from machinery.errors import UnavailableError
-from machinery.metrics import Distribution
+from machinery.observability.metrics import Distribution
 
 
 @dataclass(slots=True)

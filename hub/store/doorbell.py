@@ -18,7 +18,7 @@ from hub.store.bounds import SessionLimits
 from hub.store.postgres import connection_arguments
 from hub.store.ringing import CHANNEL, Topic
 from hub.store.wakes import Wake, Wakes
-from machinery.backoff import Backoff
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from hub.store.commit import transaction
 from hub.store.engine import is_sqlite, parse_url, writing_engine
 from hub.store.failures import is_read_only, translated
 from hub.store.leaders import SqlLeaders
-from machinery.clock import Clock, SystemClock
 from machinery.errors import UnavailableError
+from machinery.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
 

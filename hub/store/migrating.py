@@ -10,7 +10,7 @@ from hub.store.copying import copy_before_migration
 from hub.store.engine import database_file, migrating_engine, reading_engine
 from hub.store.failures import translated
 from hub.store.migrate import PATIENCE, Schema, schema_of, upgrade
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 
 
 def migrate_database(url: URL, bounds: Bounds = DEFAULT, *, patience: timedelta = PATIENCE) -> None:

@@ -28,7 +28,7 @@ from hub.domain.where import Of
 from hub.store import questions, schema
 from hub.store.inventory import KEPT
 from hub.store.statement import Rows, Statement
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 objects = schema.objects
 KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}

@@ -15,7 +15,7 @@ from hub.store import asking, schema
 from hub.store.entries import TABLES, Entries
 from hub.store.inventory import KEPT, inventory
 from machinery.expression import Type
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
 
 objects = schema.objects
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)

@@ -35,10 +35,10 @@ from hub.store.migrate import HEAD, raise_to, raise_to_head, schema_of, sole_mig
 from hub.store.retention import Retention
 from hub.store.rowform import RowForm
 from hub.store.transaction import SqlTransaction
-from machinery.clock import SystemClock
-from machinery.directory import sync
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import SystemClock
+from machinery.runtime.directory import sync
 
 T = TypeVar("T")
 

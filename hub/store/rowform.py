@@ -9,8 +9,8 @@ from hub.domain.change import SEALED, Key, Kind
 from hub.store import schema
 from hub.store.statement import Statement
 from machinery.errors import InvalidError, UnavailableError
+from machinery.pki.encryption import HEADER, Seal, shown
 from machinery.product import GROUP_SUFFIX, suffixed
-from machinery.sealing import HEADER, Seal, shown
 
 NO_KEY = "this hub was started without a key for Secrets"
 

@@ -28,10 +28,10 @@ from hub.store.traced import timed, traced
 from hub.store.transaction import SqlTransaction
 from hub.store.wakes import Wake, Wakes
 from hub.store.work import CLOSED, Writer
-from machinery.clock import Clock, SystemClock
 from machinery.errors import UnavailableError
+from machinery.pki.encryption import Seal
 from machinery.product import GROUP_SUFFIX
-from machinery.sealing import Seal
+from machinery.runtime.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 T = TypeVar("T")

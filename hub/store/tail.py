@@ -18,7 +18,7 @@ import structlog
 
 from hub.domain.change import Change
 from machinery.errors import MusterError
-from machinery.pacing import until_tick
+from machinery.runtime.rate_limit import until_tick
 
 RARELY = 10
 """Where word of others comes by itself, so much more seldom is looked without it."""

@@ -5,8 +5,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
-from machinery import tracing
-from machinery.tracing import Traced
+from machinery.observability import tracing
+from machinery.observability.tracing import Traced
 
 T = TypeVar("T")
 WAITED, RAN = "store.waited_ms", "store.ran_ms"

@@ -12,8 +12,8 @@ from hub.ports import Transitions
 from hub.store import schema
 from hub.store.instants import from_micros, to_micros
 from hub.store.statement import Statement
-from machinery.conditions import FALSE, TRUE, UNKNOWN
 from machinery.identity import ClusterName
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
 _table = schema.transitions
 _column = _table.c

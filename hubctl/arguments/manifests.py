@@ -63,7 +63,7 @@ def _text(path: Path) -> str:
 
 
 def _objects(source: str, text: str) -> Iterator[Manifest]:
-    from machinery import boundedyaml  # noqa: PLC0415 - only for manifests
+    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
 
     try:
         documents = boundedyaml.load_all(text)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from hubctl.errors import CommandError
 from machinery.durations import parse_duration
-from machinery.timestamps import format_micro_time
+from machinery.meta.timestamps import format_micro_time
 
 FORMS = "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (here), how long ago such as 2h, or a revision"
 

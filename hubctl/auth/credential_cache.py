@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hubctl.errors import CommandError
-from machinery.directory import PRIVATE_DIRECTORY
 from machinery.product import NAME
+from machinery.runtime.directory import PRIVATE_DIRECTORY
 
 CERTIFICATE, TOKENS = "certificate", "tokens"
 _OTHERS = 0o077

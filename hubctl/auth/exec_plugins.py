@@ -10,9 +10,17 @@ import sys
 from pathlib import Path
 
 from hubctl.errors import CommandError
+from machinery.client.exec_credential import (
+    EXEC_INFO,
+    AskedCluster,
+    ExecUser,
+    Interactive,
+    ToldCredential,
+    exec_info,
+    read_told,
+)
+from machinery.client.kubeconfig import ClusterEntry, Kubeconfig
 from machinery.errors import InvalidError
-from machinery.execcredential import EXEC_INFO, AskedCluster, ExecUser, Interactive, ToldCredential, exec_info, read_told
-from machinery.kubeconfig import ClusterEntry, Kubeconfig
 
 PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
 """Seconds: somebody may have to find a browser's window first; nobody does while a command line is completed."""

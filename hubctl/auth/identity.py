@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubctl.errors import CommandError, ConnectionLostError
-from machinery.clock import SystemClock
-from machinery.execcredential import ExecUser, ToldCredential
-from machinery.kubeconfig import BearerToken, Credential, Kubeconfig
-from machinery.timestamps import parse_time
+from machinery.client.exec_credential import ExecUser, ToldCredential
+from machinery.client.kubeconfig import BearerToken, Credential, Kubeconfig
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import SystemClock
 
 ANEW = (
     "Have a new one made (`kubectl create token NAME` for a ServiceAccount of the hub); a token of others, such as an OpenID "

@@ -10,7 +10,7 @@ import click
 from hubctl.client.http import REQUEST_TIMEOUT, HubClient
 from hubctl.kubeconfig.contexts import context_names
 from hubctl.kubeconfig.loading import KubeconfigFiles
-from machinery.kubeconfig import Kubeconfig
+from machinery.client.kubeconfig import Kubeconfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from hubctl.auth.identity import Identity, Shown
 from hubctl.errors import CommandError, ConnectionLostError, RefusedCredentialError
-from machinery.kubeconfig import Kubeconfig
+from machinery.client.kubeconfig import Kubeconfig
 
 REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
 """Where an answer has no reason of its own: as that of a hub that stops, or of what stands before it."""
@@ -85,7 +85,7 @@ class Refusals:
         if shown.credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed
-        from machinery.clock import SystemClock  # noqa: PLC0415 - likewise
+        from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
 
         ends = pki.parse_certificate(shown.credential.chain).not_after
         if ends > SystemClock().now():

@@ -13,10 +13,10 @@ from hubctl.auth.identity import Shown, identity_of
 from hubctl.client.errors import Refusals, document_of
 from hubctl.client.proxy import connection_to, proxy_of
 from hubctl.errors import CommandError, RefusedCredentialError
+from machinery.client.kubeconfig import Credential, Kubeconfig
 from machinery.errors import InvalidError
-from machinery.kubeconfig import Credential, Kubeconfig
+from machinery.pki.tls import client_context
 from machinery.product import GROUP_SUFFIX, suffixed
-from machinery.tls import client_context
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class HubClient:
         if credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load
-        from machinery.timestamps import format_time  # noqa: PLC0415 - likewise
+        from machinery.meta.timestamps import format_time  # noqa: PLC0415 - likewise
 
         return format_time(pki.parse_certificate(credential.chain).not_after)
 

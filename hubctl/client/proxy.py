@@ -6,7 +6,7 @@ from base64 import b64encode
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from hubctl.errors import CommandError
-from machinery.kubeconfig import ClusterEntry
+from machinery.client.kubeconfig import ClusterEntry
 
 HTTPS_PORT, HTTP_PORT = 443, 80
 

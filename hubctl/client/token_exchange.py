@@ -9,10 +9,10 @@ from typing import Any
 from hubctl.auth.credential_cache import CERTIFICATE, Wallet
 from hubctl.client.http import HubClient
 from hubctl.errors import CommandError
-from machinery.execcredential import AskedCluster, ToldCredential
-from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
+from machinery.client.exec_credential import AskedCluster, ToldCredential
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
+from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX, NAME
-from machinery.timestamps import parse_time
 
 GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"

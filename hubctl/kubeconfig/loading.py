@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hubctl.errors import CommandError
-from machinery.directory import default_data_dir
+from machinery.client.kubeconfig import Kubeconfig, parse_kubeconfig, read_kubeconfig
 from machinery.errors import InvalidError
-from machinery.kubeconfig import Kubeconfig, parse_kubeconfig, read_kubeconfig
+from machinery.runtime.directory import default_data_dir
 
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
@@ -112,7 +112,7 @@ class KubeconfigFiles:
 
 def load(path: Path) -> dict[str, Any]:
     """One file as it is. Raises CommandError."""
-    from machinery import boundedyaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
+    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
 
     try:
         document = boundedyaml.load(path.read_bytes())

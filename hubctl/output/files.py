@@ -41,7 +41,7 @@ def only_user(documents: list[Any]) -> dict[str, Any] | None:
 
 def _documents(path: Path) -> list[Any]:
     """What the file holds; nothing for one that is empty, and one odd document for what is no YAML."""
-    from machinery.boundedyaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
+    from machinery.meta.bounded_yaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
 
     try:
         content = path.read_bytes()

@@ -12,8 +12,8 @@ from hubctl.client.http import HubClient
 from hubctl.client.paging import whole
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
-from machinery.backoff import Backoff
-from machinery.outputs import end_with_reader
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.closed_pipe import end_with_reader
 
 TOO_OLD = frozenset(("Expired", "Gone"))
 TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))

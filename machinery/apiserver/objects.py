@@ -5,17 +5,18 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver import past, questions, reads
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.mutations import NO_NAME, Mutations
-from machinery.apiserver.negotiation import is_pretty, negotiate
-from machinery.apiserver.reads import Call
+from machinery.apiserver.http.negotiation import is_pretty, negotiate
+from machinery.apiserver.read import past, reads
+from machinery.apiserver.read.reads import Call
 from machinery.apiserver.resource import Group, Resource, Subresource, Version
 from machinery.apiserver.site import no_such_page
 from machinery.apiserver.storage import Actor, Storage
-from machinery.apiserver.watches import Watches
-from machinery.clock import Clock
+from machinery.apiserver.watch.watches import Watches
+from machinery.apiserver.write import virtual_create as questions
+from machinery.apiserver.write.mutations import NO_NAME, Mutations
 from machinery.errors import BadRequestError, MethodNotAllowedError, NotFoundError, Subject
+from machinery.runtime.clock import Clock
 
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
 NO_SUCH_METHOD = "the server does not allow this method on the requested resource"

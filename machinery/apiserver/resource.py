@@ -14,7 +14,7 @@ from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
 from machinery.errors import Cause
-from machinery.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
+from machinery.meta.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""

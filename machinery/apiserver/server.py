@@ -15,24 +15,23 @@ import structlog
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer
-from machinery.apiserver.answers import error_answer
-from machinery.apiserver.changing import Changing
-from machinery.apiserver.counting import RequestCounts
-from machinery.apiserver.filters import INCOMING, Filters, Incoming, Inner, chained
-from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.limits import BODY_LIMIT, REQUEST_LIMIT
-from machinery.apiserver.mutations import Mutations
-from machinery.apiserver.negotiation import Form, negotiate
+from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner, chained
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.limits import BODY_LIMIT, REQUEST_LIMIT
+from machinery.apiserver.http.list_options import request_timeout
+from machinery.apiserver.http.negotiation import Form, negotiate
+from machinery.apiserver.http.paths import attributes
+from machinery.apiserver.http.request_counts import RequestCounts
+from machinery.apiserver.http.request_tracing import traced
+from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.http.status_errors import InternalError, forbidden_request
 from machinery.apiserver.objects import ObjectRoutes
-from machinery.apiserver.options import request_timeout
-from machinery.apiserver.paths import attributes
-from machinery.apiserver.refusals import InternalError, forbidden_request
 from machinery.apiserver.resource import Group
 from machinery.apiserver.site import Scrape, Site
 from machinery.apiserver.storage import Actor, Key, Storage
-from machinery.apiserver.traced import traced
-from machinery.apiserver.watches import Watches
-from machinery.clock import Clock
+from machinery.apiserver.watch.watches import Watches
+from machinery.apiserver.write.changes import Changing
+from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import (
     BadRequestError,
     DeadlineError,
@@ -42,7 +41,8 @@ from machinery.errors import (
     NotFoundError,
     Subject,
 )
-from machinery.plain import can_be_kept, is_plain
+from machinery.runtime.clock import Clock
+from machinery.sanitize import can_be_kept, is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""

@@ -5,16 +5,15 @@ from typing import Any
 
 from aiohttp import web
 
-from machinery.apiserver import discovery
-from machinery.apiserver.answers import body_answer, value_answer
-from machinery.apiserver.health import ENDPOINTS, NOT_FOUND, HealthCheck, HealthEndpoints
-from machinery.apiserver.negotiation import etag_matches, is_pretty, negotiate
-from machinery.apiserver.openapi import OpenApi
+from machinery.apiserver.http.health import ENDPOINTS, NOT_FOUND, HealthCheck, HealthEndpoints
+from machinery.apiserver.http.negotiation import etag_matches, is_pretty, negotiate
+from machinery.apiserver.http.responses import body_answer, value_answer
+from machinery.apiserver.openapi import OpenApi, discovery
 from machinery.apiserver.resource import Group
-from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError
-from machinery.metrics import CONTENT_TYPE
+from machinery.observability.metrics import CONTENT_TYPE
 from machinery.product import TITLE
+from machinery.runtime.clock import Clock
 
 Scrape = Callable[[], Awaitable[str]]
 """Everything that is counted, as text for Prometheus."""

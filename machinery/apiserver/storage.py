@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from machinery.selectors import FieldSelector, LabelSelector
+from machinery.meta.selectors import FieldSelector, LabelSelector
 
 Document = Mapping[str, Any]
 

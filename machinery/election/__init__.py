@@ -3,11 +3,11 @@
 The lock is a port; what a leader does is a coroutine that is told its term. Nothing here knows a database or a cluster.
 """
 
+from machinery.election.config import KUBERNETES, OPENSHIFT, Timings
 from machinery.election.elector import Elector
+from machinery.election.leader_term import Loss, Tally, Term
 from machinery.election.leadership import Leadership
 from machinery.election.lock import Candidate, Lock, Record
-from machinery.election.reign import Loss, Tally, Term
-from machinery.election.timings import KUBERNETES, OPENSHIFT, Timings
 
 __all__ = [
     "KUBERNETES",

@@ -12,14 +12,14 @@ from random import Random
 
 import structlog
 
-from machinery.backoff import Backoff
-from machinery.clock import Clock
+from machinery.election.config import Timings
+from machinery.election.leader_term import Loss, Reign, Tally, Term, Work, nothing_endures, stack_of, told
 from machinery.election.leadership import Leadership
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.election.observation import Observation
-from machinery.election.reign import Loss, Reign, Tally, Term, Work, nothing_endures, stack_of, told
-from machinery.election.timings import Timings
 from machinery.errors import ConflictError, InvalidError
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
 
 STOP_WITHIN = timedelta(seconds=10)
 SPREAD = 0.25

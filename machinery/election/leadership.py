@@ -7,8 +7,8 @@ continued finds it lapsed before its elector has run again.
 import asyncio
 from dataclasses import dataclass
 
-from machinery.clock import Clock
 from machinery.errors import NotLeaderError
+from machinery.runtime.clock import Clock
 
 NOT_LEADING = "this replica does not lead: nothing was sent"
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import structlog
 
-from machinery import logs
+from machinery.observability import logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

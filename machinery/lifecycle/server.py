@@ -21,13 +21,13 @@ from typing import Protocol
 
 import structlog
 
-from machinery.clock import Clock
 from machinery.lifecycle import systemd
 from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
 from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignals
-from machinery.pacing import until_tick
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
 
 LOOK_EVERY = timedelta(seconds=1)
 AT_ONCE = timedelta(milliseconds=200)

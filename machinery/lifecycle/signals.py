@@ -5,7 +5,7 @@ from datetime import datetime
 
 import structlog
 
-from machinery.clock import Clock
+from machinery.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import structlog
 
-from machinery.backoff import Backoff
 from machinery.errors import UnavailableError
 from machinery.lifecycle.server import StartError
+from machinery.runtime.backoff import Backoff
 
 T = TypeVar("T")
 FIRST, LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)

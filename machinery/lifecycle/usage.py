@@ -6,7 +6,7 @@ import resource
 import time
 from pathlib import Path
 
-from machinery.metrics import Kind, Metric, Registry
+from machinery.observability.metrics import Kind, Metric, Registry
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import structlog
 
-from machinery import logs
+from machinery.observability import logs
 
 EVERYTHING = "debug"
 

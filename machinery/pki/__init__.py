@@ -13,10 +13,18 @@ from machinery.pki.certificates import (
     parse_chain,
     split_bundle,
 )
+from machinery.pki.jwks import Header, KeySet, read_header
 from machinery.pki.keys import generate_key, key_hash, public_key_of
-from machinery.pki.keysets import Header, KeySet, read_header
-from machinery.pki.lists import REASONS, RevocationList, RevokedSerial, SignedList, is_list_of, list_to_pem, parse_list
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
+from machinery.pki.revocation_lists import (
+    REASONS,
+    RevocationList,
+    RevokedSerial,
+    SignedList,
+    is_list_of,
+    list_to_pem,
+    parse_list,
+)
 from machinery.pki.tokens import TokenKeys, unverified_claims
 
 __all__ = [

@@ -19,7 +19,7 @@ from machinery.errors import InvalidError
 from machinery.identity import SerialNumber, Subject
 from machinery.pki import certificates, keys, names
 from machinery.pki.lint import lint_certificate, lint_plan
-from machinery.pki.lists import RevocationList, sign_list
+from machinery.pki.revocation_lists import RevocationList, sign_list
 
 
 class Usage(StrEnum):

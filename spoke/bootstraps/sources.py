@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.kubeconfig import parse_kubeconfig
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.reach import Reach
 from spoke.kubeconfigs import HOWEVER, Connection, connection_of

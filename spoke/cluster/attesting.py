@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
-from machinery.kube.client import KubeClient, Resource
 from machinery.pki import unverified_claims
 from spoke.ports import Attest
 

@@ -3,9 +3,9 @@
 from uuid import uuid4
 
 from machinery import product
-from machinery.clock import Clock
-from machinery.kube.client import KubeClient, Resource
-from machinery.timestamps import format_time
+from machinery.client.rest import KubeClient, Resource
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
 from spoke.ports import Announcer
 
 EVENTS = Resource("", "v1", "events")

@@ -7,10 +7,10 @@ from typing import Any
 
 import structlog
 
+from machinery.client.reflector import ObjectKey, Reflector, mirrored
+from machinery.client.rest import Answer, KubeClient, Object, Resource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError
-from machinery.kube.client import Answer, KubeClient, Object, Resource
-from machinery.kube.reflector import ObjectKey, Reflector, mirrored
-from machinery.timestamps import parse_time
+from machinery.meta.timestamps import parse_time
 from spoke.domain.namespace import WANTED
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from machinery.kube.client import KubeClient, Resource
+from machinery.client.rest import KubeClient, Resource
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from machinery.clock import Clock
-from machinery.conditions import Condition
-from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
 from machinery.identity import AddOnName
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 from spoke.domain.addon import CUSTOMIZED, GRACE, AddOn, lease_condition
 from spoke.ports import Cluster, HubSession
 

@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import structlog
 
-from machinery.clock import Clock
-from machinery.conditions import CERTIFICATE_ROTATED, FALSE, Condition
-from machinery.controller import Reconciler
+from machinery.client.kubeconfig import with_authority
 from machinery.errors import InvalidError
 from machinery.identity import AddOnName
-from machinery.kubeconfig import with_authority
+from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 from spoke.addoncredentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
 from spoke.domain.addon import CSR, RESERVED, AddOn, AddOnRegistration, secret_name
 from spoke.domain.renewal import Renewal

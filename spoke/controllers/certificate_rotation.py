@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from machinery.clock import Clock
-from machinery.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
-from machinery.controller import Reconciler
 from machinery.errors import MusterError
-from machinery.timestamps import format_time
+from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CertificateView
 from spoke.domain.renewal import Renewal

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.controller import Reconciler
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName
+from machinery.runtime.controller import Reconciler
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import Cluster, HubClient
 

@@ -11,8 +11,8 @@ from random import Random
 
 import structlog
 
-from machinery.clock import Clock
-from machinery.metrics import Distribution
+from machinery.observability.metrics import Distribution
+from machinery.runtime.clock import Clock
 from spoke.domain.patience import SILENCE
 from spoke.domain.step import pause
 from spoke.ports import HubLostError, HubSession, Loss

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.conditions import TRUE, Condition
-from machinery.controller import Reconciler
 from machinery.errors import MusterError
+from machinery.meta.conditions import TRUE, Condition
+from machinery.runtime.controller import Reconciler
 from spoke.domain.namespace import (
     NOT_WANTED,
     WANTED,

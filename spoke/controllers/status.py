@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.conditions import Condition
-from machinery.controller import Reconciler
 from machinery.errors import MusterError
+from machinery.meta.conditions import Condition
+from machinery.runtime.controller import Reconciler
 from spoke.domain.namespace import NamespaceReport
 from spoke.domain.news import News, left_out
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources

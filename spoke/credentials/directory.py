@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from machinery.directory import sync
 from machinery.errors import InvalidError
+from machinery.runtime.directory import sync
 from spoke.ports import CredentialDirectory
 
 DATA = "..data"

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from machinery import product
+from machinery.client.rest import KubeClient, Object, Resource
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import ClusterName
-from machinery.kube.client import KubeClient, Object, Resource
 from spoke.credentials.secrets import AGENT, MANAGED_BY, SECRETS
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME
 from spoke.ports import Remains, SecretPlace

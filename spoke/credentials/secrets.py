@@ -6,10 +6,10 @@ import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from machinery import product
+from machinery.client.namespaces import Namespace
+from machinery.client.reflector import ObjectKey, Reflector, mirrored
+from machinery.client.rest import KubeClient, Object, Resource
 from machinery.errors import ConflictError, InvalidError, NotFoundError
-from machinery.kube.client import KubeClient, Object, Resource
-from machinery.kube.namespaces import Namespace
-from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from spoke.ports import RefusedSecretError, Secrets, SecretSnapshot
 
 SECRETS = Resource("", "v1", "secrets")

@@ -7,8 +7,8 @@ make it unavailable.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.identity import AddOnName, Subject
+from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 
 GRACE = timedelta(seconds=300)
 INFRASTRUCTURE = "TokenInfrastructureReady"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from machinery.conditions import FALSE, TRUE, Condition
-from machinery.timestamps import format_time
+from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.timestamps import format_time
 
 REFRESHED = "TokenRefreshed"
 REMAINING = 0.2

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from machinery.identity import HubId, SerialNumber, Subject
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 from spoke.domain.names import Names
 
 KUBECONFIG = "kubeconfig"

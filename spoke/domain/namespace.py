@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.identity import HubId
+from machinery.meta.conditions import FALSE, TRUE, Condition
 
 PREFIX = "clusterset.open-cluster-management.io/"
 LONGEST = 63

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from machinery.conditions import TRUE, Condition
+from machinery.meta.conditions import TRUE, Condition
 
 NORMAL, WARNING = "Normal", "Warning"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from machinery.conditions import Condition
+from machinery.meta.conditions import Condition
 from spoke.domain.namespace import NamespaceReport
 
 

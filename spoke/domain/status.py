@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from machinery.conditions import AVAILABLE, FALSE, JOINED, TRUE, Condition
+from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE, Condition
 from spoke.domain.quantity import add, format_quantity, parse_quantity
 from spoke.domain.report import ClusterClaim, NodeResources
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.conditions import TRUE, Condition, find, with_condition
+from machinery.client.rest import Object, Resource
 from machinery.errors import InvalidError
 from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
-from machinery.kube.client import Object, Resource
-from machinery.timestamps import parse_time
+from machinery.meta.conditions import TRUE, Condition, find, with_condition
+from machinery.meta.timestamps import parse_time
 from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
 from spoke.hubapi.documents import entries, section
 from spoke.ports import AddOnToken

@@ -7,9 +7,6 @@ from datetime import timedelta
 
 import structlog
 
-from machinery import tracing
-from machinery.clock import Clock
-from machinery.conditions import HUB_ACCEPTED
 from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -20,6 +17,9 @@ from machinery.errors import (
     Verdict,
 )
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.meta.conditions import HUB_ACCEPTED
+from machinery.observability import tracing
+from machinery.runtime.clock import Clock
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi import clusters, requests
 from spoke.hubapi.addons import SERVICE_ACCOUNTS, token_of, token_request

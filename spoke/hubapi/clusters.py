@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
+from machinery.client.rest import Object
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import ClusterName
-from machinery.kube.client import Object
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi.documents import is_another, kept_cluster, new_cluster, own_annotations, section
 from spoke.hubapi.door import ApiDoor

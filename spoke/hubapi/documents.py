@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
+from machinery.client.rest import Object, Resource
 from machinery.identity import ClusterName
-from machinery.kube.client import Object, Resource
-from machinery.timestamps import format_micro_time
+from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
+from machinery.meta.timestamps import format_micro_time
 from spoke.domain.addon import AddOn
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import NORMAL, WARNING, News

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from machinery.clock import Clock, OffsetClock
+from machinery.client.errors import from_answer
+from machinery.client.rest import Answer, KubeClient, Resource
 from machinery.errors import MusterError, UnauthorizedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, parse_agent_user
-from machinery.kube.client import Answer, KubeClient, Resource
-from machinery.kube.errors import from_answer
 from machinery.pki import parse_chain
+from machinery.runtime.clock import Clock, OffsetClock
 from spoke.domain.reach import shown_proxy
 from spoke.hubapi.documents import add_ons, managed_clusters
 from spoke.ports import ClientIdentity, HubAddress

@@ -12,11 +12,11 @@ from contextlib import aclosing
 from datetime import timedelta
 from hashlib import sha256
 
-from machinery.backoff import Backoff
+from machinery.client.rest import Object
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
 from machinery.identity import AddOnName, ClusterName
-from machinery.kube.client import Object
 from machinery.pki import check_request
+from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.hubapi.documents import (
     ADDON_LABEL,

@@ -12,9 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from machinery import tracing
-from machinery.backoff import Backoff
-from machinery.conditions import AVAILABLE, Condition, find
+from machinery.client.rest import Object
 from machinery.errors import (
     ConflictError,
     DeadlineError,
@@ -25,7 +23,9 @@ from machinery.errors import (
     UnavailableError,
 )
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
-from machinery.kube.client import Object
+from machinery.meta.conditions import AVAILABLE, Condition, find
+from machinery.observability import tracing
+from machinery.runtime.backoff import Backoff
 from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News
 from spoke.domain.report import ClusterReport

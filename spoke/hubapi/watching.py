@@ -9,11 +9,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from random import Random
 
-from machinery.backoff import Backoff
+from machinery.client.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirrored
+from machinery.client.rest import Object, Resource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.identity import ClusterName
-from machinery.kube.client import Object, Resource
-from machinery.kube.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirrored
+from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import AddOn
 from spoke.hubapi.addons import add_on_of
 from spoke.hubapi.documents import desired_of

@@ -9,10 +9,10 @@ from typing import TypedDict, TypeVar
 import grpc
 from grpc import aio
 
-from machinery import tracing
-from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError, MusterError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.observability import tracing
+from machinery.runtime.clock import Clock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, timedelta
 
-from machinery.conditions import Condition
 from machinery.identity import AddOnName, HubId
+from machinery.meta.conditions import Condition
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration

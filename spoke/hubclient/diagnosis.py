@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from machinery.errors import InvalidError
+from machinery.meta.timestamps import format_time
 from machinery.pki import CertificateFacts, parse_certificate, parse_chain
-from machinery.timestamps import format_time
 from spoke.domain.credential import validity
 from spoke.ports import ClientIdentity, HubAddress
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from grpc import aio
 
-from machinery import product, tracing
-from machinery.clock import Clock
-from machinery.conditions import Condition
+from machinery import product
 from machinery.errors import BY_REASON, InvalidError
 from machinery.identity import AddOnName, HubId
+from machinery.meta.conditions import Condition
+from machinery.observability import tracing
+from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News

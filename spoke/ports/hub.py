@@ -9,9 +9,9 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Protocol
 
-from machinery.conditions import Condition
+from machinery.client.kubeconfig import BearerToken
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
-from machinery.kubeconfig import BearerToken
+from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub

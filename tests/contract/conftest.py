@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hub.store import SqlStore
-from machinery.clock import ManualClock
+from machinery.runtime.clock import ManualClock
 from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
 
 

@@ -11,7 +11,7 @@ from hub.domain.brake import Limits
 from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.services import brake
-from machinery.clock import ManualClock
+from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.silent_fleet import SECOND, Agent, Fleet, Setting
 from tests.trials import repeated, trials

@@ -20,10 +20,11 @@ from hub.roster import Controllers
 from hub.services import clusters, credentials, namespaces, submission
 from hub.services.approving import RULE_ACTOR
 from hub.settings import load
-from machinery import conditions, pki
-from machinery.clock import ManualClock
+from machinery import pki
 from machinery.identity import AgentId, ClusterName, agent_subject
-from machinery.tasks import GuardedTasks
+from machinery.meta import conditions
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.fleetwork import addon, put
 from tests.fakes.issuer import WordIssuer

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from machinery.clock import SystemClock
-from machinery.conditions import AVAILABLE, TRUE, Condition
 from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -20,7 +18,9 @@ from machinery.errors import (
     UnavailableError,
 )
 from machinery.identity import AddOnName, HubId, agent_subject
+from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key, key_matches, unverified_claims
+from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import AddOn, AddOnRegistration
 from spoke.domain.addontoken import flaw
 from spoke.domain.hubs import HubState, ListedHub

@@ -13,8 +13,8 @@ from hub.services import clusters, issuance
 from hub.services import request_objects as requests
 from hub.services.submission import submit
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.identity import SerialNumber, cluster_name
+from machinery.runtime.clock import ManualClock
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer

@@ -12,12 +12,12 @@ import pytest
 
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
-from machinery.apiserver.admission import AdmittedStorage
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
+from machinery.apiserver.storages.admission import AdmittedStorage
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
+from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import parse_field_selector, parse_label_selector
 from tests.fakes.databases import sqlite_database
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")

@@ -21,9 +21,9 @@ from hub.domain.change import (
     StoredObject,
 )
 from hub.ports import Store, Transaction, Written
-from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 

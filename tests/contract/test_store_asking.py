@@ -16,11 +16,11 @@ from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.reported import AGENT_VERSION
 from hub.domain.selection import known_of, portion, selects
 from hub.ports import Store, Transaction
-from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
-from machinery.selectors import parse_field_selector, parse_label_selector
-from machinery.timestamps import format_time
+from machinery.meta.selectors import parse_field_selector, parse_label_selector
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.trials import soaked, trials
 

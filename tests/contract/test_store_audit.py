@@ -12,8 +12,8 @@ from hub.domain.audit import STRANGERS
 from hub.domain.auditlog import AuditQuery, Entry, Numbering, Place
 from hub.ports import Store
 from hub.services import audit
-from machinery.clock import ManualClock
 from machinery.errors import InvalidError, UnavailableError
+from machinery.runtime.clock import ManualClock
 from tests.fakes.audit_records import MemorySink, entries, record
 from tests.fakes.databases import sqlite_database
 

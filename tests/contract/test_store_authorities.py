@@ -15,9 +15,9 @@ from hub.ports import Store, Transaction
 from hub.services import authorities, clusters, trust
 from hub.services.authorities import Made
 from hub.services.trust import Told
-from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
 from tests.fakes.authority import OtherCA
 

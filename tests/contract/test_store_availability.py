@@ -11,8 +11,8 @@ from hub.domain.parting import MOVED, STANDBY
 from hub.domain.replica import AgentSession, Load, Replica
 from hub.domain.transition import Transition
 from hub.ports import Store, Transaction
-from machinery.clock import ManualClock
 from machinery.identity import AgentId, ClusterName
+from machinery.runtime.clock import ManualClock
 
 SECOND = timedelta(seconds=1)
 SILENT = "ManagedClusterLeaseUpdateStopped"

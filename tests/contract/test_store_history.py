@@ -16,9 +16,9 @@ from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeT
 from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction, Written
 from hub.store.past import Past
-from machinery.clock import ManualClock
 from machinery.errors import ExpiredError
-from machinery.selectors import Operator, Requirement
+from machinery.meta.selectors import Operator, Requirement
+from machinery.runtime.clock import ManualClock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KINDS = (MANAGED_CLUSTERS, LEASES, EVENTS, SECRETS)

@@ -13,11 +13,11 @@ from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
 from hub.services import namespaces, succession
 from hub.store.lifeline import SqlLifeline
-from machinery.clock import ManualClock
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import Record
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.memory_lock import MemoryLock

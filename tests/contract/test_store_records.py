@@ -20,9 +20,9 @@ from hub.services import request_objects as requests
 from hub.services import revocation_lists as lists
 from hub.services.credentials import Terms
 from hub.store import SqlStore
-from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import LIFETIMES, Newcomer

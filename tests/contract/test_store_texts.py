@@ -15,9 +15,9 @@ from hub.domain.document import mapping
 from hub.ports import Store, Transaction
 from hub.rpc.sessions import Sessions
 from hub.services import clusters
-from machinery.conditions import Condition
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.meta.conditions import Condition
 from tests.fakes.databases import SqlDatabase
 
 EDGE = ClusterName("edge")

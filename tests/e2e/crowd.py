@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, cast
 
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError, TooManyRequestsError, UnavailableError
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
-from machinery.kube.client import KubeClient
-from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
+from machinery.runtime.clock import SystemClock
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.hubclient.client import GrpcHubClient

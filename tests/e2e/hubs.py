@@ -13,9 +13,9 @@ from hollow.cluster import HollowCluster
 from hollow.fleet import write_kubeconfig
 from hollow.objects import Shape
 from hub.domain.reported import HubState, hubs_of
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient, Resource
-from machinery.kubeconfig import read_kubeconfig
 from tests.e2e.processes import AVAILABLE, Bench, Program, free_port, until
 from tests.fakes.forwarder import Forwarder
 

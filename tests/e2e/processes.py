@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError, NotFoundError
-from machinery.kube.client import KubeClient
 from machinery.pki import CertificateFacts, parse_certificate
 from tests import programs
 from tests.checks import present

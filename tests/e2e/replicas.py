@@ -16,10 +16,10 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from hub.controllers import ACTOR
 from hub.domain.certificate import Lifetimes
 from hub.keys import create_keys
-from machinery.clock import SystemClock
+from machinery.client import config
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
-from machinery.kube import config
-from machinery.kube.client import KubeClient
+from machinery.runtime.clock import SystemClock
 from tests.e2e.processes import CLUSTERS, Bench, Program, free_port, status_of, until
 from tests.fakes.forwarder import Forwarder
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import yaml
 
-from machinery.kube.client import KubeClient, Resource
+from machinery.client.rest import KubeClient, Resource
 from tests.e2e.processes import SHORT_LEASE, Bench, free_port, is_gone, until
 from tests.programs import STDOUT, run, unread
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
-from machinery.kube.client import KubeClient
 from tests.e2e.processes import CLUSTERS, Bench, stored, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]

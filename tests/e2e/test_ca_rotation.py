@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from machinery.kubeconfig import read_kubeconfig
+from machinery.client.kubeconfig import read_kubeconfig
 from machinery.pki import parse_certificate, split_bundle
 from spoke.kubeconfigs import stored_connection
 from spoke.trust import fingerprints

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 import yaml
 
-from machinery.kube.client import KubeClient
-from machinery.kubeconfig import read_kubeconfig
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.client.rest import KubeClient
 from tests.e2e.processes import Bench, asked_for_debug, until
 
 SHORTEST = 16

@@ -18,9 +18,9 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
-from machinery.clock import SystemClock
-from machinery.kube.client import KubeClient, Resource
-from machinery.timestamps import format_micro_time
+from machinery.client.rest import KubeClient, Resource
+from machinery.meta.timestamps import format_micro_time
+from machinery.runtime.clock import SystemClock
 from spoke.cluster import KubeEvents
 from tests.charts.rendering import CHARTS, environment, only, plain, pod_spec, render
 from tests.charts.rendering import VALUES as BOTH

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
 from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until
 from tests.e2e.replicas import Election, Replica, replicas_of

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 
 from hollow.cluster import HollowCluster
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LEASES
+from machinery.client.leaselock import LEASES
+from machinery.client.rest import KubeClient
 from tests.e2e.processes import Bench, asked_for_debug, until
 from tests.e2e.replicas import Election, Replica, replicas_of
 from tests.fakes.postgres_path import postgres_path

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
+from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
-from machinery.kube.client import KubeClient
 from tests.e2e.crowd import Joiner, entrance
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, recorded, until
 from tests.trials import SOAKING, repeated, trials

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hubctl.commands.clusters.join import DEFAULT_NAMESPACE, KEY, SECRET
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
 from tests.e2e.hubs import now
 from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, is_available, status_of, until
 from tests.programs import command

@@ -19,8 +19,9 @@ import aiohttp
 import pytest
 import yaml
 
-from machinery import kubeconfig, pki
-from machinery.kube.client import KubeClient
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.rest import KubeClient
 from tests import programs
 from tests.e2e.processes import Bench, until
 from tests.fakes.authority import OtherCA

@@ -17,8 +17,8 @@ import yaml
 from google.protobuf.internal import decoder, encoder
 
 from machinery import pki
+from machinery.client.rest import KubeClient
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
-from machinery.kube.client import KubeClient
 from machinery.product import KUBECONFIG_EXTENSION
 from tests.e2e.processes import Bench, is_available, status_of, until
 

@@ -13,10 +13,10 @@ import pytest
 
 from hub.domain.lease import GRACE_FACTOR
 from hub.store.migrate import HEAD
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
-from machinery.kubeconfig import read_kubeconfig
+from machinery.runtime.clock import SystemClock
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress
 from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from machinery.kube.client import KubeClient
-from machinery.kube.reflector import ObjectKey, Reflector
-from machinery.kubeconfig import read_kubeconfig
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.client.reflector import ObjectKey, Reflector
+from machinery.client.rest import KubeClient
 from spoke.options import Pause, Pauses
 from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.processes import CLUSTERS, Bench, until

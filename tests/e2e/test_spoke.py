@@ -9,8 +9,8 @@ from random import Random
 import pytest
 import yaml
 
-from machinery.clock import SystemClock
-from machinery.kube.client import Resource
+from machinery.client.rest import Resource
+from machinery.runtime.clock import SystemClock
 from tests.e2e.hubs import now
 from tests.e2e.processes import AVAILABLE, SHORT_LEASE, Bench, Program, recorded, status_of, until
 from tests.fakes.hub import MemoryHub

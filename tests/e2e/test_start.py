@@ -21,8 +21,8 @@ from hub.doctor.findings import Finding, State
 from hub.domain.certificate import Lifetimes
 from hub.issuer import LocalIssuer, ServingNames
 from hub.settings import Settings, load
-from machinery.clock import Clock, ManualClock, SystemClock
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from tests.e2e.processes import Bench, Program, free_port
 from tests.fakes.forwarder import CHUNK, Forwarder, Streams
 from tests.programs import run, unread

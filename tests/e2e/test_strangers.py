@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from machinery.kube.client import KubeClient
-from machinery.kubeconfig import read_kubeconfig
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.client.rest import KubeClient
 from tests.e2e.processes import CLUSTERS, Bench, Program
 from tests.trials import soak_only
 

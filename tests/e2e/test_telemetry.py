@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hub.metrics as of_hub
 import spoke.metrics as of_spoke
-from machinery.metrics import Metric
+from machinery.observability.metrics import Metric
 from tests.e2e.processes import Bench, free_port, until
 from tests.fakes.prometheus import Prometheus
 from tests.fakes.tracing import Collector, collecting

@@ -16,9 +16,9 @@ from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import Standing
 from hub.services.authorities import authority_id
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.identity import Subject
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import SystemClock
 
 DAY = timedelta(days=1)
 

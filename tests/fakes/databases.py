@@ -14,9 +14,9 @@ from hub.ports import Store
 from hub.store import SqlStore
 from hub.store.engine import database_file, parse_url, writing_engine
 from hub.store.migrate import upgrade
-from machinery.clock import Clock
 from machinery.errors import UnavailableError
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
+from machinery.runtime.clock import Clock
 
 POLL = timedelta(milliseconds=50)
 SEAL = Seal([b"tests seal Secrets with this key"])

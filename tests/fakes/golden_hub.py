@@ -18,16 +18,16 @@ from hub.domain import namespace as rules
 from hub.domain.roles import path_rule
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator, EveryoneIsAdmin
-from machinery.apiserver.authentication import Identity, Presence, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authn import Identity, Presence, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
+from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
-from machinery.clock import SystemClock
 from machinery.pki import Plan, parse_request, random_serial
 from machinery.product import GROUP_SUFFIX
+from machinery.runtime.clock import SystemClock
 from tests.checks import present
 from tests.fakes.authority import OtherCA
 from tests.fakes.inprocess_hub import hub_in_process

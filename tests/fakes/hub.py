@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.clock import Clock
-from machinery.conditions import Condition
+from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
 from machinery.errors import (
     BY_REASON,
     AlreadyExistsError,
@@ -42,7 +41,7 @@ from machinery.identity import (
     bootstrap_subject,
     recovery_subject,
 )
-from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
+from machinery.meta.conditions import Condition
 from machinery.pki import (
     Authority,
     Plan,
@@ -53,6 +52,7 @@ from machinery.pki import (
     public_key_of,
     random_serial,
 )
+from machinery.runtime.clock import Clock
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace

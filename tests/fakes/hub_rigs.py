@@ -15,11 +15,11 @@ from hub.domain.change import ADDONS, Key
 from hub.ports import Transaction
 from hub.services import addon_tokens, addons, clusters, moves
 from hub.services import request_objects as requests
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject
-from machinery.kubeconfig import Credential
 from machinery.pki import parse_certificate
+from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.reach import Driver

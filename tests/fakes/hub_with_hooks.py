@@ -13,7 +13,7 @@ import structlog
 
 from hub import serve
 from hub.settings import load
-from machinery.apiserver.loopback import LoopbackClient
+from machinery.apiserver.http.loopback import LoopbackClient
 from machinery.errors import MusterError
 from machinery.lifecycle.server import Server
 

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from machinery import pki
-from machinery.apiserver.serving import serve
-from machinery.clock import SystemClock
+from machinery.apiserver.http.listener import serve
 from machinery.identity import Subject
-from machinery.tls import Material, server_context
+from machinery.pki.tls import Material, server_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.authority import OtherCA
 
 AUDIENCE = "muster"

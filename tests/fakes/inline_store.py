@@ -30,11 +30,11 @@ from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
 from hub.store.wakes import Wake
 from hub.store.work import CLOSED, Job, UseCase, Writer
-from machinery.clock import Clock, SystemClock
 from machinery.election.lock import Record
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
+from machinery.runtime.clock import Clock, SystemClock
 from tests.checks import present
 
 P = ParamSpec("P")

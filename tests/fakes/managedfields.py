@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from machinery.managedfields import holdings as held
-from machinery.managedfields.applying import Application, Applied
-from machinery.managedfields.fieldset import encoded
-from machinery.managedfields.holdings import Holding, Holdings, Writer, applier, updater
-from machinery.managedfields.structure import structure
-from machinery.managedfields.updating import Comparisons, OneVersion, Versions, conflict_error, current, updated
+from machinery.meta.managedfields import holdings as held
+from machinery.meta.managedfields.applying import Application, Applied
+from machinery.meta.managedfields.fieldset import encoded
+from machinery.meta.managedfields.holdings import Holding, Holdings, Writer, applier, updater
+from machinery.meta.managedfields.structure import structure
+from machinery.meta.managedfields.updating import Comparisons, OneVersion, Versions, conflict_error, current, updated
 
 V1 = "example.com/v1"
 _TEXT: dict[str, Any] = {"type": "string"}

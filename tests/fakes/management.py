@@ -9,19 +9,19 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import AllowEverything, Attributes, Decision, EveryoneIsAdmin
-from machinery.apiserver.authentication import Identity, TokenAuthenticator
-from machinery.apiserver.authentication.kinds import token_review
+from machinery.apiserver.authn import Identity, TokenAuthenticator
+from machinery.apiserver.authn.kinds import token_review
+from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import access_reviews
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, Resource
-from machinery.apiserver.role_index import Held
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Key
-from machinery.clock import SystemClock
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError
-from machinery.tls import client_context
+from machinery.pki.tls import client_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.authority import OtherCA
 from tests.fakes.scripted_apiserver import kubeconfig
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from machinery.clock import Clock
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.errors import ConflictError, UnavailableError
+from machinery.runtime.clock import Clock
 
 
 class MemoryLock(Lock):

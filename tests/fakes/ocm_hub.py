@@ -15,20 +15,20 @@ from aiohttp import web
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.http.listener import serve
 from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, CERTIFICATES
 from machinery.apiserver.kinds.coordination import COORDINATION, LEASE
 from machinery.apiserver.kinds.events import EVENTS, EVENTS_V1
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.serving import serve
 from machinery.apiserver.storage import Actor, Key, Selection
-from machinery.clock import SystemClock
-from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.client.kubeconfig import ClusterEntry, write_token_kubeconfig
 from machinery.errors import NotFoundError, UnauthorizedError
 from machinery.identity import Subject, parse_agent_user
-from machinery.kubeconfig import ClusterEntry, write_token_kubeconfig
+from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
+from machinery.meta.timestamps import format_micro_time
 from machinery.pki import (
     Plan,
     create_authority,
@@ -37,9 +37,9 @@ from machinery.pki import (
     parse_request,
     random_serial,
 )
+from machinery.pki.tls import peer_certificate, server_context
 from machinery.product import GROUP_SUFFIX
-from machinery.timestamps import format_micro_time
-from machinery.tls import peer_certificate, server_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.identity import serving_material
 
 TOKEN = "bootstrap.secret"  # noqa: S105 - of a test

@@ -12,8 +12,8 @@ from hub.domain.request import RequestState, Submission
 from hub.services import approving, clusters, credentials, issuance, submission
 from hub.services import request_objects as requests
 from machinery import pki
-from machinery.clock import Clock, ManualClock
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from machinery.clock import Clock
+from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.identity import HubId
-from machinery.kubeconfig import parse_kubeconfig
+from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstrap, Listing
 from spoke.domain.hubs import HubState
 from spoke.domain.names import Names, choose_names

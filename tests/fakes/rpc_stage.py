@@ -24,9 +24,9 @@ from hub.rpc.status import REASON
 from hub.services import clusters, credentials, issuance
 from hub.services import request_objects as requests
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.identity import agent_id, agent_subject, cluster_name
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from machinery.kube.client import KubeClient
+from machinery.client.rest import KubeClient
 
 Send = Callable[[Mapping[str, Any] | bytes], Awaitable[None]]
 

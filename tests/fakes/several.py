@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from machinery.clock import Clock
 from machinery.identity import AgentId, ClusterName, HubId
+from machinery.runtime.clock import Clock
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources

@@ -17,10 +17,10 @@ from hub.domain.taint import Patience
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.ports import Store, Transaction
 from hub.services import clusters
-from machinery.clock import ManualClock
-from machinery.controller import PartlyFailedError
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import PartlyFailedError
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from machinery.clock import Clock, ManualClock
-from machinery.conditions import AVAILABLE, TRUE
+from machinery.meta.conditions import AVAILABLE, TRUE
+from machinery.runtime.clock import Clock, ManualClock
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc import aio
 
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress
 

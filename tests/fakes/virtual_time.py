@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop
 from typing import Any, TypeVar
 
-from machinery.clock import Clock
-from machinery.scheduler import Enqueue, Timetable
+from machinery.runtime.clock import Clock
+from machinery.runtime.scheduler import Enqueue, Timetable
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)

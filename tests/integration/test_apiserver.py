@@ -15,15 +15,15 @@ from aiohttp import web
 from yarl import URL
 
 from machinery.apiserver.access import AllowEverything, Authenticator, EveryoneIsAdmin
+from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Column, Group, Resource, Row, Version, selectable_fields
 from machinery.apiserver.server import ApiServer, Limits
-from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Key, Storage
-from machinery.clock import SystemClock
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import UnavailableError
+from machinery.runtime.clock import SystemClock
 from tests.fakes.stage import until
 
 ADMIN = Actor("admin")

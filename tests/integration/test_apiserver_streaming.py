@@ -12,11 +12,11 @@ import pytest
 import yaml
 from aiohttp import web
 
+from machinery.apiserver.http.streaming import LONG, PIECE
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, Version
 from machinery.apiserver.storage import Event, GroupResource, Key, Selection
-from machinery.apiserver.streaming import LONG, PIECE
+from machinery.apiserver.storages.memory import MemoryStorage
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
 

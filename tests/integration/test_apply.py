@@ -11,10 +11,10 @@ import yaml
 
 from machinery.apiserver.access import AllowEverything, Attributes, Authorizer, Decision
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import STATUS, Group, Resource, Version
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.runtime.clock import ManualClock
 from tests.fakes.managedfields import SCHEMA
 from tests.integration.test_apiserver import Client, running
 

@@ -18,7 +18,7 @@ from hub.store import SqlStore
 from hub.store.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup import Snapshot, write_tables
 from hub.store.sole import sole_user
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
 from tests.contract.test_store_backup import rewritten
 from tests.fakes.databases import migrated
 

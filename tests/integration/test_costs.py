@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Pool, event
 
 from hub.services import request_objects as requests
-from machinery.conditions import AVAILABLE, TRUE, Condition
+from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_subject
-from machinery.kubeconfig import Credential
+from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key
-from machinery.scheduler import Scheduler
+from machinery.runtime.scheduler import Scheduler
 from spoke.domain.report import ClusterClaim, ClusterReport
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
 from tests.fakes.forwarder import Forwarder

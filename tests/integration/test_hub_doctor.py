@@ -19,9 +19,9 @@ from hub.settings import load
 from hub.store.engine import parse_url
 from hub.store.migrate import HEAD
 from hub.store.migrating import migrate_database
-from machinery.clock import ManualClock
 from machinery.election.lock import Record
 from machinery.errors import InvalidError, UnavailableError
+from machinery.runtime.clock import ManualClock
 from tests.integration.test_store_upgrades import LEFT, left_behind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,14 +15,14 @@ import pytest
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator
-from machinery.apiserver.filters import Filters
-from machinery.apiserver.limiting import LEVEL_HEADER, Limiting
-from machinery.apiserver.limits import BODY_LIMIT, Level, Pool, Pools, Rates
-from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.limit_filter import LEVEL_HEADER, Limiting
+from machinery.apiserver.http.limits import BODY_LIMIT, Level, Pool, Pools, Rates
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import Limits
 from machinery.apiserver.storage import Actor, GroupResource, Page, Selection
-from machinery.clock import SystemClock
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.runtime.clock import SystemClock
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import GROUPS, THINGS, Client, running, thing
 

@@ -22,9 +22,9 @@ from hub.store.bounds import SessionLimits
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
 from machinery import pki
-from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName, SerialNumber, Subject
+from machinery.runtime.clock import SystemClock
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres import small_disk
 from tests.integration import stores

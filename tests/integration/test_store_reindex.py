@@ -8,7 +8,7 @@ from sqlalchemy import text
 from hub.domain.change import MANAGED_CLUSTERS, Query
 from hub.ports import Transaction
 from hub.services import clusters
-from machinery.selectors import parse_field_selector
+from machinery.meta.selectors import parse_field_selector
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase
 from tests.integration.test_store_upgrades import opened as engine_at

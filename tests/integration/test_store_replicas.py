@@ -27,9 +27,9 @@ from hub.services.replicas import Opened, open_session
 from hub.store import SqlStore
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
-from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.runtime.clock import SystemClock
 from tests.fakes.postgres_path import message_types, postgres_path
 from tests.fakes.stage import until
 from tests.integration.stores import followed, names, newest, put, replicas

@@ -12,7 +12,7 @@ from hub.ports import Transaction
 from hub.services import objects
 from hub.store import SqlStore, schema
 from machinery.errors import InvalidError, UnavailableError
-from machinery.sealing import Seal, header_of
+from machinery.pki.encryption import Seal, header_of
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase
 from tests.integration.test_store_upgrades import opened as engine_at

@@ -17,10 +17,10 @@ from hub.store.bounds import SessionLimits
 from hub.store.engine import parse_url, reading_engine, writing_engine
 from hub.store.lifeline import SqlLifeline
 from hub.store.migrating import migrate_database
-from machinery.clock import SystemClock
 from machinery.election import Candidate, Elector, Leadership, Timings
-from machinery.election.reign import Term
+from machinery.election.leader_term import Term
 from machinery.errors import UnavailableError
+from machinery.runtime.clock import SystemClock
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres_path import Way, postgres_path
 from tests.integration.stores import names, put

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from machinery.apiserver.connections import Bounds
-from machinery.apiserver.loopback import SERVER_NAME, Loopback
-from machinery.apiserver.proxyprotocol import SIGNATURE
-from machinery.apiserver.serving import NO_DESCRIPTOR, Listening, OutOfDescriptors, serve
-from machinery.clock import SystemClock
+from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.listener import NO_DESCRIPTOR, Listening, OutOfDescriptors, serve
+from machinery.apiserver.http.loopback import SERVER_NAME, Loopback
+from machinery.apiserver.http.proxy_protocol import SIGNATURE
 from machinery.lifecycle.usage import raise_file_limit
-from machinery.tls import client_context, server_context
+from machinery.pki.tls import client_context, server_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.stage import until
 
 GARBLED = b"GET / HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer of-some\x00body\r\n\r\n"

@@ -14,9 +14,9 @@ from grpc import aio
 from hub.domain.certificate import Lifetimes
 from hub.issuer import LocalIssuer, ServingNames
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_id, agent_subject
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.report import ClusterReport

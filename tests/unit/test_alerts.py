@@ -13,7 +13,7 @@ import yaml
 
 import hub.metrics as of_hub
 import spoke.metrics as of_spoke
-from machinery.metrics import Kind, Metric, described
+from machinery.observability.metrics import Kind, Metric, described
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.domain.certificate import CertificateRecord, Purpose
 from hubctl.__main__ import hubctl
-from machinery.clock import ManualClock
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
+from machinery.runtime.clock import ManualClock
 from machinery.wire.registration.v1 import registration_pb2
 from machinery.wire.session.v1 import session_pb2
 from spoke.flags import parser as spoke_parser

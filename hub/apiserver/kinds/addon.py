@@ -15,8 +15,8 @@ from hub.apiserver.kinds.schemas import (
 from hub.domain import addon_versions as versions
 from hub.domain import document as doc
 from hub.domain.selectable import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
+from machinery.apiserver.read.tables import age_of
 from machinery.apiserver.resource import STATUS, Column, Resource, Row, Version
-from machinery.apiserver.tables import age_of
 
 GROUP: Schema = {**TEXT, "default": ""}
 CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)

@@ -3,8 +3,8 @@
 from hub.apiserver.kinds.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from hub.domain import document as doc
 from hub.domain.approval_rule import CLUSTER_FIELDS, AskerKind, Verdict
+from machinery.apiserver.read.tables import AGE, age_of
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
-from machinery.apiserver.tables import AGE, age_of
 
 _TRUTH: Schema = {"type": "boolean"}
 _COUNT: Schema = {"type": "integer", "format": "int64"}

@@ -4,9 +4,9 @@ from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.audit import DRY_RUN
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.tables import AGE
 
 TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}

@@ -8,11 +8,11 @@ from hub.domain import document as doc
 from hub.domain.authenticator import JWT, WEBHOOK, authorities_of
 from hub.domain.login import RESERVED
 from machinery import pki
-from machinery.apiserver.authentication.asking import https_flaw
-from machinery.apiserver.refusals import forbidden, invalid_value
+from machinery.apiserver.authn.https_json import https_flaw
+from machinery.apiserver.http.status_errors import forbidden, invalid_value
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
 from machinery.apiserver.storage import Document
-from machinery.apiserver.tables import AGE
 from machinery.errors import Cause, InvalidError
 from machinery.product import NAME as PRODUCT
 

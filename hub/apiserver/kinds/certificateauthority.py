@@ -5,9 +5,9 @@ from typing import Any
 from hub.apiserver.kinds.schemas import MOMENT, TEXT, Schema, listing, record
 from hub.domain import document as doc
 from hub.domain.authority import Phase
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Answers, Column, Resource, Row, Subresource
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.tables import AGE
 
 _COUNT: Schema = {"type": "integer", "format": "int32"}
 _FLAG: Schema = {"type": "boolean"}

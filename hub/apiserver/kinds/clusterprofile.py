@@ -2,8 +2,8 @@
 
 from hub.apiserver.kinds.schemas import CONDITION, TEXT, condition_column, listing, record
 from hub.domain.clusterprofile import GROUP, KIND, VERSION
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Resource
-from machinery.apiserver.tables import AGE
 
 _PROPERTY = record("", ("name", "value"), name=TEXT, value=TEXT)
 _MANAGER = record("clusterManager is who manages the cluster, and this profile.", ("name",), name=TEXT)

@@ -6,12 +6,12 @@ A cluster is in the set that its label `cluster.open-cluster-management.io/clust
 from hub.apiserver.kinds.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from hub.domain import document as doc
 from hub.domain.clusterset import BY_LABELS, EMPTY, EXCLUSIVE
-from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.http.status_errors import invalid_value
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Resource
 from machinery.apiserver.storage import Document
-from machinery.apiserver.tables import AGE
 from machinery.errors import Cause
-from machinery.selectors import valid_label_key, valid_label_value
+from machinery.meta.selectors import valid_label_key, valid_label_value
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values={**listing(TEXT), **_ATOMIC})

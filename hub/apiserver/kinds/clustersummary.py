@@ -5,9 +5,9 @@ from typing import Any
 
 from hub.apiserver.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.domain import document as doc
+from machinery.apiserver.read.tables import age_of
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.tables import age_of
 
 _NUMBER: Schema = {"type": "integer", "format": "int64"}
 _NUMBERS: Schema = {"type": "object", "additionalProperties": _NUMBER}

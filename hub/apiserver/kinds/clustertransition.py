@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from hub.apiserver.kinds.schemas import MOMENT, TEXT, Schema, record
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.tables import AGE
 
 SCHEMA: Schema = {
     **record(

@@ -2,8 +2,8 @@
 
 from hub.apiserver.kinds.schemas import MOMENT, TEXT, Schema, listing, record
 from hub.domain import document as doc
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
-from machinery.apiserver.tables import AGE
 
 _REACHED = record(
     "The cluster that such a credential opens, as it tells of itself in kube-public/cluster-info.",

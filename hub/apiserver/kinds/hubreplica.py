@@ -4,9 +4,9 @@ from typing import Any
 
 from hub.apiserver.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.domain import document as doc
+from machinery.apiserver.read.tables import AGE, age_of
 from machinery.apiserver.resource import Column, Resource, Row, Subresource
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.tables import AGE, age_of
 
 _FLAG: Schema = {"type": "boolean"}
 SCHEMA: Schema = record(

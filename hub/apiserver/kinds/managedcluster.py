@@ -12,10 +12,10 @@ from hub.domain.cluster import NODES
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.reported import HubState
 from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
-from machinery import conditions
+from machinery.apiserver.read.tables import age_of, human_duration
 from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Row, Subresource
 from machinery.apiserver.storage import Actor, Document
-from machinery.apiserver.tables import age_of, human_duration
+from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
 
 _NAME = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"

@@ -3,9 +3,9 @@
 from hub.apiserver.kinds.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
 from hub.domain import document as doc
 from hub.domain import revocation as rules
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Actor, Document
-from machinery.apiserver.tables import AGE
 
 _COUNT: Schema = {"type": "integer", "format": "int64"}
 _SPEC = record(

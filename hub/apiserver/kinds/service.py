@@ -6,8 +6,8 @@ CustomResourceDefinitions where a kind has no PATCH, to learn how to validate.
 
 from typing import Any
 
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Resource
+from machinery.apiserver.storages.memory import MemoryStorage
 
 
 def service() -> Resource:

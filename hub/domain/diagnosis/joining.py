@@ -12,8 +12,8 @@ from hub.domain.diagnosis.facts import Facts, Finding, Offer, State, whole
 from hub.domain.removal import DELETING
 from hub.domain.request import RequestPhase, state
 from hub.domain.revocation import CLUSTER_REBUILT
-from machinery import conditions
-from machinery.timestamps import format_time, parse_time
+from machinery.meta import conditions
+from machinery.meta.timestamps import format_time, parse_time
 
 SIGNED_WITHIN = timedelta(seconds=30)
 """An approved request is signed at once; after this it is told as a break."""

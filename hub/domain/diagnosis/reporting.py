@@ -6,7 +6,7 @@ from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.diagnosis.facts import Facts, Finding, State, whole
 from hub.domain.lease import GRACE_FACTOR, grace
-from machinery import conditions
+from machinery.meta import conditions
 
 FLAPS = 3
 """Falls within an hour; the hub's own default for what it calls a flap."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hub.domain import cluster as rules
 from hub.domain.diagnosis import joining, reporting
 from hub.domain.diagnosis.facts import Facts, Finding, State
-from machinery import conditions
+from machinery.meta import conditions
 
 Look = Callable[[Facts], Finding | None]
 

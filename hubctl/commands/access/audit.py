@@ -57,8 +57,8 @@ def _instant(name: str, text: str) -> str:
     """As the hub wants it. Raises CommandError."""
     if not text:
         return ""
-    from machinery.clock import SystemClock  # noqa: PLC0415 - start-up time
     from machinery.durations import parse_duration  # noqa: PLC0415 - likewise
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - start-up time
 
     try:
         return f"{SystemClock().now() - parse_duration(text):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -11,10 +11,10 @@ from hubctl.auth.credential_cache import Wallet
 from hubctl.auth.token_sources import Source, current_token, source_of, source_options
 from hubctl.client.token_exchange import Authenticator, Login, exchanged, kept
 from hubctl.errors import CommandError
-from machinery.clock import SystemClock
+from machinery.client.exec_credential import EXEC_INFO, AskedCluster, ToldCredential, read_exec_info, told_credential
 from machinery.errors import InvalidError
-from machinery.execcredential import EXEC_INFO, AskedCluster, ToldCredential, read_exec_info, told_credential
 from machinery.product import GROUP_SUFFIX
+from machinery.runtime.clock import SystemClock
 
 
 @click.command("credential")

@@ -14,9 +14,9 @@ from hubctl.client.token_exchange import Authenticator, Login, exchanged
 from hubctl.commands.access.credential import authority_in, wallet_of
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
+from machinery.client.exec_credential import AskedCluster, ExecUser, ToldCredential
+from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_exec_kubeconfig
 from machinery.errors import InvalidError
-from machinery.execcredential import AskedCluster, ExecUser, ToldCredential
-from machinery.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_exec_kubeconfig
 from machinery.product import GROUP_SUFFIX, NAME
 
 HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on the PATH"

@@ -222,7 +222,7 @@ def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: Wish) -> bytes:
-    from machinery import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
+    from machinery.client import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same
 

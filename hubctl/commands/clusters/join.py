@@ -121,7 +121,7 @@ def _reached(kubeconfig: str, context: str | None) -> Applying:
 
 def manifests_of(place: Place, kubeconfig: bytes) -> list[Manifest]:
     """The agent's objects in the order in which they can be made, with its namespace and its bootstrap kubeconfig."""
-    from machinery import boundedyaml  # noqa: PLC0415 - only for manifests
+    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
 
     text = MANIFESTS.read_text().replace(IMAGE, place.image).replace(NAMESPACE, place.namespace)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace}}

@@ -16,7 +16,7 @@ from hubctl.client.resources import Resource
 from hubctl.commands.objects.history import QUIET, field_line
 from hubctl.errors import CommandError
 from hubctl.output.tables import printable, table
-from machinery.differences import differences, readable
+from machinery.meta.differences import differences, readable
 
 SAME, DIFFERENT, FAILED = 0, 1, 2
 """Exit codes, as of diff and of kubectl diff."""

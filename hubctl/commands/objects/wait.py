@@ -16,8 +16,8 @@ from hubctl.client.http import HubClient
 from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
 from hubctl.options import EVERYTHING, FIELDS, NAMESPACE, SELECTOR, with_options
 from hubctl.output.formats import Form, output_option
-from machinery.backoff import Backoff
 from machinery.durations import parse_duration
+from machinery.runtime.backoff import Backoff
 
 LOOK_EVERY = 1.0
 """Seconds, at kinds that cannot be watched."""

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.apiserver.refusals import forbidden, invalid_value, not_supported, required
+from machinery.apiserver.http.status_errors import forbidden, invalid_value, not_supported, required
+from machinery.apiserver.read.tables import AGE, human_duration
 from machinery.apiserver.resource import Column, Group, Resource, Row, Subresource
 from machinery.apiserver.storage import Actor, Document
-from machinery.apiserver.tables import AGE, human_duration
 from machinery.errors import Cause, InvalidError, TooLargeError
+from machinery.meta.timestamps import format_time
 from machinery.pki.certificates import parse_chain
 from machinery.pki.requests import parse_request
-from machinery.timestamps import format_time
 
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
 DECISIONS = (APPROVED, DENIED, FAILED)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.http.status_errors import invalid_value
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Group, Resource
 from machinery.apiserver.storage import Document
-from machinery.apiserver.tables import AGE
 from machinery.errors import Cause
 
 _SCHEMA: dict[str, Any] = {

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from machinery.apiserver.metadata import dns_label
-from machinery.apiserver.refusals import invalid_value, too_long
+from machinery.apiserver.http.status_errors import invalid_value, too_long
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
 from machinery.apiserver.storage import Actor, Document
-from machinery.apiserver.tables import AGE
+from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause
 
 OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

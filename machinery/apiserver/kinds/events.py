@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from machinery.apiserver.converted import Spelling
+from machinery.apiserver.http.status_errors import invalid_value, not_supported, required, too_long
 from machinery.apiserver.kinds.core import OPEN, TEXT
-from machinery.apiserver.refusals import invalid_value, not_supported, required, too_long
+from machinery.apiserver.read.tables import age_of
 from machinery.apiserver.resource import Column, Group, Resource, Row
 from machinery.apiserver.storage import Document
-from machinery.apiserver.tables import age_of
+from machinery.apiserver.storages.converted import Spelling
 from machinery.errors import Cause
 
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.refusals import causes_text, invalid_value
+from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.http.status_errors import causes_text, invalid_value
 from machinery.apiserver.resource import Answers, Question, Resource
-from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import BadRequestError, Cause, InvalidError, Subject
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"
 AUTHENTICATION = "authentication.k8s.io"

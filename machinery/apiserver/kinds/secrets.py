@@ -2,11 +2,11 @@
 
 import base64
 
+from machinery.apiserver.http.status_errors import invalid_value, too_long
 from machinery.apiserver.kinds.core import BYTES, LARGEST, TEXT, TEXTS, encoded_size, immutable_violations, key_violations
-from machinery.apiserver.refusals import invalid_value, too_long
+from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Resource
 from machinery.apiserver.storage import Document
-from machinery.apiserver.tables import AGE
 from machinery.errors import Cause
 
 OPAQUE = "Opaque"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from machinery.apiserver.discovery import served
-from machinery.apiserver.negotiation import JSON, YAML
+from machinery.apiserver.http.negotiation import JSON, YAML
+from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.metaschemas import (
     DISCOVERY_SCHEMAS,
     OBJECT_SCHEMAS,

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from machinery.apiserver.messages import MESSAGES
-from machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
+from machinery.apiserver.http.negotiation import JSON, PROTOBUF, YAML
 from machinery.apiserver.openapi import parameters
 from machinery.apiserver.openapi.metaschemas import meta, reference
 from machinery.apiserver.openapi.schemas import group_version_kind, kind_reference, list_reference
-from machinery.apiserver.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from machinery.apiserver.resource import Resource, Subresource
+from machinery.apiserver.write.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from machinery.apiserver.write.protobuf_messages import MESSAGES
 
 _METHODS = {"get": "get", "update": "put", "create": "post", "patch": "patch", "delete": "delete"}
 _COLLECTION_METHODS = {"list": "get", "create": "post", "deletecollection": "delete"}

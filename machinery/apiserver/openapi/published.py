@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.negotiation import JSON, clauses, etag_matches, takes_gzip
+from machinery.apiserver.http.negotiation import JSON, clauses, etag_matches, takes_gzip
 from machinery.apiserver.openapi.documents import documents_of
 from machinery.apiserver.openapi.gnostic import encode
 from machinery.apiserver.openapi.swagger import swagger

@@ -8,10 +8,10 @@ import pytest
 
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
-from machinery.clock import SystemClock
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import MusterError, UnavailableError
-from machinery.kube.client import KubeClient, Resource
-from machinery.timestamps import format_micro_time
+from machinery.meta.timestamps import format_micro_time
+from machinery.runtime.clock import SystemClock
 from spoke.cluster import KubeCluster, KubeEvents
 from spoke.cluster.kube import CLAIMS, LEASES, NODES
 from spoke.domain.report import ClusterClaim, NodeResources

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from machinery.client.rest import KubeClient
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError
-from machinery.kube.client import KubeClient
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.credentials.directory import DATA
 from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from machinery.client.rest import KubeClient
 from machinery.errors import UnavailableError
-from machinery.kube.client import KubeClient
 from tests.programs import PIPE, Process, run, start
 
 pytestmark = pytest.mark.e2e

@@ -23,11 +23,11 @@ from hub.kubecert.surroundings import DEPLOYMENTS, HostCluster
 from hub.kubecert.surroundings import PODS as AGENT_PODS
 from hub.kubecert.watching import mirrors
 from hub.management import ClusterKeySecret, ManagementCluster
-from machinery.clock import SystemClock
+from machinery.client.leaselock import LEASES, LeaseLock
+from machinery.client.ownership import owner_of
+from machinery.client.rest import KubeClient, Resource
 from machinery.election.lock import Candidate
-from machinery.kube.client import KubeClient, Resource
-from machinery.kube.leaselock import LEASES, LeaseLock
-from machinery.kube.ownership import owner_of
+from machinery.runtime.clock import SystemClock
 from tests.charts.rendering import BARE, CHARTS, VALUES, environment, render
 from tests.charts.rights import Calls, rights_of
 from tests.fakes.host_cluster import BookInMemory

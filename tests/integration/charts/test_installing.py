@@ -19,8 +19,8 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient, Resource
 from tests.charts.rendering import CHARTS, MATRIX, ROOT, VALUES, of_kind, render
 
 T = TypeVar("T")

@@ -29,10 +29,11 @@ from hub.services import certificates, clusters, namespaces
 from hub.services import request_objects as requests
 from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
-from machinery import kubeconfig, pki
+from machinery import pki
+from machinery.client import kubeconfig
 from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
+from machinery.pki.tls import client_context
 from machinery.product import GROUP_SUFFIX
-from machinery.tls import client_context
 from tests import programs
 from tests.fakes.databases import SEAL, migrated
 from tests.fakes.hubctl import Said, hubctl_at

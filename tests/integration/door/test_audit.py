@@ -13,7 +13,7 @@ from hub.domain.audit import Level, Record, read_record
 from hub.domain.auditlog import AuditQuery
 from hub.ports import Transaction
 from hubctl.errors import DONE, MISUSED
-from machinery.clock import SystemClock
+from machinery.runtime.clock import SystemClock
 from tests.integration.door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
 
 GROUP = "hub.open-cluster-management.io/v1alpha1"

@@ -20,7 +20,7 @@ from hub.services import credentials, issuance, objects
 from hub.services import request_objects as requests
 from hub.services.credentials import Terms
 from hubctl.errors import DONE, FAILED, NOT_FOUND
-from machinery import kubeconfig
+from machinery.client import kubeconfig
 from machinery.identity import CredentialId, Subject
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps import BootstrapFile

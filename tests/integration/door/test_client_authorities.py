@@ -23,11 +23,11 @@ from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer
 from hub.ports import Transaction
 from hub.services import certificates
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, agent_subject
-from machinery.kubeconfig import Credential, read_kubeconfig
-from machinery.tls import client_context, server_context
+from machinery.pki.tls import client_context, server_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.authority import OtherCA
 from tests.fakes.management import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig

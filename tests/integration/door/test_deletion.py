@@ -17,9 +17,9 @@ from hub.domain.removal import FINALIZER, FORCED
 from hub.ports import Transaction
 from hub.services import clusters, objects
 from hubctl.errors import DONE, FAILED, MISUSED
-from machinery.controller import Controller
 from machinery.identity import Subject
-from machinery.tasks import GuardedTasks
+from machinery.runtime.controller import Controller
+from machinery.runtime.tasks import GuardedTasks
 from tests.integration.door.conftest import HubUnderTest, admin_of
 from tests.integration.door.test_kubectl import ADD_ON, CLUSTER, create
 

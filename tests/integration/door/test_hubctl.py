@@ -17,10 +17,11 @@ from hub.services.replicas import Opened
 from hubctl.commands.access.login import is_login
 from hubctl.commands.clusters.create import is_bootstrap
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
-from machinery import kubeconfig, pki
-from machinery.execcredential import ExecUser
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.exec_credential import ExecUser
+from machinery.client.kubeconfig import ClusterEntry, write_exec_kubeconfig
 from machinery.identity import AgentId, ClusterName
-from machinery.kubeconfig import ClusterEntry, write_exec_kubeconfig
 from tests.checks import PYTHON, WRONG_TEXTS, check_each
 from tests.fakes.authority import OtherCA
 from tests.fakes.hubctl import LEAVES, hubctl, typed

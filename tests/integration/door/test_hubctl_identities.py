@@ -13,8 +13,9 @@ import yaml
 
 from hub.services import operators
 from hubctl.errors import DONE, FAILED, UNREACHABLE
-from machinery import kubeconfig, pki
-from machinery.timestamps import format_time
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.meta.timestamps import format_time
 from tests.e2e.processes import until
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hubctl import hubctl_at

@@ -13,10 +13,11 @@ import yaml
 from hub.domain.certificate import Purpose
 from hub.services import operators
 from hubctl.errors import DONE, FAILED
-from machinery import kubeconfig, pki
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.kubeconfig import HubEndpoint
 from machinery.election import Candidate
 from machinery.identity import HubId, Subject
-from machinery.kubeconfig import HubEndpoint
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import LIFETIMES, HubUnderTest, Running, admin_of, hub_with
 

@@ -18,12 +18,12 @@ from hub.domain.auditlog import AuditQuery
 from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats, room
-from machinery.apiserver.limiting import LEVEL_HEADER
-from machinery.apiserver.limits import OBJECT_LIMIT
-from machinery.apiserver.patches import MAX_OPERATIONS
-from machinery.conditions import Condition
+from machinery.apiserver.http.limit_filter import LEVEL_HEADER
+from machinery.apiserver.http.limits import OBJECT_LIMIT
+from machinery.apiserver.write.patches import MAX_OPERATIONS
 from machinery.errors import TooLargeError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import Condition
 from tests.fakes.stage import until
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
 from tests.integration.door.test_audit import cluster

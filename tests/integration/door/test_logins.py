@@ -13,7 +13,7 @@ import pytest
 from hub.domain.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import SerialNumber, Subject
-from machinery.tls import client_context
+from machinery.pki.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
 from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody

@@ -20,7 +20,7 @@ from hub.services import verbosity as orders
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject
-from machinery.metrics import gauge
+from machinery.observability.metrics import gauge
 from tests.fakes.inprocess_hub import HUB
 from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
 

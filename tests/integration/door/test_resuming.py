@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Transaction
 from hub.services import clusters
+from machinery.client.rest import KubeClient
 from machinery.errors import ConflictError
-from machinery.kube.client import KubeClient
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest
 from tests.trials import soaked, trials
 

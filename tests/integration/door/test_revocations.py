@@ -21,7 +21,7 @@ from hub.issuer.local import make_authority
 from hub.services import authorities, clusters
 from hub.services.authorities import Made
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
-from machinery import kubeconfig
+from machinery.client import kubeconfig
 from machinery.identity import ClusterName
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run
 

@@ -18,14 +18,14 @@ from hub.domain.change import EVENTS, Query
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
 from hub.store import SqlStore
-from machinery import conditions
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
-from machinery.clock import ManualClock, SystemClock
 from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError, TooManyRequestsError
 from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.timestamps import format_micro_time
 from machinery.product import GROUP_SUFFIX
-from machinery.timestamps import format_micro_time
+from machinery.runtime.clock import ManualClock, SystemClock
 from tests.checks import present
 from tests.fakes.stage import until
 

@@ -21,8 +21,8 @@ import pytest
 from bench.bodies import JSON, worst
 from hub.audit.floods import REPEATED
 from hub.domain.audit import Record, read_record
-from machinery import boundedyaml
-from machinery.apiserver.bodies import ANONYMOUS_LIMIT
+from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
+from machinery.meta import bounded_yaml as boundedyaml
 from tests.checks import PYTHON, WRONG_TEXTS
 from tests.fakes.stage import until
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from hub.apiserver.storage import ServiceStorage
-from machinery import logs, tracing
+from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient
+from machinery.observability import logs, tracing
 from tests.fakes.tracing import Recorded, attributes, ids, recorded
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest
 

@@ -9,8 +9,8 @@ from hub.election import FencedStore, RowLock
 from hub.store import SqlStore
 from hub.store.bounds import SessionLimits
 from hub.store.lifeline import SqlLifeline
-from machinery.clock import SystemClock
 from machinery.election import KUBERNETES, Leadership, Record
+from machinery.runtime.clock import SystemClock
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from hub.leading import Leading, leadership
 from hub.ports import Store
 from hub.settings import load
 from hub.store import SqlStore
-from machinery.clock import SystemClock
+from machinery.client.leaselock import LeaseLock
+from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Record
 from machinery.errors import ConflictError, NotLeaderError
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LeaseLock
+from machinery.runtime.clock import SystemClock
 from tests.fakes.virtual_time import ManualTimetable
 from tests.integration.election.conftest import fenced
 

@@ -14,12 +14,12 @@ from hub.election.incluster import lease_lock
 from hub.election.leaselock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
-from machinery.clock import ManualClock, SystemClock
+from machinery.client.leaselock import LEASE as MILLISECONDS
+from machinery.client.leaselock import TERM, LeaseLock
+from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Lock, Record
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LEASE as MILLISECONDS
-from machinery.kube.leaselock import TERM, LeaseLock
+from machinery.runtime.clock import ManualClock, SystemClock
 from tests.checks import present
 from tests.fakes.databases import SqlDatabase, migrated
 from tests.integration.election.conftest import fenced

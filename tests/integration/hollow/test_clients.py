@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from machinery.backoff import Backoff
+from machinery.client.reflector import ObjectKey, Reflector, mirrored
+from machinery.client.rest import KubeClient, Object, Resource
 from machinery.errors import NotFoundError
-from machinery.kube.client import KubeClient, Object, Resource
-from machinery.kube.reflector import ObjectKey, Reflector, mirrored
+from machinery.runtime.backoff import Backoff
 from tests.trials import repeated
 
 Kubectl = Callable[..., Awaitable[str]]

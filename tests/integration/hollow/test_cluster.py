@@ -17,8 +17,8 @@ from hollow.illness import ADMIN_PATH
 from hollow.objects import Shape
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import ForbiddenError, InvalidError, UnauthorizedError, UnavailableError
-from machinery.kube.client import KubeClient, Resource
 
 NODES = "/api/v1/nodes"
 LONG = timedelta(seconds=30)

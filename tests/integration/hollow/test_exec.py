@@ -26,6 +26,8 @@ from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
 from hub.services.authorities import authority_id
 from machinery import pki
+from machinery.client.exec import Container, execute
+from machinery.client.rest import KubeClient, Query, Resource
 from machinery.errors import (
     BadRequestError,
     ConflictError,
@@ -36,8 +38,6 @@ from machinery.errors import (
     NotFoundError,
     UnavailableError,
 )
-from machinery.kube.client import KubeClient, Query, Resource
-from machinery.kube.executing import Container, execute
 
 SOON = timedelta(seconds=20)
 LABELS = {"app": "agent"}

@@ -25,7 +25,7 @@ from hub.domain.certificate import Lifetimes, Profile, Purpose
 from hub.issuer import LocalIssuer, ServingNames
 from hub.serving import DoorsCertificate, own_certificate
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError
 from machinery.identity import (
     OPERATOR_GROUP,
@@ -39,8 +39,8 @@ from machinery.identity import (
     cluster_name,
     recovery_subject,
 )
-from machinery.kubeconfig import Credential
-from machinery.tls import client_context
+from machinery.pki.tls import client_context
+from machinery.runtime.clock import SystemClock
 from tests.fakes.authority import Generations
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -23,21 +23,21 @@ from machinery.apiserver.access import (
     Decision,
     EveryoneIsAdmin,
 )
-from machinery.apiserver.connections import Bounds
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Filters
+from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.listener import Listening, serve
+from machinery.apiserver.http.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, selectable_fields
 from machinery.apiserver.server import ApiServer, Limits
-from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Key
-from machinery.apiserver.watches import LAST_WORDS
-from machinery.clock import ManualClock, SystemClock
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.apiserver.watch.watches import LAST_WORDS
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
-from machinery.pacing import LEAST_RATE
-from machinery.tls import client_context, server_context
+from machinery.pki.tls import client_context, server_context
+from machinery.runtime.clock import ManualClock, SystemClock
+from machinery.runtime.rate_limit import LEAST_RATE
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 
@@ -349,8 +349,8 @@ async def test_watches_that_cannot_end_evenly_in_time_end_at_its_end() -> None:
 
 @pytest.fixture
 def slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("machinery.pacing.LEAST_RATE", 1)
-    monkeypatch.setattr("machinery.apiserver.watches.PACED_SHARE", 50)
+    monkeypatch.setattr("machinery.runtime.rate_limit.LEAST_RATE", 1)
+    monkeypatch.setattr("machinery.apiserver.watch.watches.PACED_SHARE", 50)
 
 
 @virtual

@@ -22,7 +22,7 @@ from hub.settings import load
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.server import StartError
 from machinery.lifecycle.systemd import SOCKET, notify_ready
-from machinery.metrics import gauge
+from machinery.observability.metrics import gauge
 from tests.e2e.processes import free_port
 
 

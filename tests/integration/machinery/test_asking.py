@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 
-from machinery.apiserver.authentication.asking import MAX_ANSWER, HttpsDocuments
-from machinery.apiserver.serving import serve
+from machinery.apiserver.authn.https_json import MAX_ANSWER, HttpsDocuments
+from machinery.apiserver.http.listener import serve
 from machinery.errors import InvalidError, UnavailableError
-from machinery.tls import server_context
+from machinery.pki.tls import server_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import serving_material
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from machinery.backoff import Backoff
+from machinery.client.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector, mirrored
+from machinery.client.rest import JSON_PATCH, KubeClient, Object, Resource
 from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -27,8 +28,7 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from machinery.kube.client import JSON_PATCH, KubeClient, Object, Resource
-from machinery.kube.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector, mirrored
+from machinery.runtime.backoff import Backoff
 from tests.fakes.scripted_apiserver import CutError, ScriptedApiServer, Seen, Send, kubeconfig, scripted_apiserver
 from tests.fakes.virtual_time import in_virtual_time_with_sockets
 
@@ -374,7 +374,7 @@ async def test_a_reflector_that_falls_over_a_defect_is_not_waited_for_in_silence
 
 _PROGRAM = """
 import json, pathlib, sys
-import machinery.kube.client, machinery.kube.reflector
+import machinery.client.rest, machinery.client.reflector
 memory = dict(line.split()[:2] for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
 modules = list(sys.modules)
 

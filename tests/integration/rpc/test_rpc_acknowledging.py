@@ -11,10 +11,10 @@ import pytest
 from hub.rpc.acknowledging import Acknowledgements, Deferred, spacing
 from hub.rpc.session import Session
 from hub.services import clusters
-from machinery import conditions
-from machinery.clock import SystemClock
 from machinery.errors import ConflictError
 from machinery.identity import cluster_name
+from machinery.meta import conditions
+from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.patience import Detection
 from spoke.hubclient.client import GrpcHubClient

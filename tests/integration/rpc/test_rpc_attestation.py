@@ -16,11 +16,11 @@ from hollow.objects import Shape
 from hub.attesting import read_issuers
 from hub.domain.attestation import FAILED, Demand
 from hub.domain.credential import Bounds
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
+from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
-from machinery.kube.client import KubeClient
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import SystemClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress

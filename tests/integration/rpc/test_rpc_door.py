@@ -16,12 +16,12 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from hub.issuer import ServingNames
 from hub.rpc.door import TO_LEAVE, RpcDoor
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError
-from machinery.kubeconfig import Credential
 from machinery.lifecycle.server import StartError
-from machinery.pacing import LEAST_RATE
-from machinery.tls import Material, client_context, shown_certificate
+from machinery.pki.tls import Material, client_context, shown_certificate
+from machinery.runtime.clock import SystemClock
+from machinery.runtime.rate_limit import LEAST_RATE
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.authority import OtherCA
@@ -174,7 +174,7 @@ async def sessions(stage: RpcStage, count: int) -> list[Stream]:
 async def test_sessions_at_a_stop_are_asked_to_leave_and_end_evenly_with_their_last_beats_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That no more end at once than the rate allows is shown in virtual time, with `machinery.pacing`."""
+    """That no more end at once than the rate allows is shown in virtual time, with `machinery.runtime.rate_limit`."""
     monkeypatch.setattr("hub.rpc.door.TO_LEAVE", timedelta(minutes=1))  # the agents leave before, however busy the machine is
     async with rpc_stage(tmp_path, **PATIENT) as stage:
         streams = await sessions(stage, STREAMS)

@@ -17,10 +17,10 @@ from hub.domain import duplicate, reported
 from hub.domain.change import REQUESTS, Query
 from hub.domain.revocation import Target
 from hub.services import addons, certificates, clusters, moves, owners, removal, revocation
-from machinery import conditions
+from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError
 from machinery.identity import AgentId, cluster_name
-from machinery.kubeconfig import Credential
+from machinery.meta import conditions
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import present

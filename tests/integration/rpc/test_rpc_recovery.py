@@ -13,10 +13,10 @@ from hub.services.authorities import Made
 from hub.services.restoring import Order
 from hub.store import schema
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, Verdict
 from machinery.identity import AgentId, ClusterName, cluster_name
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import SystemClock
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss

@@ -20,9 +20,9 @@ from hub.domain.change import REQUESTS
 from hub.ports import Transaction
 from hub.services import request_objects
 from machinery import pki
-from machinery.apiserver.limits import BODY_LIMIT
+from machinery.apiserver.http.limits import BODY_LIMIT
+from machinery.client.kubeconfig import Credential
 from machinery.identity import Subject, agent_id, agent_subject, cluster_name
-from machinery.kubeconfig import Credential
 from machinery.pki import names
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from tests.fakes.rpc_stage import (

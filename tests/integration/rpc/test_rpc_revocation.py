@@ -15,9 +15,9 @@ from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.revocation import Target
 from hub.services import certificates, clusters, revocation
 from machinery import pki
-from machinery.conditions import HUB_ACCEPTED, TRUE, Condition
+from machinery.client.kubeconfig import Credential
 from machinery.identity import cluster_name
-from machinery.kubeconfig import Credential
+from machinery.meta.conditions import HUB_ACCEPTED, TRUE, Condition
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.fakes.rpc_stage import (

@@ -18,8 +18,8 @@ from hub.domain.login import Login
 from hub.ports import Transaction
 from hub.services import certificates, logins
 from machinery import pki
+from machinery.client.kubeconfig import Credential
 from machinery.identity import OPERATOR_GROUP, AddOnName, Subject, addon_subject, cluster_name
-from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.fakes.rpc_stage import RpcStage, csr, following, joining, submission

@@ -15,8 +15,8 @@ from hub.ports import Transaction
 from hub.rpc import connecting
 from hub.rpc.session import Session
 from hub.services import clusters, owners
-from machinery import conditions
 from machinery.identity import cluster_name
+from machinery.meta import conditions
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, rpc_stage, until_found
 

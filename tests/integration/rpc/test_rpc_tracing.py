@@ -9,7 +9,7 @@ import pytest
 import structlog
 from grpc import aio
 
-from machinery import logs
+from machinery.observability import logs
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal
 from tests.fakes.tracing import Recorded, attributes, ids, recorded

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
-from machinery.clock import ManualClock, SystemClock
+from machinery.client.leaselock import LeaseLock
+from machinery.client.namespaces import Namespace
+from machinery.client.rest import KubeClient
 from machinery.election import Candidate
 from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LeaseLock
-from machinery.kube.namespaces import Namespace
+from machinery.runtime.clock import ManualClock, SystemClock
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.candidacy import OwnLock

@@ -10,12 +10,12 @@ import grpc
 import pytest
 from grpc import aio
 
-from machinery.clock import Clock, ManualClock, SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import MethodNotAllowedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, Subject, bootstrap_subject
-from machinery.kubeconfig import Credential
+from machinery.meta.timestamps import format_time
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
-from machinery.timestamps import format_time
+from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from spoke.hubclient import client as client_module
 from spoke.hubclient import diagnosis
 from spoke.hubclient.client import GrpcHubClient

@@ -18,13 +18,13 @@ from hub.domain.cluster import ACCEPTED
 from hub.domain.document import with_status_condition
 from hub.services import addons, clusters
 from hub.services.credentials import Terms, create_token
-from machinery.clock import Clock, ManualClock, SystemClock
-from machinery.conditions import AVAILABLE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition, find
+from machinery.client.kubeconfig import BearerToken, Credential
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AddOnName, agent_subject
-from machinery.kubeconfig import BearerToken, Credential
+from machinery.meta.conditions import AVAILABLE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition, find
 from machinery.pki import build_request, generate_key, parse_certificate
-from machinery.tls import server_context
+from machinery.pki.tls import server_context
+from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from machinery.clock import SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import MusterError, UnavailableError
-from machinery.kubeconfig import Credential
-from machinery.tls import server_context
+from machinery.pki.tls import server_context
+from machinery.runtime.clock import SystemClock
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient

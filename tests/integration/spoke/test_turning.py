@@ -10,11 +10,11 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
-from machinery.clock import ManualClock, SystemClock
+from machinery.client.rest import KubeClient, Resource
 from machinery.errors import UnauthorizedError
 from machinery.identity import AddOnName
-from machinery.kube.client import KubeClient, Resource
-from machinery.timestamps import format_micro_time
+from machinery.meta.timestamps import format_micro_time
+from machinery.runtime.clock import ManualClock, SystemClock
 from spoke.agent import SpokeAgent
 from spoke.cluster import KubeCluster
 from spoke.cluster.kube import LEASES, NAMESPACES

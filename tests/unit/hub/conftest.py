@@ -8,7 +8,7 @@ import pytest
 
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
-from machinery.clock import ManualClock
+from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
 

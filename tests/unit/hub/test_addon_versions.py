@@ -8,7 +8,7 @@ import pytest
 
 from hub.apiserver.kinds import addon, clustermanagementaddon
 from hub.domain import addon_versions as versions
-from machinery.apiserver.schema import pruned, violations
+from machinery.apiserver.write.schema import pruned, violations
 from tests.checks import check_results
 
 Document = dict[str, Any]

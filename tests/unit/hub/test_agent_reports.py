@@ -20,11 +20,11 @@ from hub.rpc.messages import read_view, report_of
 from hub.rpc.telling import AT_ONCE, Telling
 from hub.services import addon_tokens, addons, clusters, events, namespaces, objects
 from hub.services import clocksync as service
-from machinery import conditions
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import ManualClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import check_results, present

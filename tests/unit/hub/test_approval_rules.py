@@ -18,9 +18,9 @@ from hub.services import approval_rules, approving, clusters, writing
 from hub.services import request_objects as requests
 from hub.services.approval_rules import Tally
 from hub.services.approving import Outcome
-from machinery import conditions
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, ClusterName, Subject
+from machinery.meta import conditions
 from tests.checks import check_each, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer

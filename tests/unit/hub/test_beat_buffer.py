@@ -14,10 +14,10 @@ from hub.domain import cluster as rules
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.heartbeat.buffer import TOGETHER
 from hub.services import clusters, heartbeats
-from machinery.clock import Clock, ManualClock
-from machinery.conditions import TRUE, UNKNOWN, Condition
 from machinery.errors import ConflictError, InvalidError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import TRUE, UNKNOWN, Condition
+from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time

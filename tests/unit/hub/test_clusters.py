@@ -19,11 +19,11 @@ from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.ports import Transaction, Written
 from hub.services import addons, clusters
 from hub.settings import Settings
-from machinery import conditions
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AddOnName, ClusterName, SerialNumber
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results, present
 from tests.fakes.fleetwork import cluster_set
 from tests.fakes.inline_store import InlineStore

@@ -19,10 +19,10 @@ from hub.domain.request import RequestPhase
 from hub.services import clusters, credentials
 from hub.services import request_objects as requests
 from hub.store import schema
-from machinery import conditions
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.meta import conditions
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer

@@ -24,11 +24,11 @@ from hub.services import request_objects as requests
 from hub.services.replicas import Opened
 from hub.services.revocation import revoke
 from hub.store import schema
-from machinery import conditions
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
 from machinery.election.lock import Candidate
 from machinery.identity import ClusterName, HubId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 

@@ -19,10 +19,10 @@ from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from hub.settings import load
 from hub.silence import Silence
-from machinery.clock import ManualClock
-from machinery.conditions import UNKNOWN
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import UNKNOWN
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer, fresh_newcomer, fresh_store

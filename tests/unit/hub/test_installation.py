@@ -17,13 +17,13 @@ from hub.installation import ADMIN_FILE, SUFFIX, Addresses, AdminKubeconfig, ent
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
 from hub.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.ports import KeySecret
-from machinery.clock import ManualClock
-from machinery.directory import DataDirectory
+from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
 from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from machinery.identity import HubId
-from machinery.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
 from machinery.pki import TokenKeys
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.directory import DataDirectory
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 

@@ -21,7 +21,6 @@ from hub.services.credentials import Terms, create_token
 from hub.services.recovery import recover
 from hub.services.submission import submit
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
@@ -34,6 +33,7 @@ from machinery.identity import (
     agent_subject,
     bootstrap_user,
 )
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusals, check_results
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, fresh_newcomer

@@ -24,17 +24,17 @@ from hub.ports import Leaders, Store
 from hub.roster import Controllers
 from hub.settings import load
 from hub.store.bounds import SessionLimits
-from machinery.clock import ManualClock
-from machinery.conditions import HUB_ACCEPTED
+from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Elector, Leadership, Lock, Loss, Term, Timings
-from machinery.election.timings import KUBERNETES, OPENSHIFT
+from machinery.election.config import KUBERNETES, OPENSHIFT
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, NotLeaderError, UnavailableError
-from machinery.kube.client import KubeClient
-from machinery.metrics import Registry
+from machinery.meta.conditions import HUB_ACCEPTED
+from machinery.meta.timestamps import format_time
+from machinery.observability.metrics import Registry
+from machinery.pki.tls import Serving
 from machinery.product import GROUP_SUFFIX
-from machinery.tasks import GuardedTasks
-from machinery.timestamps import format_time
-from machinery.tls import Serving
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.tasks import GuardedTasks
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way

@@ -24,10 +24,10 @@ from hub.ports import Transaction
 from hub.services import accounts, credentialissuers, logins, objects, revocation
 from hub.services.addon_tokens import _remove_part
 from hub.services.kinds import WRITE_PATHS
-from machinery.apiserver.authentication.asking import Documents
-from machinery.clock import ManualClock
+from machinery.apiserver.authn.https_json import Documents
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results, present, refusal
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore

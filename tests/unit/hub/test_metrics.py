@@ -18,14 +18,14 @@ from hub.ports import Transaction
 from hub.services import brake, clusters, verbosity
 from hub.store.backup import BACKUP_MADE
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.counting import RequestCounts
-from machinery.apiserver.filters import Incoming
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.request_counts import RequestCounts
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from machinery.metrics import Registry
-from machinery.timestamps import format_micro_time
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_micro_time
+from machinery.observability.metrics import Registry
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer

@@ -12,9 +12,9 @@ from hub.domain.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, 
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, cluster_name
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer

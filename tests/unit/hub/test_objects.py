@@ -14,11 +14,11 @@ from hub.domain.cluster import Joining, StatusReport
 from hub.domain.parting import Departure
 from hub.ports import Transaction, Written
 from hub.services import clusters, objects, owners, room
-from machinery import conditions
-from machinery.apiserver.limits import OBJECT_CEILING, OBJECT_LIMIT
-from machinery.conditions import Condition
+from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.errors import InvalidError, NotFoundError, TooLargeError
 from machinery.identity import HubId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
 from tests.checks import check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer

@@ -15,9 +15,9 @@ from hub.rpc.moving import Moving
 from hub.services import clusters, heartbeats, moves, owners, replicas, revocation
 from hub.services.owners import Standing
 from hub.services.replicas import Opened
-from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
+from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore

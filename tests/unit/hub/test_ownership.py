@@ -17,18 +17,18 @@ from hub.domain.cluster import AVAILABLE, StatusReport
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER, tracked
 from hub.services import addons, clusters, kinds
 from hub.services.writing import Unchanged
-from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
+from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource
-from machinery.conditions import Condition
 from machinery.identity import AddOnName
-from machinery.managedfields import entries
-from machinery.managedfields import holdings as held
-from machinery.managedfields.comparing import Noted, noted
-from machinery.managedfields.fieldset import encoded
-from machinery.managedfields.holdings import MOST_UPDATERS, updater
-from machinery.managedfields.notation import minus
-from machinery.managedfields.structure import Form, Structure, keyed_lists
-from machinery.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
+from machinery.meta.conditions import Condition
+from machinery.meta.managedfields import entries
+from machinery.meta.managedfields import holdings as held
+from machinery.meta.managedfields.comparing import Noted, noted
+from machinery.meta.managedfields.fieldset import encoded
+from machinery.meta.managedfields.holdings import MOST_UPDATERS, updater
+from machinery.meta.managedfields.notation import minus
+from machinery.meta.managedfields.structure import Form, Structure, keyed_lists
+from machinery.meta.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
 from machinery.product import GROUP_SUFFIX
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore

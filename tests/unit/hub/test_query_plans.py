@@ -17,7 +17,7 @@ from hub.store import certificates, past, queries, questions, retention, schema
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from hub.store.statement import Statement
-from machinery.selectors import parse_field_selector, parse_label_selector
+from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from tests.checks import check_each
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements

@@ -16,7 +16,6 @@ from hub.services.authorities import Made
 from hub.services.readoption import Returning, readopt
 from hub.services.restoring import Order
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -27,6 +26,7 @@ from machinery.errors import (
 )
 from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber, Subject, agent_subject, recovery_subject
 from machinery.pki import RevocationList, RevokedSerial
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, LIFETIMES, Newcomer

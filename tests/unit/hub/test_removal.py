@@ -14,9 +14,9 @@ from hub.domain.event import Told
 from hub.ports import Transaction
 from hub.services import addons, clusters, objects, removal
 from hub.services.removal import Progress
-from machinery import conditions
-from machinery.clock import ManualClock
 from machinery.identity import AddOnName
+from machinery.meta import conditions
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer

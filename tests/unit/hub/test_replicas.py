@@ -19,12 +19,12 @@ from hub.rpc.cordon import HINT, Cordon
 from hub.services import clusters, draining, namespaces, owners, replicas
 from hub.services.replicas import Opened
 from hub.store import schema
-from machinery import conditions
-from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName
 from machinery.lifecycle.signals import LifecycleSignals
-from machinery.pacing import LEAST_RATE
+from machinery.meta import conditions
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.rate_limit import LEAST_RATE
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store

@@ -22,9 +22,9 @@ from hub.services import revocation_lists as lists
 from hub.services.revocation_lists import LIFETIME, Published
 from hubctl.commands.access.revoke import REASONS
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError, Verdict
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, SerialNumber, Subject, addon_subject
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, LIFETIMES, OPERATOR, Newcomer

@@ -11,8 +11,8 @@ from hub.domain.request import Requester
 from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.ports import Transaction
 from hub.services import kinds, objects, roles
-from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
-from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.product import GROUP_SUFFIX
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore

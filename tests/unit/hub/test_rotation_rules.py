@@ -12,7 +12,7 @@ from hub.domain.request_end import Ends, goes_at
 from hub.domain.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
-from machinery.timestamps import format_time
+from machinery.meta.timestamps import format_time
 from tests.checks import check_refusals, check_results
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

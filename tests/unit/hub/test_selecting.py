@@ -14,12 +14,12 @@ from hub.domain.change import MANAGED_CLUSTERS, Document
 from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
 from hub.domain.selection import fields_of
 from hub.domain.where import MOVING
-from machinery.apiserver.options import list_options, read_continue, selection, write_continue
+from machinery.apiserver.http.list_options import list_options, read_continue, selection, write_continue
 from machinery.apiserver.storage import Key
-from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
+from machinery.meta.selectors import Operator
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import Operator
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results
 
 EAST: Document = {

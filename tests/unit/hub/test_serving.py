@@ -22,9 +22,9 @@ from hub.services import authorities
 from hub.services.authorities import Made
 from hub.serving import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import pki
-from machinery.clock import ManualClock, SystemClock
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import Subject
+from machinery.runtime.clock import ManualClock, SystemClock
 from tests.fakes.authority import Generations, OtherCA
 from tests.fakes.databases import SEAL
 from tests.fakes.inline_store import Bell

@@ -16,9 +16,9 @@ from hub.settings import Settings, SettingsError, load
 from hub.store.bounds import HELD, SessionLimits
 from hub.store.engine import parse_url
 from hub.store.postgres import connection_arguments
-from machinery.directory import DataDirectory
 from machinery.errors import InvalidError
 from machinery.product import TITLE
+from machinery.runtime.directory import DataDirectory
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusals, check_results, refusal
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about

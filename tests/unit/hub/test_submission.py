@@ -12,9 +12,9 @@ from hub.domain.certificate import Purpose
 from hub.domain.change import REQUESTS, Query
 from hub.domain.request import AddOnRequest
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, Newcomer

@@ -34,11 +34,11 @@ from hub.rpc.sessions import Sessions
 from hub.rpc.trusting import Trusting
 from hub.services import clusters
 from hub.store.tail import Tail
-from machinery.clock import ManualClock
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
 from machinery.lifecycle.signals import LifecycleSignals
 from machinery.product import GROUP_SUFFIX
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_each
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.inline_store import InlineStore

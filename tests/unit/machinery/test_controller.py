@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from machinery.controller import Controller, PartlyFailedError
 from machinery.errors import UnavailableError
-from machinery.tasks import GuardedTasks, TaskEndedError
+from machinery.runtime.controller import Controller, PartlyFailedError
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 from tests.fakes.virtual_time import in_virtual_time
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from machinery.directory import DataDirectory
 from machinery.errors import InvalidError, UnavailableError
-from machinery.sealing import HEADER, Seal, header_of
+from machinery.pki.encryption import HEADER, Seal, header_of
+from machinery.runtime.directory import DataDirectory
 
 
 def mode(path: Path) -> int:

@@ -11,14 +11,29 @@ from typing import Any
 import pytest
 import yaml
 
-from machinery import execcredential as plugins
-from machinery import kubeconfig as hubs
+from machinery.client import config
+from machinery.client import exec_credential as plugins
+from machinery.client import kubeconfig as hubs
+from machinery.client.exec_credential import (
+    API_VERSION,
+    AskedCluster,
+    ExecUser,
+    ToldCredential,
+    exec_info,
+    read_exec_info,
+    read_told,
+)
+from machinery.client.kubeconfig import (
+    ClusterEntry,
+    Credential,
+    HubEndpoint,
+    parse_kubeconfig,
+    read_kubeconfig,
+    write_hub_kubeconfig,
+)
+from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
-from machinery.execcredential import API_VERSION, AskedCluster, ExecUser, ToldCredential, exec_info, read_exec_info, read_told
 from machinery.identity import HubId
-from machinery.kube import config
-from machinery.kube.client import KubeClient
-from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint, parse_kubeconfig, read_kubeconfig, write_hub_kubeconfig
 from tests.checks import check_refusals
 
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()

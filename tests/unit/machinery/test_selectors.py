@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from machinery.differences import differences, readable
 from machinery.errors import BadRequestError
+from machinery.meta.differences import differences, readable
+from machinery.meta.selectors import MOST_TERMS, MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
 from machinery.product import GROUP_SUFFIX, suffixed
-from machinery.selectors import MOST_TERMS, MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
 from tests.trials import examples
 
 LABELS = {"env": "prod", "tier": "gold", "empty": ""}

@@ -22,13 +22,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
-from machinery import logs, telemetry, tracing
 from machinery.errors import ConflictError, InvalidError
 from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
-from machinery.logs import REDACTED, redacted
-from machinery.metrics import Distribution, Registry, Tally, counter, gauge, histogram
-from machinery.telemetry import Told
-from machinery.tracing import NOTHING, TraceContext, parsed
+from machinery.observability import logs, telemetry, tracing
+from machinery.observability.logs import REDACTED, redacted
+from machinery.observability.metrics import Distribution, Registry, Tally, counter, gauge, histogram
+from machinery.observability.telemetry import Told
+from machinery.observability.tracing import NOTHING, TraceContext, parsed
 from tests.fakes.tracing import attributes, recorded
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBcanarycanarycanary\n-----END EC PRIVATE KEY-----\n"

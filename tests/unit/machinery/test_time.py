@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from machinery import loop
-from machinery.clock import ManualClock, OffsetClock, SystemClock
 from machinery.durations import format_duration, parse_duration
-from machinery.loop import BEHIND, BUSY, PAUSE, WINDOW, PausingLoop, PausingSelector
-from machinery.pacing import LEAST_RATE, SLACK, drain_rate, paced, until_tick
-from machinery.scheduler import Scheduler, _Every
+from machinery.runtime import event_loop as loop
+from machinery.runtime.clock import ManualClock, OffsetClock, SystemClock
+from machinery.runtime.event_loop import BEHIND, BUSY, PAUSE, WINDOW, PausingLoop, PausingSelector
+from machinery.runtime.rate_limit import LEAST_RATE, SLACK, drain_rate, paced, until_tick
+from machinery.runtime.scheduler import Scheduler, _Every
 from tests.checks import check_refusals
 from tests.fakes.virtual_time import START, in_virtual_time
 
@@ -108,7 +108,7 @@ def test_ticks_coincide_and_pauses_stay_within_bounds() -> None:
 
 def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """At which agents beat: what comes in step and what is looked at now and then wake it once."""
-    monkeypatch.setattr("machinery.loop.time.time", lambda: 1_000_001.5)
+    monkeypatch.setattr("machinery.runtime.event_loop.time.time", lambda: 1_000_001.5)
 
     async def scenario() -> float:
         return until_tick(TWO)
@@ -205,7 +205,7 @@ def test_an_instant_that_the_clock_was_set_beyond_is_noticed_within_a_minute(mon
         return loop.time() - 90
 
     monkeypatch.setattr("apscheduler.schedulers.base.datetime", Ahead)
-    monkeypatch.setattr("machinery.clock.datetime", Ahead)
+    monkeypatch.setattr("machinery.runtime.clock.datetime", Ahead)
     assert in_virtual_time(woken()) <= 60
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from machinery.clock import ManualClock
+from machinery.runtime.clock import ManualClock
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import Several

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from machinery.conditions import CERTIFICATE_ROTATED
 from machinery.errors import MusterError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import parse_certificate
 from spoke.addoncredentials import Registered
 from spoke.controllers.addon_lease import AddOnLeaseController

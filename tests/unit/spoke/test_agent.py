@@ -11,10 +11,10 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from machinery.conditions import AVAILABLE, FALSE, JOINED, TRUE
+from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
-from machinery.kubeconfig import parse_kubeconfig
+from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE
 from machinery.pki import key_matches
 from spoke.domain.reach import Reach
 from spoke.options import Options

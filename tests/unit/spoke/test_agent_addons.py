@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from machinery.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
+from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import UnavailableError
 from machinery.identity import AddOnName
-from machinery.kubeconfig import parse_kubeconfig
+from machinery.meta.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
 from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
 from spoke.domain.addontoken import REFRESHED, due, due_of, flaw

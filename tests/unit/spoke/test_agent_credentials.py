@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from machinery.clock import ManualClock
-from machinery.conditions import CERTIFICATE_ROTATED
+from machinery.client.rest import KubeClient
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError, Verdict
-from machinery.kube.client import KubeClient
+from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificate
+from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from machinery.clock import ManualClock
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
-from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
+from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
 from spoke.domain.reach import Driver, Reach, over_grpc, shown_proxy
 from spoke.hubapi.door import ApiDoor

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from machinery.clock import Clock
 from machinery.pki import key_matches, parse_certificate
+from machinery.runtime.clock import Clock
 from spoke.options import Options
 from tests.fakes.credentials import DyingSecrets, KilledError
 from tests.fakes.hub import MemoryHub

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from machinery.clock import ManualClock
 from machinery.election import Candidate
 from machinery.errors import ForbiddenError, UnavailableError, Verdict
 from machinery.identity import HubId
+from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.doctor import READY, Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from machinery.clock import ManualClock
 from machinery.election import Candidate, Timings
 from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
+from machinery.runtime.clock import ManualClock
 from spoke.agent import SpokeAgent
 from spoke.candidacy import OwnLock, candidate_of, is_gone
 from spoke.elected import ElectedAgent, Tenure

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from machinery.identity import AddOnName
+from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport

@@ -9,7 +9,6 @@ import grpc
 import pytest
 from grpc import aio
 
-from machinery.clock import ManualClock
 from machinery.errors import (
     BY_REASON,
     ConflictError,
@@ -22,6 +21,7 @@ from machinery.errors import (
     UnavailableError,
     Verdict,
 )
+from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.hubclient.errors import to_error, to_loss
 from spoke.hubclient.session import GrpcSession

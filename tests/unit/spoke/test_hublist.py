@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from machinery.clock import ManualClock
+from machinery.runtime.clock import ManualClock
 from spoke.domain.hubs import HubState, Policy
 from spoke.hublist import HubList
 from spoke.options import Hubs, Pause

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from machinery.clock import ManualClock
-from machinery.conditions import CERTIFICATE_ROTATED, TRUE
+from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, write_hub_kubeconfig
 from machinery.errors import ConflictError, ForbiddenError, NotLeaderError, UnavailableError
 from machinery.identity import HubId
-from machinery.kubeconfig import ClusterEntry, parse_kubeconfig, write_hub_kubeconfig
+from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
 from machinery.pki import parse_certificate
+from machinery.runtime.clock import ManualClock
 from spoke.departure import Mark
 from spoke.domain.credential import EPOCH, HUB_ID, LEFT
 from spoke.domain.names import choose_names

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from machinery.clock import OffsetClock, SystemClock
-from machinery.conditions import AVAILABLE, FALSE
 from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.meta.conditions import AVAILABLE, FALSE
+from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, StatusController
 from spoke.domain.report import NodeResources

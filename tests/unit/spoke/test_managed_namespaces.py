@@ -7,9 +7,9 @@ from hashlib import sha256
 
 import pytest
 
-from machinery.conditions import FALSE, TRUE, Condition
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId
+from machinery.meta.conditions import FALSE, TRUE, Condition
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaces

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from machinery.conditions import FALSE, TRUE
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, Subject
+from machinery.meta.conditions import FALSE, TRUE
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.names import Names
 from spoke.domain.quantity import add

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from machinery.clock import OffsetClock
 from machinery.errors import ForbiddenError
 from machinery.pki import key_matches, parse_certificate
+from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Listing
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError
 from machinery.identity import HubId
+from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why
 from spoke.metrics import registry_of

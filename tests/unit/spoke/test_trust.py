@@ -9,9 +9,9 @@ from itertools import product
 
 import pytest
 
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import AddOnName, Subject
-from machinery.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
 from machinery.pki import Authority, Plan, create_authority, generate_key, public_key_of, random_serial
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST

@@ -21,11 +21,11 @@ from hub.services import certificates, credentials
 from hub.services.credentials import Terms
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.authentication import Presence
+from machinery.apiserver.authn import Presence
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
 from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError, Verdict
 from machinery.identity import ClusterName, CredentialId, SerialNumber, Subject
+from machinery.runtime.clock import ManualClock
 from tests.checks import refusal_of
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
 from tests.fakes.virtual_time import in_virtual_time

@@ -15,13 +15,13 @@ from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
 from hub.domain.attestation import FAILED, AttestationError, Attested, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.credential import Bounds
-from machinery.apiserver.authentication.allowlist import AllowedUrls
-from machinery.apiserver.authentication.asking import Documents
-from machinery.apiserver.authentication.issuerkeys import APART
-from machinery.clock import ManualClock
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.issuer_keys import APART
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, HubId
 from machinery.pki import TokenKeys, generate_key
+from machinery.runtime.clock import ManualClock
 from tests.checks import refusal_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer

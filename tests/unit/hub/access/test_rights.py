@@ -21,11 +21,11 @@ from hub.domain.roles import Groups
 from hub.ports import Transaction
 from hub.services import clusters, objects, roles
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 

@@ -23,12 +23,12 @@ from hub.ports import Transaction
 from hub.services import addons, clusters, objects, roles
 from machinery.apiserver import storage
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
-from machinery.apiserver.admission import Admission
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.clock import ManualClock
+from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName
+from machinery.runtime.clock import ManualClock
 from tests.checks import refusal
 from tests.fakes.inline_store import InlineStore
 

@@ -22,15 +22,15 @@ from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
 from hub.domain.request import SERIAL_EXTRA, USAGES, requester_serial
 from hub.services import clusters
 from machinery import pki
-from machinery.apiserver.filters import Incoming
-from machinery.apiserver.ownership import Ownership, with_holdings
-from machinery.apiserver.paths import attributes
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.storage import Actor, Event, GroupResource, Selection
-from machinery.clock import Clock, ManualClock
+from machinery.apiserver.write.field_ownership import Ownership, with_holdings
 from machinery.errors import UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
+from machinery.meta.selectors import LabelSelector, parse_field_selector
 from machinery.product import GROUP_SUFFIX
-from machinery.selectors import LabelSelector, parse_field_selector
+from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.test_revocation import TwoSigners

@@ -18,15 +18,15 @@ from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
 from hub.services import objects
 from machinery import pki
-from machinery.apiserver.admission import Admission
-from machinery.apiserver.authentication import Identity, TokenAuthenticator
-from machinery.apiserver.authentication.asking import Documents
-from machinery.apiserver.limits import Rates
+from machinery.apiserver.authn import Identity, TokenAuthenticator
+from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
+from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import SerialNumber, Subject
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer

@@ -18,10 +18,10 @@ from hub.audit.trail import LEFT_OUT, Trail
 from hub.domain.audit import LOGIN_FAILURE, Level, Record, ResponseStatus, Stage, User, read_record
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX
-from machinery.tasks import GuardedTasks
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.tasks import GuardedTasks
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
 

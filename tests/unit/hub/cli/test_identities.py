@@ -22,9 +22,9 @@ from hubctl.client.token_exchange import BEFORE_END, Authenticator, Login, kept
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubeconfig.loading import KubeconfigFiles
 from hubctl.kubectl_plugin import offered
-from machinery.execcredential import AskedCluster
-from machinery.kubeconfig import Credential, read_kubeconfig
-from machinery.timestamps import format_time
+from machinery.client.exec_credential import AskedCluster
+from machinery.client.kubeconfig import Credential, read_kubeconfig
+from machinery.meta.timestamps import format_time
 from tests.fakes.identity import SigningKey
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"

@@ -13,10 +13,11 @@ from hub.domain.request import RequestState
 from hub.issuer import LocalIssuer
 from hub.services import clusters
 from hub.services import request_objects as requests
-from machinery import conditions, pki
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
+from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer
 

@@ -11,9 +11,9 @@ from hub.domain.addon_discovery import PREFIX
 from hub.domain.addon_health import NOTE
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 from hub.services import addons, clusters, namespaces
-from machinery import conditions
-from machinery.conditions import AVAILABLE, Condition
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import AVAILABLE, Condition
 from tests.checks import present
 from tests.fakes.fleetwork import Fleetwork, addon, cluster, find, put, remove
 from tests.unit.hub.controllers.conftest import Hub

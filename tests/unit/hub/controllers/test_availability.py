@@ -13,11 +13,11 @@ from hub.controllers.batch import TOGETHER
 from hub.domain import cluster as rules
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
-from machinery.clock import ManualClock
-from machinery.conditions import AVAILABLE, UNKNOWN
-from machinery.controller import PartlyFailedError
 from machinery.errors import ConflictError, InvalidError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import AVAILABLE, UNKNOWN
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import PartlyFailedError
 from tests.checks import present
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub

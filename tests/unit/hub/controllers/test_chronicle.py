@@ -21,10 +21,10 @@ from hub.domain.clusterset import LABEL
 from hub.domain.event import Told
 from hub.ports import Transaction
 from hub.services import clusters, events, issuance
-from machinery.clock import ManualClock
-from machinery.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.runtime.clock import ManualClock
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 

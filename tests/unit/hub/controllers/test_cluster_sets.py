@@ -11,10 +11,10 @@ from hub.domain import document as doc
 from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
 from hub.domain.clusterprofile import SET as OF_SET
 from hub.services import clusters, clustersets, heartbeats, namespaces
-from machinery import conditions
-from machinery.conditions import AVAILABLE, UNKNOWN
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import AVAILABLE, UNKNOWN
 from tests.checks import present
 from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find, open_namespace, put, remove
 from tests.unit.hub.conftest import failing

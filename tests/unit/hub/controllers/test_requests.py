@@ -44,11 +44,11 @@ from hub.roster import Controllers
 from hub.services import addons, clusters, namespaces
 from hub.services.approving import RULE_ACTOR, Outcome
 from hub.settings import load
-from machinery.clock import ManualClock
-from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
 from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
-from machinery.tasks import GuardedTasks
+from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.fleetwork import find
 from tests.fakes.virtual_time import ManualTimetable, in_virtual_time

@@ -26,10 +26,10 @@ from hub.ports import KeyPair, KeyPlace, Transaction
 from hub.services import authorities, clusters, hearing, heartbeats, trust
 from hub.services.authorities import Made, authority_id
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from machinery.sealing import Seal
+from machinery.pki.encryption import Seal
+from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 

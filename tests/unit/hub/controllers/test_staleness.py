@@ -14,10 +14,10 @@ from hub.domain.event import Told
 from hub.domain.stale import STALE, Policy
 from hub.ports import Transaction
 from hub.services import addons, aftermath, clusters
-from machinery.conditions import Condition
-from machinery.controller import PartlyFailedError
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
+from machinery.meta.conditions import Condition
+from machinery.runtime.controller import PartlyFailedError
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import Hub
 

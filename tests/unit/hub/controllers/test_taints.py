@@ -17,12 +17,12 @@ from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.rpc.tempo import Tempo
 from hub.services import brake, clusters
-from machinery.clock import ManualClock
-from machinery.conditions import Condition
-from machinery.controller import PartlyFailedError
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
-from machinery.timestamps import format_time
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import PartlyFailedError
 from tests.checks import check_each, check_results
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub

@@ -15,7 +15,6 @@ from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIs
 from hub.issuer.chain import Link, first_of, names_of
 from hub.services import certificates, operators
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
@@ -32,6 +31,7 @@ from machinery.identity import (
     bootstrap_subject,
     recovery_subject,
 )
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.authority import BEGUN, TEN_YEARS, Key, pem_of, rsa_key, self_signed
 from tests.fakes.inline_store import InlineStore

@@ -15,8 +15,8 @@ from hub.kubecert import deployment as rules
 from hub.kubecert.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent
 from hub.kubecert.deployment import Shape
 from machinery import pki
-from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
+from machinery.runtime.clock import ManualClock
 from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, BookInMemory, HostInMemory, info, manager, node, pod, printed
 

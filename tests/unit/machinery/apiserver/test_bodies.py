@@ -17,13 +17,14 @@ from bench.bodies import YAML as APPLICATION_YAML
 from bench.bodies import read, worst
 from hub.audit.auditor import BODY_LEFT_OUT, body_of
 from hub.domain.audit import NO_BODY
-from machinery import boundedjson, boundedyaml
-from machinery.apiserver.messages import MESSAGES
-from machinery.apiserver.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
-from machinery.apiserver.protobuf import MAGIC, decode
-from machinery.apiserver.strategic import apply_strategic_patch
-from machinery.boundedjson import JsonError
+from machinery.apiserver.write.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
+from machinery.apiserver.write.protobuf import MAGIC, decode
+from machinery.apiserver.write.protobuf_messages import MESSAGES
+from machinery.apiserver.write.strategic_merge import apply_strategic_patch
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
+from machinery.meta import bounded_json as boundedjson
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_json import JsonError
 from tests.checks import PYTHON, check_refusals, refusal
 from tests.trials import examples
 

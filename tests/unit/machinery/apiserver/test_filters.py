@@ -11,18 +11,18 @@ from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from machinery.apiserver.access import Attributes, Authorizer, Decision
-from machinery.apiserver.authentication.frontproxy import Origin
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Incoming
-from machinery.apiserver.impersonation import Impersonation
-from machinery.apiserver.loopback import USER_AGENT, Loopback
-from machinery.apiserver.notyet import not_yet
-from machinery.apiserver.paths import attributes
+from machinery.apiserver.authn.front_proxy import Origin
+from machinery.apiserver.authn.impersonation import Impersonation
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.loopback import USER_AGENT, Loopback
+from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.site import no_such_page
+from machinery.apiserver.startup_filter import not_yet
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock
 from machinery.errors import BadRequestError, ForbiddenError, NotFoundError, Subject, UnavailableError
 from machinery.identity import is_reserved
+from machinery.runtime.clock import ManualClock
 
 LOOPBACK = Loopback.fresh(ManualClock().now())
 PROBES: list[tuple[str, dict[str, str]]] = [

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.bodies import MOST_APPLIED, _load_json
-from machinery.apiserver.limits import (
+from machinery.apiserver.http.limits import (
     BODY_LIMIT,
     MAX_IDENTITIES,
     OBJECT_CEILING,
@@ -25,12 +24,13 @@ from machinery.apiserver.limits import (
     Rates,
     origin,
 )
-from machinery.apiserver.patches import MAX_OPERATIONS, apply_json_patch
-from machinery.apiserver.schema import violations
-from machinery.apiserver.strategic import apply_strategic_patch
-from machinery.apiserver.writes import FEW, check_size
-from machinery.clock import ManualClock
+from machinery.apiserver.write.bodies import MOST_APPLIED, _load_json
+from machinery.apiserver.write.patches import MAX_OPERATIONS, apply_json_patch
+from machinery.apiserver.write.schema import violations
+from machinery.apiserver.write.strategic_merge import apply_strategic_patch
+from machinery.apiserver.write.writes import FEW, check_size
 from machinery.errors import TooLargeError, TooManyRequestsError
+from machinery.runtime.clock import ManualClock
 from tests.checks import within_steps
 from tests.fakes.virtual_time import in_virtual_time
 

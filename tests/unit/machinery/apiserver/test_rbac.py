@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.admission import Admission
-from machinery.apiserver.escalation import MOST_LISTED, EscalationCheck
-from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer, Roles
+from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from machinery.apiserver.authz.role_index import Held, RoleIndex
+from machinery.apiserver.authz.rules import EVERYTHING, Rule, compact, missing, rules_of
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
-from machinery.apiserver.rbac import EVERYTHING, Rule, compact, missing, rules_of
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer, Roles
 from machinery.apiserver.resource import Question, Resource
-from machinery.apiserver.role_index import Held, RoleIndex
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key
+from machinery.apiserver.storages.admission import Admission
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from tests.checks import check_refusals, within_steps
 

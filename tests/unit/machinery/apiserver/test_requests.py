@@ -11,19 +11,19 @@ import structlog.testing
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from machinery.apiserver import options
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.discovery import Discovery, aggregated_version
-from machinery.apiserver.health import ENDPOINTS, HealthCheck, HealthEndpoints
+from machinery.apiserver.http import list_options as options
+from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
+from machinery.apiserver.http.negotiation import JSON, YAML, Shape, etag_matches, negotiate, takes_gzip
+from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.negotiation import JSON, YAML, Shape, etag_matches, negotiate, takes_gzip
-from machinery.apiserver.past import parse_at
-from machinery.apiserver.paths import attributes
+from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
+from machinery.apiserver.read.past import parse_at
+from machinery.apiserver.read.tables import age_of, human_duration
 from machinery.apiserver.resource import Group, Resource, Version, version_order
 from machinery.apiserver.storage import Key
-from machinery.apiserver.tables import age_of, human_duration
-from machinery.clock import ManualClock
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
+from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

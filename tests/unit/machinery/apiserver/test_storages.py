@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.admission import Admission, AdmittedStorage
-from machinery.apiserver.changing import PLACES, SMALL, TRIES, Changing
-from machinery.apiserver.converted import ConvertedStorage
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
-from machinery.clock import ManualClock
+from machinery.apiserver.storages.admission import Admission, AdmittedStorage
+from machinery.apiserver.storages.converted import ConvertedStorage
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.apiserver.write.changes import PLACES, SMALL, TRIES, Changing
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, TooManyRequestsError
-from machinery.selectors import parse_field_selector
+from machinery.meta.selectors import parse_field_selector
+from machinery.runtime.clock import ManualClock
 
 THINGS, ONE, BOB = GroupResource("example.com", "things"), Key("", "one"), Actor("bob")
 

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from machinery.clock import Clock
 from machinery.election import Candidate, Elector, Leadership, Term, Timings
+from machinery.runtime.clock import Clock
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
 

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from machinery.clock import Clock
 from machinery.election import KUBERNETES, OPENSHIFT, Candidate, Loss, Timings
 from machinery.errors import InvalidError, NotLeaderError
+from machinery.runtime.clock import Clock
 from tests.checks import check_refusals
 from tests.unit.machinery.election.candidates import DEADLINE, LEASE, POLL, RETRY, SOON, World
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from machinery.clock import ManualClock
 from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
 from machinery.lifecycle.hooks import HookError, PostStartHooks
 from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignal
+from machinery.runtime.clock import ManualClock
 
 
 def registry(**options: timedelta) -> HealthChecks:

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import structlog.testing
 
-from machinery.clock import SystemClock
 from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
+from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusals
 
 Story = list[str]

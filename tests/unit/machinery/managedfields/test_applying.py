@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.ownership import Ownership, with_holdings
+from machinery.apiserver.write.field_ownership import Ownership, with_holdings
 from machinery.errors import ConflictError
-from machinery.managedfields import lastapplied
-from machinery.managedfields.lastapplied import ANNOTATION, real_conflicts, with_note
-from machinery.managedfields.structure import Structure, structure
-from machinery.managedfields.updating import Comparisons, Conflict, conflicts
+from machinery.meta.managedfields import lastapplied
+from machinery.meta.managedfields.lastapplied import ANNOTATION, real_conflicts, with_note
+from machinery.meta.managedfields.structure import Structure, structure
+from machinery.meta.managedfields.updating import Comparisons, Conflict, conflicts
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, World
 
 A = 'k:{"name":"a"}'

@@ -6,16 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from machinery.errors import ConflictError
-from machinery.managedfields import elements
-from machinery.managedfields import holdings as held
-from machinery.managedfields.comparing import compare, noted
-from machinery.managedfields.fieldset import DEEPEST, EMPTY, FieldSet, decoded, encoded, of_paths
-from machinery.managedfields.holdings import all_fields
-from machinery.managedfields.merging import merge
-from machinery.managedfields.notation import covers, in_order, minus, touches, union
-from machinery.managedfields.selecting import fields_of, reconciled, with_named, without
-from machinery.managedfields.structure import DEEPEST_OPEN, Structure, structure
-from machinery.managedfields.updating import NOBODYS
+from machinery.meta.managedfields import elements
+from machinery.meta.managedfields import holdings as held
+from machinery.meta.managedfields.comparing import compare, noted
+from machinery.meta.managedfields.fieldset import DEEPEST, EMPTY, FieldSet, decoded, encoded, of_paths
+from machinery.meta.managedfields.holdings import all_fields
+from machinery.meta.managedfields.merging import merge
+from machinery.meta.managedfields.notation import covers, in_order, minus, touches, union
+from machinery.meta.managedfields.selecting import fields_of, reconciled, with_named, without
+from machinery.meta.managedfields.structure import DEEPEST_OPEN, Structure, structure
+from machinery.meta.managedfields.updating import NOBODYS
 from tests.checks import check_refusals
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, World
 

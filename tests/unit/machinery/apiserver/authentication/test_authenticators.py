@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer, Decision
-from machinery.apiserver.authentication import (
+from machinery.apiserver.authn import (
     IDENTITY,
     BearerTokens,
     Chain,
@@ -26,16 +26,16 @@ from machinery.apiserver.authentication import (
     TokenAuthenticator,
     TokenUnion,
 )
-from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
-from machinery.apiserver.authentication.delegated import DelegatedAuthorizer, DelegatedTokens
-from machinery.apiserver.authentication.frontproxy import FrontProxy, Origin, Trust
-from machinery.apiserver.authentication.tokenchecks import REFUSED_FOR, TokenChecks
-from machinery.apiserver.filters import Incoming
-from machinery.apiserver.limits import Rates
+from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
+from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens
+from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
+from machinery.apiserver.authn.token_checks import REFUSED_FOR, TokenChecks
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.storage import Actor
-from machinery.clock import ManualClock, SystemClock
+from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
-from machinery.kubeconfig import Credential
+from machinery.runtime.clock import ManualClock, SystemClock
 from tests.checks import check_refusals, present
 from tests.fakes.authority import OtherCA
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authentication.asking import Documents, https_flaw
-from machinery.apiserver.authentication.issuerkeys import APART, FRESH, STALE, IssuerKeys
-from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.https_json import Documents, https_flaw
+from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys
+from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Key
-from machinery.clock import ManualClock
+from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
 from machinery.pki import TokenKeys
+from machinery.runtime.clock import ManualClock
 from tests.fakes.identity import SigningKey
 
 ANN = Actor("ann")

@@ -1,0 +1,97 @@
+"""CAs that others keep: whose signature a certificate bears, and what a certificate of theirs may say.
+
+Such a CA names users and groups for people and tools. Names that begin with `system:` are the server's own to give, whatever a
+certificate says; of the groups, only those count that the operator has named.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from machinery import pki
+from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.authn.identity import CREDENTIAL_ID, Identity, RequestAuthenticator
+from machinery.apiserver.storage import Actor
+from machinery.errors import InvalidError, UnauthorizedError
+from machinery.pki import CertificateFacts
+from machinery.runtime.clock import Clock
+
+RESERVED = "system:"
+MAX_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate, and the fingerprint of the CA that signed it."""
+
+    facts: CertificateFacts
+    authority: str
+
+
+class Authorities:
+    """Some CAs, which can be exchanged at any time. TLS has verified what is asked about, maybe by others than these."""
+
+    def __init__(self, bundle: bytes = b"") -> None:
+        """Raises InvalidError; b"": no CA."""
+        self._bundle = b""
+        self._known: dict[str, bytes] = {}
+        self._seen: dict[bytes, Signed | None] = {}
+        self.replace(bundle)
+
+    @property
+    def bundle(self) -> bytes:
+        return self._bundle
+
+    def replace(self, bundle: bytes) -> frozenset[str]:
+        """These instead; the fingerprints of those that are gone. Raises InvalidError; then nothing has changed."""
+        certificates = pki.split_bundle(bundle) if bundle else ()
+        known = {pki.parse_certificate(each).fingerprint: each for each in certificates}
+        for facts in map(pki.parse_certificate, certificates):
+            if not facts.is_ca:
+                raise InvalidError(f'the certificate of "{facts.subject.common_name}" is no CA: name the one that signed it')
+        gone = frozenset(self._known) - frozenset(known)
+        self._bundle, self._known, self._seen = bundle, known, {}
+        return gone
+
+    def signed(self, certificate: bytes) -> Signed | None:
+        """None: none of these has signed it."""
+        if certificate not in self._seen:
+            if len(self._seen) >= MAX_KEPT:
+                self._seen.clear()
+            self._seen[certificate] = self._look(certificate)
+        return self._seen[certificate]
+
+    def _look(self, certificate: bytes) -> Signed | None:
+        for fingerprint, authority in self._known.items():
+            if pki.is_issued_by(certificate, authority):
+                return Signed(pki.parse_certificate(certificate), fingerprint)
+        return None
+
+
+class ForeignCertificates(RequestAuthenticator):
+    """The user is the certificate's CN, its groups those O that are allowed."""
+
+    def __init__(self, authorities: Authorities, groups: Iterable[str], clock: Clock) -> None:
+        self._authorities = authorities
+        self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
+        self._clock = clock
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        signed = self._authorities.signed(certificate) if certificate is not None else None
+        if signed is None:
+            return None
+        facts, user = signed.facts, signed.facts.subject.common_name
+        if not facts.not_before <= self._clock.now() <= facts.not_after:
+            raise UnauthorizedError("this certificate is not valid now")
+        if not user or user.startswith(RESERVED):
+            raise UnauthorizedError(f'a certificate of this CA cannot be for "{user[:80]}": the server gives such names')
+        groups = tuple(sorted(facts.subject.organizations & self._groups))
+        actor = Actor(user, groups, extra={CREDENTIAL_ID: (f"X509SHA256={facts.fingerprint}",)})
+        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+
+
+def mark_of_authority(fingerprint: str) -> str:
+    """What the marks of all certificates of a CA begin with."""
+    return f"authority/{fingerprint}/"

@@ -1,0 +1,123 @@
+"""Behind a kube-apiserver: who asks is what the proxy's headers say, because the proxy's certificate says that it is the proxy.
+
+Sources: the aggregation layer's ConfigMap `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header
+authenticator.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.authn.authorities import Authorities, mark_of_authority
+from machinery.apiserver.authn.identity import Identity, RequestAuthenticator
+from machinery.apiserver.storage import Actor
+from machinery.errors import InvalidError, UnauthorizedError
+from machinery.identity import is_reserved
+from machinery.runtime.clock import Clock
+from machinery.sanitize import is_plain
+
+
+class Origin(Enum):
+    """`Actor.holder` of who is known by another API server, and has the rights that it gives."""
+
+    DELEGATED = "delegated"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which proxy is believed, and in which headers. Without names: whoever has a certificate of these CAs."""
+
+    authorities: bytes = b""
+    names: frozenset[str] = frozenset()
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    uids: tuple[str, ...] = ()
+    extras: tuple[str, ...] = field(default=())
+    """What the names of headers begin with whose rest is a key."""
+
+    @classmethod
+    def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
+        """Raises InvalidError that names what is missing."""
+        entries = config_map.get("data") or {}
+        authorities = str(entries.get("requestheader-client-ca-file", ""))
+        users = _names(entries, "requestheader-username-headers")
+        if not authorities or not users:
+            raise InvalidError("the ConfigMap names no requestheader-client-ca-file or no requestheader-username-headers")
+        return cls(
+            authorities.encode(),
+            frozenset(_names(entries, "requestheader-allowed-names")),
+            users,
+            _names(entries, "requestheader-group-headers"),
+            _names(entries, "requestheader-uid-headers"),
+            _names(entries, "requestheader-extra-headers-prefix"),
+        )
+
+
+def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(entries.get(key) or "[]")
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidError(f"{key} is no list of names")
+    return tuple(names)
+
+
+class FrontProxy(RequestAuthenticator):
+    """Believes nobody until it is told whom."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._trust = Trust()
+        self._authorities = Authorities()
+
+    @property
+    def trust(self) -> Trust:
+        return self._trust
+
+    def believe(self, trust: Trust) -> frozenset[str]:
+        """From now on; the fingerprints of CAs that are gone. Raises InvalidError; then nothing has changed."""
+        gone = self._authorities.replace(trust.authorities)
+        self._trust = trust
+        return gone
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        signed = self._authorities.signed(certificate) if certificate is not None else None
+        if signed is None:
+            return None
+        facts, name = signed.facts, signed.facts.subject.common_name
+        if not facts.not_before <= self._clock.now() <= facts.not_after:
+            raise UnauthorizedError("the proxy's certificate is not valid now")
+        if self._trust.names and name not in self._trust.names:
+            raise UnauthorizedError(f"x509: subject with cn={name[:80]} is not in the allowed list")
+        actor = self._named(request)
+        if actor is None:
+            return None
+        if is_reserved(actor.user, actor.groups):
+            raise UnauthorizedError(f'a proxy cannot speak for "{actor.user[:80]}": agents come by themselves')
+        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+
+    def _named(self, request: web.Request) -> Actor | None:
+        """None: the headers name no user. Raises UnauthorizedError."""
+        headers, trust = request.headers, self._trust
+        user = next((headers[name] for name in trust.users if headers.get(name)), "")
+        if not user:
+            return None
+        groups = tuple(value for name in trust.groups for value in headers.getall(name, ()) if value)
+        uid = next((headers[name] for name in trust.uids if headers.get(name)), "")
+        extra: dict[str, tuple[str, ...]] = {}
+        for name, value in headers.items():
+            for prefix in (each for each in trust.extras if name.lower().startswith(each.lower())):
+                key = unquote(name[len(prefix) :].lower())
+                extra[key] = (*extra.get(key, ()), value)
+        told = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
+        if not all(is_plain(text) for text in told):
+            raise UnauthorizedError("the proxy's headers hold what is no text")
+        return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)

@@ -1,0 +1,147 @@
+"""Asking others' servers for JSON documents over HTTPS, for what an authenticator needs of them.
+
+A request has a time in all, an answer a size, and is not decompressed; redirects are not followed, nothing of the environment
+(proxies, netrc) counts. Each request has a connection of its own, so that a replaced CA or address counts from the next one on.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from machinery.errors import InvalidError, UnavailableError
+from machinery.pki.tls import client_context
+from machinery.product import NAME
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(seconds=10)
+MAX_ANSWER = 512 * 1024
+_CHUNK = 64 * 1024
+
+
+class Documents(Protocol):
+    """JSON documents of others."""
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        """Raises UnavailableError that says what is wrong with server, connection or answer, without the answer's text."""
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same; nothing of `body` is in the error."""
+
+    async def reach(self, url: str) -> None:
+        """Returns when its server was connected to, and verified. Raises UnavailableError."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpsDocuments(Documents):
+    """`authorities`: PEM of the CAs that servers are verified by; b"": those that this machine trusts."""
+
+    context: ssl.SSLContext
+    patience: timedelta = PATIENCE
+
+    @classmethod
+    def trusting(cls, authorities: bytes, patience: timedelta = PATIENCE) -> "HttpsDocuments":
+        """Raises InvalidError for CAs that cannot be read."""
+        return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        return await self._ask("GET", url, None)
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self._ask("POST", url, msgspec.json.encode(body))
+
+    async def reach(self, url: str) -> None:
+        await self._guarded(urlsplit(url).netloc, self._connected(url))
+
+    async def _connected(self, url: str) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _reader, writer = await asyncio.open_connection(host, parts.port or 443, ssl=self.context, server_hostname=host)
+        writer.transport.abort()
+
+    async def _ask(self, method: str, url: str, body: bytes | None) -> Mapping[str, Any]:
+        host = urlsplit(url).netloc
+        return _document(await self._guarded(host, self._exchange(method, url, body)), host)
+
+    async def _guarded(self, host: str, asking: Coroutine[Any, Any, T]) -> T:
+        """What comes of it in time, and every failure as a sentence."""
+        try:
+            async with asyncio.timeout(self.patience.total_seconds()):
+                return await asking
+        except TimeoutError:
+            raise UnavailableError(f"{host} does not answer within {self.patience.total_seconds():g} s") from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
+            raise UnavailableError(f"the certificate of {host} is not good: {why}") from None
+        except aiohttp.ClientConnectorError as error:
+            raise UnavailableError(
+                f"{host} cannot be reached: {error.os_error.strerror or type(error.os_error).__name__}"
+            ) from None
+        except ssl.SSLCertVerificationError as error:
+            raise UnavailableError(f"the certificate of {host} is not good: {error.verify_message}") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
+
+    async def _exchange(self, method: str, url: str, body: bytes | None) -> bytes:
+        told = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": NAME,
+            **({"Content-Type": "application/json"} if body is not None else {}),
+        }
+        connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
+            session.request(method, url, data=body, headers=told, allow_redirects=False) as response,
+        ):
+            if response.status not in (200, 201):
+                raise UnavailableError(f"{urlsplit(url).netloc} answers with HTTP status {response.status}")
+            content = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                content += chunk
+                if len(content) > MAX_ANSWER:
+                    raise UnavailableError(f"the answer of {urlsplit(url).netloc} is longer than {MAX_ANSWER} bytes")
+            return bytes(content)
+
+
+def _document(content: bytes, host: str) -> Mapping[str, Any]:
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        document = None
+    if not isinstance(document, dict):
+        raise UnavailableError(f"the answer of {host} is not a JSON document")
+    return document
+
+
+def https_flaw(url: object) -> str | None:
+    """Why this is no address that can be asked; None: it is one."""
+    if not isinstance(url, str) or not url.isprintable():
+        return "it is not text"
+    try:
+        parts = urlsplit(url)
+        port_is_good = parts.port is None or parts.port > 0
+    except ValueError:
+        return "it is not an address"
+    if parts.scheme != "https":
+        return "its scheme is not https"
+    if not parts.hostname or not port_is_good:
+        return "it names no host and port"
+    if parts.username is not None or parts.fragment or parts.query:
+        return "it holds a user, a query or a fragment"
+    return None
+
+
+def check_https(what: str, url: object) -> str:
+    """The address. Raises InvalidError that says what is wrong with it."""
+    flaw = https_flaw(url)
+    if flaw is not None:
+        raise InvalidError(f"{what} is not an https:// address: {flaw}")
+    return str(url)

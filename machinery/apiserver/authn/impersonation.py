@@ -1,0 +1,127 @@
+"""Acting as another: the `Impersonate-*` headers, authorized as Kubernetes does it.
+
+Whoever asks needs the verb `impersonate` on each thing that it claims to be: `users` or `serviceaccounts`, `groups`, and in
+`authentication.k8s.io` `uids` and `userextras/KEY`. What is answered then is answered to the claimed identity alone; who really
+asked stays known to the audit.
+
+Source: the impersonation filter of k8s.io/apiserver. Where it answers 500 to headers that make no sense, this one says what is
+wrong with them, and an empty `Impersonate-User` is no way to be answered as oneself.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
+
+from aiohttp import web
+from multidict import CIMultiDictProxy
+
+from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer
+from machinery.apiserver.authn.front_proxy import Origin
+from machinery.apiserver.http.filters import Incoming, Inner
+from machinery.apiserver.http.status_errors import forbidden_request
+from machinery.apiserver.storage import Actor
+from machinery.errors import BadRequestError, ForbiddenError, Subject
+from machinery.identity import (
+    AUTHENTICATED_GROUP,
+    SERVICE_ACCOUNT_PREFIX,
+    UNAUTHENTICATED_GROUP,
+    service_account_groups,
+)
+from machinery.sanitize import is_plain
+
+PREFIX = "impersonate-"
+USER, GROUP, UID = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid"
+EXTRA = "impersonate-extra-"
+AUTHENTICATION = "authentication.k8s.io"
+_SERVICE_ACCOUNT = re.compile(
+    re.escape(SERVICE_ACCOUNT_PREFIX) + r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?):([a-z0-9](?:[-.a-z0-9]*[a-z0-9])?)"
+)
+
+Never = Callable[[Actor], bool]
+"""Whether this identity takes no part in impersonation, on neither side, whatever the authorizer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whom a request asks to be taken for."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def service_account(self) -> tuple[str, str] | None:
+        """Namespace and name, when the user is a service account."""
+        found = _SERVICE_ACCOUNT.fullmatch(self.user)
+        return None if found is None else (found[1], found[2])
+
+    def questions(self, path: str) -> Iterator[Attributes]:
+        """What the asker must be allowed, each by itself."""
+        if self.service_account is None:
+            yield Attributes("impersonate", path, version="v1", resource="users", name=self.user)
+        else:
+            namespace, name = self.service_account
+            yield Attributes("impersonate", path, version="v1", resource="serviceaccounts", namespace=namespace, name=name)
+        for group in self.groups:
+            yield Attributes("impersonate", path, version="v1", resource="groups", name=group)
+        for key, values in self.extra.items():
+            for value in values:
+                yield Attributes("impersonate", path, AUTHENTICATION, "v1", "userextras", key, name=value)
+        if self.uid:
+            yield Attributes("impersonate", path, AUTHENTICATION, "v1", "uids", name=self.uid)
+
+    def actor(self) -> Actor:
+        """The identity, with the groups that come by themselves."""
+        groups = self.groups
+        if not groups and self.service_account is not None:
+            groups = service_account_groups(self.service_account[0])
+        if self.user == ANONYMOUS.user:
+            added = () if UNAUTHENTICATED_GROUP in groups else (UNAUTHENTICATED_GROUP,)
+        else:
+            added = () if {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & set(groups) else (AUTHENTICATED_GROUP,)
+        return Actor(self.user, (*groups, *added), self.uid, self.extra)
+
+
+class Impersonation:
+    """The filter. A request without such headers passes as it is."""
+
+    def __init__(self, authorizer: Authorizer, never: Never = lambda _actor: False) -> None:
+        self._authorizer = authorizer
+        self._never = never
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        claim = claimed(incoming.request.headers)
+        if claim is not None:
+            incoming.actor = await self._allowed(incoming, claim)
+        return await inner(incoming)
+
+    async def _allowed(self, incoming: Incoming, claim: Claim) -> Actor:
+        asker, taken_for = incoming.actor, claim.actor()
+        for one in (asker, taken_for):
+            if self._never(one):
+                raise ForbiddenError(f'User "{one.user}" takes no part in impersonation', subject=Subject())
+        for asked in claim.questions(incoming.attributes.path):
+            decision = await self._authorizer.authorize(asker, asked)
+            if not decision.allowed:
+                raise forbidden_request(asker, asked, decision.reason)
+        return replace(taken_for, holder=asker.holder) if asker.holder is Origin.DELEGATED else taken_for
+
+
+def claimed(headers: CIMultiDictProxy[str]) -> Claim | None:
+    """Whom the headers name; None: nobody. Raises BadRequestError when they make no sense."""
+    present = [name for name in headers if name.lower().startswith(PREFIX)]
+    if not present:
+        return None
+    user = headers.get(USER, "")
+    if not user:
+        raise BadRequestError(f"{', '.join(sorted(set(present)))}: impersonation needs a user name in the header {USER}")
+    extra: dict[str, tuple[str, ...]] = {}
+    for name, value in headers.items():
+        if name.lower().startswith(EXTRA):
+            key = unquote(name.lower().removeprefix(EXTRA))
+            extra[key] = (*extra.get(key, ()), value)
+    if not all(is_plain(text) for text in (*extra, *(value for name in present for value in headers.getall(name)))):
+        raise BadRequestError("the headers for impersonation hold what is no text")
+    return Claim(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)

@@ -1,0 +1,123 @@
+"""The keys of an OpenID Connect issuer: found by discovery, kept, and fetched again when that is due.
+
+Due is a fetch when the keys are `FRESH` old, and when a token names a key that is not among them, because issuers rotate. So
+that nobody can make a hub ask its issuer for every token that he makes up, fetches begin `APART` from one another at least,
+whatever they are for, and who comes meanwhile waits for the one that is under way. Keys that cannot be fetched anew are good
+for `STALE` after they were fetched last: an issuer that is away for a moment locks nobody out, and a key that it withdrew does
+not live on because it cannot be asked.
+
+Source: OpenID Connect Discovery 1.0.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from machinery.apiserver.authn.https_json import Documents, check_https
+from machinery.errors import ForbiddenError, InvalidError, MusterError, UnauthorizedError, UnavailableError
+from machinery.pki import KeySet, read_header
+from machinery.runtime.clock import Clock
+
+WELL_KNOWN = "/.well-known/openid-configuration"
+FRESH = timedelta(minutes=5)
+STALE = timedelta(hours=1)
+APART = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What the issuer's configuration says."""
+
+    jwks_uri: str
+
+
+async def discover(issuer: str, documents: Documents) -> Discovered:
+    """Raises UnavailableError; InvalidError when the issuer's configuration is another's, or names no keys."""
+    configuration = await documents.get(issuer.rstrip("/") + WELL_KNOWN)
+    named = configuration.get("issuer")
+    if named != issuer:
+        raise InvalidError(f"the discovered issuer is {str(named)[:200]!r} and not {issuer!r}")
+    return Discovered(check_https("the jwks_uri of the issuer", configuration.get("jwks_uri")))
+
+
+async def fetch_keys(found: Discovered, documents: Documents) -> KeySet:
+    """Raises UnavailableError, InvalidError (there is no key that can be used)."""
+    return KeySet.parse(await documents.get(found.jwks_uri))
+
+
+class IssuerKeys:
+    """One issuer's keys, for one authenticator of one process."""
+
+    def __init__(
+        self, issuer: str, documents: Documents, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
+    ) -> None:
+        """`allow_keys`: whether keys may be fetched from the URL that the issuer's configuration names."""
+        self._allow_keys = allow_keys
+        self._issuer = issuer
+        self._documents = documents
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._fetched_at = 0.0
+        self._tried_at: float | None = None
+        self._failure = ""
+        self._fetching: asyncio.Task[None] | None = None
+        self.fetches = 0
+        """How often the issuer was asked, for who looks into a running hub."""
+
+    async def verified(self, token: str) -> Mapping[str, Any]:
+        """The claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""
+        header = read_header(token)
+        if header is None:
+            raise UnauthorizedError("it is not a signed JSON web token of an algorithm that is accepted (RS, PS, ES)")
+        keys = await self._current()
+        if not keys.knows(header):
+            keys = await self._again(keys)
+        claims = keys.verified(token)
+        if claims is None:
+            why = "its signature is not the issuer's" if keys.knows(header) else "the issuer has no such key"
+            raise UnauthorizedError(why)
+        return claims
+
+    async def _current(self) -> KeySet:
+        """The keys as far as they are known to be the issuer's. Raises UnavailableError."""
+        if self._keys is None or self._age() >= FRESH.total_seconds():
+            await self._fetch()
+        if self._keys is None or self._age() >= STALE.total_seconds():
+            raise UnavailableError(f"the keys of the issuer cannot be had: {self._failure}")
+        return self._keys
+
+    async def _again(self, known: KeySet) -> KeySet:
+        await self._fetch()
+        return known if self._keys is None else self._keys
+
+    def _age(self) -> float:
+        return self._clock.monotonic() - self._fetched_at
+
+    async def _fetch(self) -> None:
+        """One fetch, unless one has just begun. It is for all who come: who does not wait for its end takes it from nobody."""
+        if self._fetching is None:
+            now = self._clock.monotonic()
+            if self._tried_at is not None and now - self._tried_at < APART.total_seconds():
+                return
+            self._tried_at = now
+            self.fetches += 1
+            self._fetching = asyncio.create_task(self._fetched(now), name=f"keys of {self._issuer}")
+        await asyncio.shield(self._fetching)
+
+    async def _fetched(self, now: float) -> None:
+        """Its failure is kept for who has no keys."""
+        try:
+            found = await discover(self._issuer, self._documents)
+            if not self._allow_keys(found.jwks_uri):
+                raise ForbiddenError(
+                    f"the jwks_uri of the issuer is at another host, which is not allowed: {found.jwks_uri[:200]}"
+                )
+            self._keys = await fetch_keys(found, self._documents)
+        except MusterError as error:
+            self._failure = error.message
+        else:
+            self._fetched_at = now
+        finally:
+            self._fetching = None

@@ -1,0 +1,125 @@
+"""Tokens of ServiceAccounts: issued for a time and an audience, good while the very account exists that they were issued to.
+
+Claims, user, groups and refusals are Kubernetes' (sources: pkg/serviceaccount and the TokenRequest API). Every token is checked
+against its account as it is now: deleting the account, or making another of the same name, ends its tokens at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from machinery.apiserver.authn.identity import CREDENTIAL_ID, Identity, TokenAuthenticator
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
+from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.errors import NotFoundError, Subject, UnauthorizedError
+from machinery.identity import service_account_groups, service_account_user
+from machinery.pki import TokenKeys, unverified_claims
+from machinery.runtime.clock import Clock
+
+SKEW = timedelta(minutes=1)
+"""How far in the future a token may begin: clocks of replicas differ."""
+INVALID = "invalid bearer token"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A ServiceAccount, as tokens name it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def mark(self) -> str:
+        return f"serviceaccount/{self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Who issues, for whom when nothing is said, and with what."""
+
+    name: str
+    audiences: tuple[str, ...]
+    keys: TokenKeys
+
+    def token(self, account: Account, audiences: Sequence[str], begin: datetime, end: datetime) -> str:
+        claims = {
+            "aud": list(audiences),
+            "exp": int(end.timestamp()),
+            "iat": int(begin.timestamp()),
+            "iss": self.name,
+            "jti": str(uuid4()),
+            "kubernetes.io": {
+                "namespace": account.namespace,
+                "serviceaccount": {"name": account.name, "uid": account.uid},
+            },
+            "nbf": int(begin.timestamp()),
+            "sub": service_account_user(account.namespace, account.name),
+        }
+        return self.keys.sign(claims)
+
+
+class Accounts:
+    """The ServiceAccounts of a storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def find(self, namespace: str, name: str) -> Account:
+        """The account that exists now. Raises NotFoundError, also while it is being deleted."""
+        stored = await self._storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))
+        metadata = msgspec.json.decode(stored.document)["metadata"]
+        if "deletionTimestamp" in metadata:
+            raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=Subject(name=name))
+        return Account(namespace, name, metadata["uid"])
+
+
+class ServiceAccountTokens(TokenAuthenticator):
+    """Knows the tokens of one issuer."""
+
+    def __init__(self, issuer: Issuer, accounts: Accounts, clock: Clock) -> None:
+        self._issuer = issuer
+        self._accounts = accounts
+        self._clock = clock
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        claimed = unverified_claims(token)
+        if claimed is None or claimed.get("iss") != self._issuer.name:
+            return None
+        claims = self._issuer.keys.verified(token)
+        if claims is None:
+            raise UnauthorizedError(INVALID)
+        until = self._time(claims)
+        wanted = tuple(audiences) or self._issuer.audiences
+        meant = tuple(audience for audience in wanted if audience in claims["aud"])
+        if not meant:
+            raise UnauthorizedError(f"token audiences {claims['aud']} is invalid for the target audiences {list(wanted)}")
+        account = await self._account(claims["kubernetes.io"])
+        extra = {CREDENTIAL_ID: (f"JTI={claims['jti']}",)}
+        user = service_account_user(account.namespace, account.name)
+        actor = Actor(user, service_account_groups(account.namespace), account.uid, extra)
+        return Identity(actor, account.mark, until, meant)
+
+    def _time(self, claims: Mapping[str, Any]) -> datetime:
+        """The token's end. Raises UnauthorizedError unless its time is now."""
+        now, until = self._clock.now(), datetime.fromtimestamp(claims["exp"], UTC)
+        if now >= until:
+            raise UnauthorizedError("service account token has expired")
+        if now + SKEW < datetime.fromtimestamp(claims["nbf"], UTC):
+            raise UnauthorizedError("service account token is not valid yet")
+        return until
+
+    async def _account(self, private: Mapping[str, Any]) -> Account:
+        """The account that the token was issued to. Raises UnauthorizedError when it is gone, or another has its name."""
+        issued_to = private["serviceaccount"]
+        try:
+            account = await self._accounts.find(private["namespace"], issued_to["name"])
+        except NotFoundError as error:
+            raise UnauthorizedError(error.message) from None
+        if account.uid != issued_to["uid"]:
+            raise UnauthorizedError(f"service account UID ({account.uid}) does not match claim ({issued_to['uid']})")
+        return account

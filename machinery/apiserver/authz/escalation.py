@@ -1,0 +1,109 @@
+"""Nobody gives away what he does not have: the checks on writes of roles and bindings.
+
+Who writes a role must hold all of its rules, or have the verb `escalate` on it. Who binds one must hold all of its rules, or
+have the verb `bind` on it. Source: Kubernetes' policy based storages of RBAC, in behaviour and in words.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.authz.rbac_authorizer import SEEN_WITHIN, RbacAuthorizer, Roles
+from machinery.apiserver.authz.role_index import ROLE, ROLES
+from machinery.apiserver.authz.rules import EVERYTHING, GROUP, Rule, compact, missing, rules_of
+from machinery.apiserver.storage import Document, GroupResource, Key, Storage
+from machinery.apiserver.storages.admission import Admission, AdmittedStorage
+from machinery.errors import ForbiddenError, NotFoundError, Subject
+from machinery.identity import OPERATOR_GROUP
+
+RESOURCES = {kind: resource for resource, kind in ROLES.items()}
+MOST_PARTS = 10_000
+"""Permissions, each a verb on a resource, that are looked for one by one; a few rules can stand for billions."""
+MOST_LISTED = 100
+LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
+"""What of the metadata whoever cleans up may change without holding anything."""
+
+
+def rbac_storage(inner: Storage, authorizer: RbacAuthorizer, roles: Roles) -> Storage:
+    """Roles and bindings in `inner`: checked before they are written, and heeded by the time that the write is answered."""
+
+    async def heeded(resource: GroupResource, revision: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEEN_WITHIN.total_seconds()):
+                await roles.seen(resource, revision)
+
+    return AdmittedStorage(inner, EscalationCheck(authorizer), heeded)
+
+
+class EscalationCheck:
+    """The admission of the four kinds."""
+
+    def __init__(self, authorizer: RbacAuthorizer) -> None:
+        self._authorizer = authorizer
+
+    def __call__(self, write: Admission) -> None:
+        """Raises ForbiddenError; NotFoundError when a role that is bound does not exist."""
+        if OPERATOR_GROUP in write.actor.groups or _lets_go(write):
+            return
+        if write.resource.resource in ROLES:
+            self._check_role(write)
+        else:
+            self._check_binding(write)
+
+    def _check_role(self, write: Admission) -> None:
+        name = write.key.name if write.old is not None else ""
+        if self._may(write, "escalate", write.resource.resource, Key(write.key.namespace, name)):
+            return
+        self._check_held(write, rules_of(write.new))
+        aggregates = any((document or {}).get("aggregationRule") for document in (write.new, write.old))
+        if aggregates and missing(self._authorizer.held(write.actor, "").rules, EVERYTHING):
+            _refuse(write, "must have cluster-admin privileges to use the aggregationRule")
+
+    def _check_binding(self, write: Admission) -> None:
+        reference: Mapping[str, Any] = write.new.get("roleRef") or {}
+        kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
+        resource = RESOURCES.get(kind, "")
+        if self._may(write, "bind", resource, Key(write.key.namespace, name)):
+            return
+        rules = self._authorizer.rules_of_role(kind, Key(write.key.namespace if kind == ROLE else "", name))
+        if rules is None:
+            subject = Subject(name=name, group=GROUP, kind=resource)
+            raise NotFoundError(f'{resource}.{GROUP} "{name}" not found', subject=subject)
+        self._check_held(write, rules)
+
+    def _may(self, write: Admission, verb: str, resource: str, key: Key) -> bool:
+        asked = Attributes(verb, "", GROUP, "v1", resource, namespace=key.namespace, name=key.name)
+        return self._authorizer.decide(write.actor, asked).allowed
+
+    def _check_held(self, write: Admission, wanted: Sequence[Rule]) -> None:
+        held = self._authorizer.held(write.actor, write.key.namespace)
+        parts = sum(rule.breadth for rule in wanted)
+        if parts > MOST_PARTS:
+            _refuse(write, f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
+        lacking = missing(held.rules, wanted, MOST_LISTED)
+        if not lacking:
+            return
+        listed = "\n".join(sorted({str(rule) for rule in compact(lacking)}))
+        groups = " ".join(json.dumps(group) for group in write.actor.groups)
+        why = f'user "{write.actor.user}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
+        errors = f"; resolution errors: [{', '.join(held.errors)}]" if held.errors else ""
+        _refuse(write, f"{why}{listed}{errors}")
+
+
+def _lets_go(write: Admission) -> bool:
+    """Whether nothing is changed but who holds the object."""
+    return write.old is not None and _kept(write.new) == _kept(write.old)
+
+
+def _kept(document: Document) -> dict[str, Any]:
+    metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in LET_GO}
+    return {**document, "metadata": metadata}
+
+
+def _refuse(write: Admission, why: str) -> NoReturn:
+    resource, name = write.resource, write.key.name
+    subject = Subject(name=name, group=resource.group, kind=resource.resource)
+    raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

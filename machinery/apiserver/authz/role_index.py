@@ -1,0 +1,142 @@
+"""Roles and bindings in memory, by subject: a decision looks at the bindings of one user and its groups, and at nothing else.
+
+Written on the event loop, one object at a time; read from any thread: what is looked up is replaced whole, never changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP, Rule, rules_of
+from machinery.apiserver.storage import Actor, Key
+
+CLUSTER_ROLE, ROLE = "ClusterRole", "Role"
+BINDINGS = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBinding"}
+ROLES = {"clusterroles": CLUSTER_ROLE, "roles": ROLE}
+
+Subject = tuple[str, str, str]
+"""Namespace of the binding ("" for a ClusterRoleBinding), `User` or `Group`, and the name."""
+RoleKey = tuple[str, Key]
+"""`ClusterRole` or `Role`, and its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One role for one subject by one binding. `reason` is what Kubernetes says when it allows."""
+
+    binding: tuple[str, Key]
+    role: RoleKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What somebody holds: the rules, and which roles a binding names that are not there."""
+
+    rules: tuple[Rule, ...]
+    errors: tuple[str, ...]
+
+
+class RoleIndex:
+    """The roles and bindings of one server."""
+
+    def __init__(self) -> None:
+        self._roles: dict[RoleKey, tuple[Rule, ...]] = {}
+        self._grants: dict[Subject, tuple[Grant, ...]] = {}
+        self._subjects: dict[tuple[str, Key], tuple[Subject, ...]] = {}
+
+    def __len__(self) -> int:
+        """How many bindings there are."""
+        return len(self._subjects)
+
+    def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
+        """The object as it is now (None: it is gone); `resource` is one of `clusterroles`, `rolebindings`, ..."""
+        if resource in BINDINGS:
+            self._put_binding(BINDINGS[resource], key, document)
+        elif document is None:
+            self._roles.pop((ROLES[resource], key), None)
+        else:
+            self._roles[ROLES[resource], key] = rules_of(document)
+
+    def _put_binding(self, kind: str, key: Key, document: Mapping[str, Any] | None) -> None:
+        binding = (kind, key)
+        before = self._subjects.pop(binding, ())
+        added = dict(_granted(binding, document)) if document is not None else {}
+        for subject in {*before, *added}:
+            others = tuple(grant for grant in self._grants.get(subject, ()) if grant.binding != binding)
+            grants = (*others, added[subject]) if subject in added else others
+            if grants:
+                self._grants[subject] = tuple(sorted(grants, key=lambda grant: grant.binding))
+            else:
+                self._grants.pop(subject, None)
+        if document is not None:
+            self._subjects[binding] = tuple(added)
+
+    def decide(self, actor: Actor, asked: Attributes) -> Decision:
+        """Whether any rule of any role of the actor allows it; the reason is Kubernetes'."""
+        errors: dict[str, None] = {}
+        for grant in self._of(actor, asked.namespace):
+            rules = self._roles.get(grant.role)
+            if rules is None:
+                errors[_not_found(grant.role)] = None
+            elif any(rule.allows(asked) for rule in rules):
+                return Decision(allowed=True, reason=grant.reason)
+        return Decision(allowed=False, reason=_told(errors))
+
+    def held(self, actor: Actor, namespace: str) -> Held:
+        """Everything that the actor holds in a namespace ("": at the cluster scope)."""
+        rules: list[Rule] = []
+        errors: dict[str, None] = {}
+        for grant in self._of(actor, namespace):
+            found = self._roles.get(grant.role)
+            if found is None:
+                errors[_not_found(grant.role)] = None
+            else:
+                rules.extend(found)
+        return Held(tuple(rules), tuple(errors))
+
+    def rules(self, kind: str, key: Key) -> tuple[Rule, ...] | None:
+        """The rules of a role; None: there is none of this name."""
+        return self._roles.get((kind, key))
+
+    def _of(self, actor: Actor, namespace: str) -> Iterator[Grant]:
+        for place in ("", namespace) if namespace else ("",):
+            yield from self._grants.get((place, USER, actor.user), ())
+            for group in actor.groups:
+                yield from self._grants.get((place, USER_GROUP, group), ())
+
+
+def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[tuple[Subject, Grant]]:
+    kind, key = binding
+    reference = document.get("roleRef") or {}
+    role_kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
+    role = (role_kind, Key(key.namespace if role_kind == ROLE else "", name))
+    shown = f"{key.name}/{key.namespace}" if key.namespace else key.name
+    for subject in document.get("subjects") or ():
+        found = _subject(subject, key.namespace)
+        if found is not None:
+            place, told = found
+            yield place, Grant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {told}')
+
+
+def _subject(subject: Mapping[str, Any], namespace: str) -> tuple[Subject, str] | None:
+    kind, name = str(subject.get("kind", "")), str(subject.get("name", ""))
+    if kind == SERVICE_ACCOUNT:
+        home = str(subject.get("namespace") or namespace)
+        if not home:
+            return None
+        return (namespace, USER, f"system:serviceaccount:{home}:{name}"), f'ServiceAccount "{name}/{home}"'
+    return ((namespace, kind, name), f'{kind} "{name}"') if kind in (USER, USER_GROUP) else None
+
+
+def _not_found(role: RoleKey) -> str:
+    kind, key = role
+    return f'{kind.lower()}.{GROUP} "{key.name}" not found'
+
+
+def _told(errors: Iterable[str]) -> str:
+    listed = list(errors)
+    if not listed:
+        return ""
+    return f"RBAC: {listed[0]}" if len(listed) == 1 else f"RBAC: [{', '.join(listed)}]"

@@ -1,0 +1,244 @@
+"""One connection of a listener, bounded: who sends its headers slowly, or too many, does not hold it for long.
+
+aiohttp closes a connection that is idle after a response; it has no deadline for headers and no bound for all of them together
+(measured in 3.14). So each of its protocols stands behind a guard here, which sees the same bytes. Bodies are bounded by the
+deadline of their request.
+"""
+
+import asyncio
+import resource
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, cast
+
+import structlog
+from aiohttp.web import RequestHandler
+
+from machinery.apiserver.http.limits import origin
+from machinery.apiserver.http.proxy_protocol import Networks
+
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    b"431 Request Header Fields Too Large"
+)
+
+LINGER = 0.5
+TOLD_EVERY = 10.0
+"""Seconds between two lines about the same lack."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one connection may take."""
+
+    handshake: timedelta = timedelta(seconds=10)
+    """TLS."""
+    header: timedelta = timedelta(seconds=32)
+    """From the connection, or the first byte of a later request, to the end of its headers."""
+    idle: timedelta = timedelta(seconds=90)
+    """Between a response and the next request."""
+    header_bytes: int = 1024 * 1024
+    """Request line and headers together."""
+    connections: int = 0
+    """Of the listener, all together. 0: `most_connections`."""
+    each: int = 0
+    """Of one address, an IPv6 /64 counting as one. 0: any number."""
+    proxies: Networks = ()
+    """Whose PROXY header is believed; from all others it is no TLS, and ends the handshake."""
+
+
+def most_connections() -> int:
+    """Of one listener: four fifths of the process's file descriptors, which leaves some to all else."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
+
+
+class Arriving(Protocol):
+    """A connection that has not ended its TLS handshake."""
+
+    def abort(self) -> None: ...
+
+
+class Connections:
+    """The open connections of a listener."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.arriving: set[Arriving] = set()
+        self._open: set[Guard] = set()
+        self._addresses: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+        self._left = False
+        self._most = bounds.connections or most_connections()
+        self._turned_away = 0
+        self._told = -TOLD_EVERY
+
+    def admit(self, address: str) -> "Place | None":
+        """A place for a connection of an address; None: it must be closed.
+
+        A line of the log says so, and how often that was, every TOLD_EVERY.
+        """
+        host, each = origin(address), self.bounds.each
+        is_full = bool(each and host and self._addresses[host] >= each)
+        if not is_full and self._addresses.total() < self._most:
+            self._addresses[host] += 1
+            return Place(self._addresses, host)
+        self._turned_away += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._told + TOLD_EVERY:
+            why = {"address": host, "most": each} if is_full else {"most": self._most}
+            log.warning("connections are closed: there are as many as may be", closed=self._turned_away, **why)
+            self._turned_away, self._told = 0, now
+        return None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def leave(self) -> None:
+        """Closes those that are idle now, the others after their response, and whatever ends its TLS handshake later."""
+        self._left = True
+        for guard in tuple(self._open):
+            guard.leave()
+
+    async def gone(self, within: timedelta) -> None:
+        """Returns when none is open, or when the time is over."""
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                while self._open:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def abort(self) -> None:
+        """Cuts off whoever is connected."""
+        for each in (*self.arriving, *self._open):
+            each.abort()
+
+    def opened(self, guard: "Guard") -> None:
+        self._open.add(guard)
+        if self._left:
+            guard.leave()
+
+    def closed(self, guard: "Guard") -> None:
+        self._open.discard(guard)
+        self._changed.set()
+
+
+class Place:
+    """One connection in the count of its address; it can be left more than once."""
+
+    def __init__(self, addresses: Counter[str], host: str) -> None:
+        self._addresses = addresses
+        self._host = host
+        self._taken = True
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._addresses[self._host] -= 1
+            if not self._addresses[self._host]:
+                del self._addresses[self._host]
+
+
+class Guard(asyncio.Protocol):
+    """Hands everything on to aiohttp's protocol, and looks at the clock and at the size of headers.
+
+    `shown`: the transport, as aiohttp is to see it.
+    """
+
+    def __init__(self, inner: RequestHandler, connections: Connections, place: Place, shown: object) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._place = place
+        self._shown = cast("asyncio.Transport", shown)
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        self._refused = False
+
+    @property
+    def awaits_headers(self) -> bool:
+        """Whether no request is being answered, and none is complete."""
+        waiter = self._inner._waiter  # noqa: SLF001 - a test fails when aiohttp calls it otherwise
+        return waiter is not None and not waiter.done()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
+        self._transport = transport
+        self._arm()
+        self._inner.connection_made(self._shown)
+        self._connections.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._place.leave()
+        self._connections.closed(self)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        first = self._deadline is not None  # nothing was answered yet: the handler's task may not even have begun to wait
+        self._inner.data_received(data)
+        if not self._in_headers(first=first):
+            self._disarm()
+            self._header_bytes = 0
+            return
+        self._header_bytes += len(data)
+        if self._header_bytes > self._connections.bounds.header_bytes:
+            self._refuse()
+        elif self._deadline is None:
+            self._arm()
+
+    def eof_received(self) -> None:
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def leave(self) -> None:
+        asked_nothing_yet = self._deadline is not None  # the handler's task may not even have begun to wait
+        if self._transport is not None and (self.awaits_headers or asked_nothing_yet):
+            self._transport.close()
+        else:
+            self._inner.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _in_headers(self, *, first: bool) -> bool:
+        """Whether a request has begun and its headers are not complete."""
+        if self._inner._messages:  # noqa: SLF001 - as above
+            return False
+        return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001
+
+    def _refuse(self) -> None:
+        """A connection that is closed while bytes come in is reset, answer included: what comes is taken for a moment."""
+        log.info("refused by the HTTP server", status=431)
+        self._refused = True
+        self._disarm()
+        if self._transport is not None:
+            self._transport.write(TOO_LARGE)
+            self._deadline = asyncio.get_running_loop().call_later(LINGER, self.abort)
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._connections.bounds.header.total_seconds(), self._expired)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expired(self) -> None:
+        self._deadline = None
+        if self.awaits_headers:
+            log.info("a connection sent no complete request in time")
+            self.abort()

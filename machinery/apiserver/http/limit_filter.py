@@ -1,0 +1,114 @@
+"""The filter that holds requests to limits: how fast an identity asks, and a seat in the level of the request.
+
+A request waits for a quarter of the time that it has, counted from its receipt. What lasts until one side ends it has a seat
+only until its answer begins. Whoever shows no credential counts as the host that he asks from, so that one such host takes no
+room from the others.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from aiohttp import web
+
+from machinery.apiserver.access import ANONYMOUS, Attributes, peer_certificate
+from machinery.apiserver.http.filters import Incoming, Inner
+from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, Turns, origin
+from machinery.apiserver.http.list_options import request_timeout
+from machinery.apiserver.storage import Actor
+from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
+from machinery.runtime.clock import Clock
+
+LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
+
+NOT_OF_THE_CALLER = (UnavailableError, DeadlineError, TooManyRequestsError)
+"""Errors that say nothing about who asks, or that are a bound already."""
+
+Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
+"""The pool of a request, and the identity that it counts for; "" is never limited in its rate."""
+
+
+class Limiting:
+    """The filter for the slot `limits`. `longest`: the time that a request has at most; `watches`: None for any number."""
+
+    def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta, watches: Openings | None = None) -> None:
+        self._place = place
+        self._rates = rates
+        self._clock = clock
+        self._longest = longest
+        self._watches = watches or Openings(0, 0)
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        pool, identity = self._place(incoming.actor, incoming.attributes)
+        if identity and incoming.authenticated.user == ANONYMOUS.user:
+            identity = f"{identity} {origin(incoming.request.remote or '')}"
+        incoming.on_headers.append(lambda response: response.headers.update({LEVEL_HEADER: pool.uid}))
+        if identity:
+            self._rates.check(identity)
+        with self._watches.one(identity if incoming.long_running else ""):
+            return await self._seated(incoming, inner, pool, identity)
+
+    async def _seated(self, incoming: Incoming, inner: Inner, pool: Pool, identity: str) -> web.StreamResponse:
+        await pool.take(identity, self._patience(incoming))
+        seat = Seat(pool, identity)
+        if incoming.long_running:
+            incoming.on_headers.append(lambda _response: seat.leave())
+        try:
+            return await inner(incoming)
+        finally:
+            seat.leave()
+
+    def _patience(self, incoming: Incoming) -> timedelta:
+        allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
+        spent = timedelta(seconds=self._clock.monotonic() - incoming.received)
+        return max(allowed / PATIENCE - spent, timedelta())
+
+
+class RefusalLimit:
+    """Bounds how often one address is refused without being known; a filter that stands before authentication.
+
+    Every error that is the caller's own counts. Above the rate a refusal is answered by 429, and in turn with the others; who
+    shows no credential waits for the turn before anything of the request is read. Callers with a good credential, and what
+    everybody may ask, are never refused by it and never wait: whole fleets have one address.
+    """
+
+    def __init__(self, rates: Rates, clock: Clock) -> None:
+        self._rates = rates
+        self._turns = Turns(clock)
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        host, request = origin(incoming.request.remote or ""), incoming.request
+        shows_nothing = "Authorization" not in request.headers and peer_certificate(request) is None
+        if incoming.attributes.resource and shows_nothing and not self._rates.has_room(host):
+            async with self._turns.one(host):
+                return await self._counted(incoming, inner, host)
+        try:
+            return await self._counted(incoming, inner, host)
+        except TooManyRequestsError:
+            if incoming.authenticated.user == ANONYMOUS.user:
+                async with self._turns.one(host):
+                    pass
+            raise
+
+    async def _counted(self, incoming: Incoming, inner: Inner, host: str) -> web.StreamResponse:
+        try:
+            return await inner(incoming)
+        except NOT_OF_THE_CALLER:
+            raise
+        except MusterError:
+            if incoming.authenticated.user == ANONYMOUS.user:
+                self._rates.check(host)
+            raise
+
+
+class Seat:
+    """A seat that was taken; it can be left more than once."""
+
+    def __init__(self, pool: Pool, identity: str) -> None:
+        self._pool = pool
+        self._identity = identity
+        self._taken = True
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._pool.give(self._identity)

@@ -1,0 +1,239 @@
+"""Query parameters of list and watch, checked as kube-apiserver checks them. Those of writes are `writeoptions`."""
+
+import base64
+import json
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from machinery.apiserver.http.paths import is_true
+from machinery.apiserver.http.status_errors import forbidden, invalid_options, not_supported
+from machinery.apiserver.resource import Resource
+from machinery.apiserver.storage import Key, Selection, Standing
+from machinery.errors import BadRequestError
+from machinery.meta.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
+
+Query = Mapping[str, str]
+METADATA_FIELDS = ("metadata.name", "metadata.namespace")
+LATEST = -1
+"""In a token: the rest of the list as it is now, after the past that it began in is gone."""
+EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+MAX_NUMBER = 2**31 - 1
+MAX_DIGITS = 19
+"""Below this, a revision fits into the 64 bits of a database."""
+_DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST = 2**63 / 1e9
+"""Seconds of the longest duration that Go knows."""
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What a list asks. `revision` None: unset; `at` is set by resourceVersionMatch=Exact or by a continue token."""
+
+    selection: Selection
+    limit: int | None = None
+    after: Key | None = None
+    at: int | None = None
+    revision: int | None = None
+    place: Standing = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What a watch asks. `initial`: objects first; `mark_initial`: then a bookmark that says so."""
+
+    selection: Selection
+    revision: int | None
+    initial: bool
+    mark_initial: bool
+    bookmarks: bool
+    timeout: timedelta | None
+
+
+def duration(text: str) -> timedelta:
+    """Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
+    unsigned = text[1:] if text.startswith(("-", "+")) else text
+    if unsigned == "0":
+        return timedelta()
+    seconds = _LONGEST
+    if len(text) <= MAX_DIGITS and re.fullmatch(f"(?:{_DURATION.pattern})+", unsigned):
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(unsigned))
+    if seconds >= _LONGEST:
+        raise BadRequestError(f'invalid timeout specified in the request URL - time: invalid duration "{text[:80]}"')
+    return timedelta(seconds=-seconds if text.startswith("-") else seconds)
+
+
+def request_timeout(query: Query, most: timedelta) -> timedelta:
+    """How long a request may take: `timeout` may only lower `most`; what is not above 0 asks for `most`."""
+    asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
+    return asked if timedelta() < asked < most else most
+
+
+def _number(text: str) -> int:
+    try:
+        return min(int(text), MAX_NUMBER)
+    except ValueError:
+        raise BadRequestError(f'strconv.ParseInt: parsing "{text[:80]}": invalid syntax') from None
+
+
+def revision(text: str) -> int | None:
+    """A resourceVersion parameter; None when it is not given. Raises BadRequestError."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
+        shown = text[:80]
+        raise BadRequestError(
+            f'invalid resource version: resourceVersion: Invalid value: "{shown}": strconv.ParseUint: parsing "{shown}": '
+            "invalid syntax"
+        )
+    return int(text)
+
+
+def selection(resource: Resource, namespace: str, query: Query, name: str = "") -> Selection:
+    """The selectors of the query, within a namespace ("": all), or only the object `name`."""
+    asked = parse_field_selector(query.get("fieldSelector", "")).requirements
+    of_labels = [(term, resource.selectable_label(term.name)) for term in asked]
+    fields = [_known_field(resource, term) for term, label in of_labels if label is None]
+    if name:
+        fields.append(Requirement("metadata.name", Operator.EQUALS, (name,)))
+    labels = parse_label_selector(query.get("labelSelector", ""))
+    named = [_of_label(term, label) for term, label in of_labels if label is not None]
+    if named:
+        labels = replace(labels, requirements=(*labels.requirements, *named))
+    return Selection(namespace or None, labels, FieldSelector(tuple(fields)))
+
+
+def _of_label(term: Requirement, label: str) -> Requirement:
+    """A term of a field selector about a label. A field that is empty is a label that is not there."""
+    if term.values == ("",):
+        return Requirement(label, Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS, ())
+    return replace(term, name=label)
+
+
+def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = False) -> Hashable | None:
+    text = query.get("where", "").strip()
+    if not text:
+        return None
+    if resource.where is None:
+        raise BadRequestError(f"{resource.name} have no words for where: use labelSelector or fieldSelector")
+    return resource.where(text, now, watched)
+
+
+def _ordered(resource: Resource, query: Query, place: Standing | None = None) -> Hashable | None:
+    text = query.get("sortBy", "").strip()
+    if not text:
+        return None
+    if resource.order is None:
+        raise BadRequestError(f"{resource.name} have no words for sortBy: sort what is listed")
+    return resource.order(text, place)
+
+
+def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
+    if requirement.name in METADATA_FIELDS:
+        return requirement
+    name = resource.selectable_name(requirement.name)
+    if name is None:
+        raise BadRequestError(f"field label not supported: {requirement.name}")
+    return replace(requirement, name=name)
+
+
+def _check_match(query: Query, *, initial: str | None = None) -> None:
+    match = query.get("resourceVersionMatch", "")
+    field = "resourceVersionMatch"
+    if match and match not in (EXACT, NOT_OLDER):
+        raise invalid_options("ListOptions", not_supported(field, match, (EXACT, NOT_OLDER)))
+    if initial is not None:
+        if initial and match != NOT_OLDER:
+            why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            raise invalid_options("ListOptions", forbidden(field, why))
+        if match and not initial:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            raise invalid_options("ListOptions", forbidden(field, why))
+        return
+    if not match:
+        return
+    if query.get("continue"):
+        raise invalid_options("ListOptions", forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+    if not query.get("resourceVersion"):
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise invalid_options("ListOptions", forbidden(field, why))
+    if match == EXACT and query["resourceVersion"] == "0":
+        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        raise invalid_options("ListOptions", forbidden(field, why))
+
+
+def list_options(resource: Resource, namespace: str, query: Query, now: datetime) -> ListOptions:
+    """The options of a list. Raises BadRequestError and InvalidError."""
+    chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now), order=_ordered(resource, query))
+    limit = _number(query["limit"]) if query.get("limit") else 0
+    if is_true(query.get("sendInitialEvents", "")):
+        why = "sendInitialEvents is forbidden for list"
+        raise invalid_options("ListOptions", forbidden("sendInitialEvents", why))
+    _check_match(query)
+    known = revision(query.get("resourceVersion", ""))
+    limited = limit if limit > 0 else None
+    if token := query.get("continue"):
+        if known:
+            raise BadRequestError("specifying resource version is not allowed when using continue")
+        started = read_continue(token, query.get("sortBy", "").strip())
+        if chosen.order is not None:
+            chosen = replace(chosen, order=_ordered(resource, query, started.place))
+        return ListOptions(chosen, limited, started.after, started.at, place=started.place)
+    match = query.get("resourceVersionMatch")
+    exact = match == EXACT or (not match and limited is not None)  # a page of a revision is always of that revision
+    return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
+
+
+def watch_options(resource: Resource, namespace: str, name: str, query: Query, now: datetime) -> WatchOptions:
+    """The options of a watch. Raises BadRequestError and InvalidError."""
+    if query.get("sortBy"):
+        raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
+    chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
+    asked = query.get("sendInitialEvents", "")
+    _check_match(query, initial=asked)
+    known = revision(query.get("resourceVersion", ""))
+    seconds = _number(query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
+    mark = is_true(asked)
+    return WatchOptions(
+        selection=chosen,
+        revision=known,
+        initial=mark if asked else not known,
+        mark_initial=mark,
+        bookmarks=is_true(query.get("allowWatchBookmarks", "")),
+        timeout=timedelta(seconds=seconds) if seconds > 0 else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where a list goes on: behind a key, in an order behind a place; as of a revision, or None: as of now."""
+
+    after: Key
+    at: int | None
+    place: Standing = ()
+
+
+def write_continue(after: Key, at: int, sort_by: str = "", place: Standing = ()) -> str:
+    """The token for the page after `after`, as of revision `at`; in the order `sort_by`, behind `place`."""
+    told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
+    if sort_by:
+        told |= {"sortBy": sort_by, "place": place}
+    return base64.urlsafe_b64encode(json.dumps(told, separators=(",", ":")).encode()).rstrip(b"=").decode()
+
+
+def read_continue(token: str, sort_by: str = "") -> Started:
+    """What `write_continue` wrote for that order. Raises BadRequestError."""
+    try:
+        told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = told["start"].rpartition("/")
+        place = tuple(told.get("place", ()))
+        at = None if told["rv"] == LATEST else revision(str(told["rv"])) or 0
+        is_sound = told.get("sortBy", "") == sort_by and all(value is None or type(value) in (str, int) for value in place)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
+        is_sound = False
+    if not is_sound:
+        raise BadRequestError("invalid continue token: continue key is not valid") from None
+    return Started(Key(namespace, name), at, place)

@@ -1,0 +1,181 @@
+"""A listening server whose listener stops apart from its clean-up, so that a drain can stand between the two."""
+
+import asyncio
+import json
+import logging
+import re
+import ssl
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
+
+from machinery.apiserver.http.arrivals import Arrival
+from machinery.apiserver.http.connections import TOLD_EVERY, Bounds, Connections
+from machinery.apiserver.http.status_errors import status_document
+from machinery.errors import MethodNotAllowedError
+from machinery.runtime.clock import SystemClock
+
+LINE_LIMIT = 1024 * 1024
+"""Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
+TCP_BACKLOG = 1024
+DEFAULT_BOUNDS = Bounds()
+_UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
+"""The request line in aiohttp's message, where all but the method is good."""
+NO_DESCRIPTOR = "socket.accept() out of system resource"
+"""How asyncio's line begins."""
+
+
+class Unreadable(logging.Filter):
+    """Lets what is no HTTP into the log at DEBUG alone, and nothing of what it said.
+
+    The library tells of each such request as an error, with a stack and the line that it could not read: whoever reaches the
+    port could fill the log, and a header that was garbled on its way may hold a credential.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        record.msg, record.args = f"{record.msg}: %s", (*_tuple(record.args), type(error).__name__)
+        record.exc_info = None
+        return log.isEnabledFor(logging.DEBUG)
+
+
+class OutOfDescriptors(logging.Filter):
+    """Lets one line in TOLD_EVERY seconds through that says that no connection can be accepted.
+
+    asyncio writes one for each connection that may wait in the backlog, with a stack, and tries again every second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = SystemClock()
+        self._told = -TOLD_EVERY
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(NO_DESCRIPTOR):
+            return True
+        now = self._clock.monotonic()
+        if now < self._told + TOLD_EVERY:
+            return False
+        self._told = now
+        record.msg, record.exc_info = (
+            "no file descriptor is free for a connection: raise the limit (ulimit -n, LimitNOFILE=)",
+            None,
+        )
+        return True
+
+
+def _tuple(args: object) -> tuple[object, ...]:
+    return args if isinstance(args, tuple) else ()
+
+
+log = logging.getLogger(__name__)
+log.addFilter(Unreadable())
+logging.getLogger("asyncio").addFilter(OutOfDescriptors())
+
+
+class Refusal(web.Response):
+    """An answer to a request that the HTTP library refuses. It names no software."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.pop("Server", None)
+
+
+class Handler(web.RequestHandler):
+    """Answers what the HTTP library refuses as a Go server does: nothing of the request and no word of Python.
+
+    A method that the library does not know is refused with a Status, as a kube-apiserver does.
+    """
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # logs, and raises ConnectionError where an answer has begun
+        if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(str(exc)):
+            refused = MethodNotAllowedError("the server does not allow this method on the requested resource")
+            answer = Refusal(body=json.dumps(status_document(refused)).encode(), content_type="application/json", status=405)
+        else:
+            answer = Refusal(text=f"{status} {HTTPStatus(status).phrase}", status=status)
+        answer.force_close()
+        return answer
+
+
+async def _without_server(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.pop("Server", None)
+
+
+class Listening:
+    """A server that listens. `stop_listening`, then `close`; both may be called twice."""
+
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, connections: Connections, grace: timedelta) -> None:
+        self._runner = runner
+        self._server = server
+        self._grace = grace
+        self._port = int(server.sockets[0].getsockname()[1])
+        self.connections = connections
+
+    @property
+    def port(self) -> int:
+        """The port that was bound: the one to know after asking for port 0."""
+        return self._port
+
+    async def stop_listening(self) -> None:
+        """Takes no further connection; those open go on."""
+        self._server.close()
+
+    async def close(self, grace: timedelta | None = None) -> None:
+        """Ends watches, lets other requests finish within `grace` (by default that of `serve`), closes every connection."""
+        await self.stop_listening()
+        await self._runner.shutdown()
+        self.connections.leave()
+        await self.connections.gone(self._grace if grace is None else grace)
+        self.connections.abort()
+        await self._runner.cleanup()
+
+
+async def serve(
+    app: web.Application,
+    host: str,
+    port: int,
+    ssl_context: ssl.SSLContext | None = None,
+    *,
+    shutdown_timeout: timedelta = timedelta(seconds=10),
+    bounds: Bounds = DEFAULT_BOUNDS,
+) -> Listening:
+    """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {
+        "access_log": None,
+        "logger": log,
+        "keepalive_timeout": bounds.idle.total_seconds(),
+        "max_line_size": LINE_LIMIT,
+        "max_field_size": LINE_LIMIT,
+        "auto_decompress": False,  # a body of kilobytes would become gigabytes
+    }
+    # handler_cancellation: an idle watch of a client that went away would stay to its time-out
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1, handler_cancellation=True, **options)
+    app.on_response_prepare.append(_without_server)
+    await runner.setup()
+    handlers = runner.server
+    assert handlers is not None  # noqa: S101 - `setup` has made it
+    connections = Connections(bounds)
+    try:
+        server = await loop.create_server(
+            lambda: Arrival(connections, lambda: Handler(handlers, loop=loop, **options), ssl_context),
+            host,
+            port,
+            backlog=TCP_BACKLOG,
+            reuse_port=False,
+        )
+    except BaseException:
+        await runner.cleanup()
+        raise
+    return Listening(runner, server, connections, shutdown_timeout)

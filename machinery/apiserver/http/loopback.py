@@ -1,0 +1,147 @@
+"""The server as a client of itself, for its own hooks: a token and a certificate that exist in this process's memory alone.
+
+The token stands for `system:apiserver` in `system:masters`. The certificate is shown to who asks for a name that nobody else
+has, so that the loopback client needs to trust neither the public certificate nor the names in it.
+"""
+
+import hmac
+import http
+import json
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from machinery import pki
+from machinery.apiserver.access import Authenticator
+from machinery.apiserver.storage import Actor
+from machinery.errors import BY_REASON, MusterError, UnavailableError
+from machinery.identity import Subject
+from machinery.pki.tls import Material, client_context, server_context
+from machinery.product import NAME, version
+from machinery.runtime.clock import Clock
+
+SERVER_NAME = f"{NAME}-loopback-client"
+USER_AGENT = f"{NAME}-loopback/"
+LIFETIME = timedelta(days=3 * 365)
+BACKDATED = timedelta(hours=48)
+ACTOR = Actor("system:apiserver", ("system:masters", "system:authenticated"))
+TIMEOUT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Loopback:
+    """A fresh identity. Nothing of it is stored, logged or shown."""
+
+    token: str = field(repr=False)
+    material: Material
+    not_after: datetime
+
+    @classmethod
+    def fresh(cls, now: datetime) -> "Loopback":
+        """With an authority of its own, whose key is forgotten once it has signed."""
+        signing, key = pki.generate_key(), pki.generate_key()
+        begin, end = now - BACKDATED, now + LIFETIME
+        authority = pki.create_authority(Subject(f"{SERVER_NAME}-ca"), signing, pki.random_serial(), begin, end + BACKDATED)
+        plan = pki.Plan(
+            subject=Subject(SERVER_NAME),
+            public_key=pki.public_key_of(key),
+            serial=pki.random_serial(),
+            not_before=begin,
+            not_after=end,
+            usage=pki.Usage.SERVER,
+            dns_names=(SERVER_NAME,),
+        )
+        return cls(secrets.token_urlsafe(32), Material(authority.sign(plan), key, authority.certificate), end)
+
+    def shown_by(self, context: ssl.SSLContext) -> None:
+        """Has a listener's context show this certificate to who asks for its name, and its own to everybody else."""
+        mine, others = server_context(self.material), context.sni_callback
+
+        def choose(connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
+            if name == SERVER_NAME:
+                connection.context = mine
+            elif others is not None:
+                others(connection, name, context)
+
+        context.sni_callback = choose
+
+    def is_shown_by(self, request: web.Request) -> bool:
+        """Whether a request is the server's own: it bears the token."""
+        shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(shown, f"Bearer {self.token}".encode())
+
+    def check(self, clock: Clock) -> Callable[[], Awaitable[None]]:
+        """A health check that fails once the certificate is over: the process must start anew then."""
+
+        async def valid() -> None:
+            if clock.now() > self.not_after:
+                raise RuntimeError(f"the loopback certificate ended at {self.not_after:%Y-%m-%dT%H:%M:%SZ}")
+
+        return valid
+
+
+class LoopbackAuthenticator(Authenticator):
+    """Knows the token; everybody else is established by `others`."""
+
+    def __init__(self, loopback: Loopback, others: Authenticator) -> None:
+        self._loopback = loopback
+        self._others = others
+
+    async def authenticate(self, request: web.Request) -> Actor:
+        if self._loopback.is_shown_by(request):
+            return ACTOR
+        return await self._others.authenticate(request)
+
+
+class LoopbackClient:
+    """The server's own API, as its hooks use it. `async with`; each call raises the error that the API answers."""
+
+    def __init__(self, loopback: Loopback, host: str, port: int) -> None:
+        """`host` is what is listened on; a listener on every address is reached at the loopback one."""
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - reads it, binds nothing
+        self._url = f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
+        self._loopback = loopback
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str) -> Any:
+        return await self.request("GET", path)
+
+    async def request(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer's document, or its text. Raises MusterError."""
+        try:
+            async with self._opened().request(method, self._url + path, json=body, server_hostname=SERVER_NAME) as response:
+                text = await response.text()
+                document = json.loads(text) if response.content_type == "application/json" else text
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UnavailableError(f"the server does not answer itself: {error or type(error).__name__}") from error
+        if response.status >= http.HTTPStatus.BAD_REQUEST:
+            raise _error_of(document)
+        return document
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._loopback.token}", "User-Agent": f"{USER_AGENT}{version()}"}
+            connector = aiohttp.TCPConnector(ssl=client_context(self._loopback.material.trust))
+            self._session = aiohttp.ClientSession(
+                headers=headers, connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT), trust_env=False
+            )
+        return self._session
+
+
+def _error_of(document: Any) -> MusterError:
+    if isinstance(document, dict):
+        return BY_REASON.get(str(document.get("reason")), UnavailableError)(str(document.get("message")))
+    return UnavailableError(str(document).strip())

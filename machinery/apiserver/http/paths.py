@@ -1,0 +1,73 @@
+"""From method and path to what is asked: verb, resource, namespace, name, subresource."""
+
+from collections.abc import Mapping
+
+from machinery.apiserver.access import Attributes
+from machinery.errors import BadRequestError
+from machinery.meta.selectors import Operator, parse_field_selector
+
+_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SELECTING = ("list", "watch", "deletecollection")
+_NAMESPACE_PARTS = ("status", "finalize")
+
+
+def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
+    """What a request asks. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
+    parts = [part for part in path.split("/") if part]
+    if len(parts) > 2 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
+        return _resource(method, path, query, ("", parts[1]), parts[2:])
+    if len(parts) > 3 and parts[0] == "apis":  # noqa: PLR2004 - apis, group, version, resource
+        return _resource(method, path, query, (parts[1], parts[2]), parts[3:])
+    return Attributes(method.lower(), path)
+
+
+def _resource(method: str, path: str, query: Mapping[str, str], group_version: tuple[str, str], parts: list[str]) -> Attributes:
+    watched = parts[0] == "watch" and len(parts) > 1
+    rest = parts[1:] if watched else parts
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:  # noqa: PLR2004 - namespaces, name, resource
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "")[:3]
+    watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
+    verb = _verb(method, name, watched=watched)
+    return Attributes(
+        verb=verb,
+        path=path,
+        group=group_version[0],
+        version=group_version[1],
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+        selected_name="" if name else _selected_name(query.get("fieldSelector", "")),
+        label_selector=query.get("labelSelector", "") if verb in _SELECTING else "",
+    )
+
+
+def _selected_name(field_selector: str) -> str:
+    """The name in `metadata.name=NAME`; "" when there is none, or the selector cannot be read.
+
+    Read by the very parser that selects: what is authorized by a name must be selected by it.
+    """
+    try:
+        requirements = parse_field_selector(field_selector).requirements
+    except BadRequestError:
+        return ""
+    named = [term.values[0] for term in requirements if (term.name, term.operator) == ("metadata.name", Operator.EQUALS)]
+    return named[0] if named else ""
+
+
+def _verb(method: str, name: str, *, watched: bool) -> str:
+    verb = _VERBS.get(method, "")
+    if watched and verb == "get":
+        return "watch"
+    if not name:
+        return {"get": "list", "delete": "deletecollection"}.get(verb, verb)
+    return verb
+
+
+def is_true(text: str) -> bool:
+    """A boolean query parameter: given and not one of the spellings of false."""
+    return text not in ("", "0", "false", "False", "F", "f")

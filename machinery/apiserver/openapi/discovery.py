@@ -1,0 +1,180 @@
+"""Discovery: which groups, versions and resources there are, in the classic and in the aggregated form.
+
+Groups stand in the order of their priority, then of their names: the order in which clients try them
+when a short name fits several.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.http.negotiation import JSON, clauses
+from machinery.apiserver.resource import Group, Resource, Subresource
+
+AGGREGATED_KIND = "APIGroupDiscoveryList"
+
+
+def aggregated_version(accept: str) -> str | None:
+    """`v2` or `v2beta1` when the client wants the aggregated form most; None for the classic one."""
+    for clause in clauses(accept):
+        asked = clause.parameters
+        if (
+            asked.get("as") == AGGREGATED_KIND
+            and asked.get("g") == "apidiscovery.k8s.io"
+            and asked.get("v") in ("v2", "v2beta1")
+        ):
+            return asked["v"]
+        if clause.media in (JSON, "application/yaml", "*/*", "application/*") and "as" not in asked:
+            return None
+    return None
+
+
+def aggregated_media(version: str) -> str:
+    return f"{JSON};g=apidiscovery.k8s.io;v={version};as={AGGREGATED_KIND}"
+
+
+def etag(body: bytes) -> str:
+    return f'"{hashlib.sha512(body).hexdigest().upper()}"'
+
+
+class Discovery:
+    """The discovery documents of a list of groups."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        """Raises ValueError for names that no client could use."""
+        _check(groups)
+        self._core = [group for group in groups if not group.name]
+        self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
+        self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
+
+    def group(self, name: str) -> Group | None:
+        return next((group for group in (*self._core, *self._named) if group.name == name), None)
+
+    def core_versions(self) -> dict[str, Any]:
+        """`/api`."""
+        versions = [version for group in self._core for version in group.versions]
+        return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}
+
+    def group_list(self) -> dict[str, Any]:
+        """`/apis`."""
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in self._named]}
+
+    def api_group(self, group: Group) -> dict[str, Any]:
+        """`/apis/<group>`."""
+        return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+
+    def resource_list(self, group: Group, version: str) -> dict[str, Any]:
+        """`/apis/<group>/<version>`."""
+        name = f"{group.name}/{version}" if group.name else version
+        listed = [entry for resource in served(group, version) for entry in _classic(resource)]
+        envelope = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group.name else {}), "groupVersion": name}
+        return {**envelope, "resources": listed}
+
+    def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
+        """`/api` or `/apis` in the aggregated form, with its ETag; made once."""
+        if (version, core) not in self._pages:
+            items = [_aggregated_group(group) for group in (self._core if core else self._named)]
+            envelope = {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
+            body = msgspec.json.encode({**envelope, "items": items})
+            self._pages[version, core] = (body, etag(body))
+        return self._pages[version, core]
+
+    def paths(self) -> Iterator[str]:
+        """What `/` lists of the API."""
+        for group in self._core:
+            yield from ("/api", *(f"/api/{version}" for version in group.versions))
+        yield from ("/apis", "/apis/")
+        for group in self._named:
+            yield from (f"/apis/{group.name}", *(f"/apis/{group.name}/{version}" for version in group.versions))
+
+
+def _check(groups: Sequence[Group]) -> None:
+    names = [group.name for group in groups]
+    if len(names) != len(set(names)):
+        raise ValueError(f"a group is there twice: {sorted(name for name in names if names.count(name) > 1)}")
+    for group in groups:
+        if not group.resources:
+            raise ValueError(f'the group "{group.name}" has no resources')
+        for resource in group.resources:
+            if resource.group != group.name or not resource.version or resource.name != resource.name.lower():
+                raise ValueError(f'"{resource.name}" cannot be served in the group "{group.name}"')
+
+
+def served(group: Group, version: str) -> Iterator[Resource]:
+    """The resources of a group that are served in `version`."""
+    for resource in group.resources:
+        if version == resource.version or any(other.name == version for other in resource.versions):
+            yield resource
+
+
+def _group(group: Group) -> dict[str, Any]:
+    versions = [{"groupVersion": f"{group.name}/{version}", "version": version} for version in group.versions]
+    return {"name": group.name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _classic(resource: Resource) -> Iterator[dict[str, Any]]:
+    entry: dict[str, Any] = {
+        "name": resource.name,
+        "singularName": resource.singular_name,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    yield entry if resource.answers is not None else {**entry, "storageVersionHash": _storage_hash(resource)}
+    for part in resource.subresources:
+        asked = part.question
+        yield {
+            "name": f"{resource.name}/{part.name}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            **({"group": asked.group, "version": asked.version} if asked is not None else {}),
+            "kind": asked.kind if asked is not None else resource.kind,
+            "verbs": list(part.verbs),
+        }
+
+
+def _storage_hash(resource: Resource) -> str:
+    named = f"{resource.group}/{resource.version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(named.encode()).digest()[:8]).decode()
+
+
+def _aggregated_group(group: Group) -> dict[str, Any]:
+    versions = [
+        {"version": version, "resources": list(_aggregated(served(group, version), version)), "freshness": "Current"}
+        for version in group.versions
+    ]
+    return {"metadata": {"name": group.name} if group.name else {}, "versions": versions}
+
+
+def _aggregated(resources: Iterable[Resource], version: str) -> Iterator[dict[str, Any]]:
+    for resource in resources:
+        kind = {"group": resource.group, "version": version, "kind": resource.kind}
+        entry: dict[str, Any] = {
+            "resource": resource.name,
+            "responseKind": kind,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "singularResource": resource.singular_name,
+            "verbs": list(resource.verbs),
+        }
+        if resource.short_names:
+            entry["shortNames"] = list(resource.short_names)
+        if resource.categories:
+            entry["categories"] = list(resource.categories)
+        if resource.subresources:
+            entry["subresources"] = [
+                {"subresource": part.name, "responseKind": _answer_kind(part) or kind, "verbs": list(part.verbs)}
+                for part in resource.subresources
+            ]
+        yield entry
+
+
+def _answer_kind(part: Subresource) -> dict[str, str] | None:
+    asked = part.question
+    return {"group": asked.group, "version": asked.version, "kind": asked.kind} if asked is not None else None

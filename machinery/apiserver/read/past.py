@@ -1,0 +1,139 @@
+"""`at`: an object, or a list, as it was at an earlier time or revision.
+
+The request is then answered by everything that answers other reads, over a storage that stands still at that place: pages,
+selectors, conditions, versions and tables are what they were, and ages are counted from then.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from machinery.apiserver.read.reads import Call
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    GroupResource,
+    Key,
+    Page,
+    Past,
+    Place,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.durations import parse_duration
+from machinery.errors import BadRequestError, MethodNotAllowedError
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import Clock
+
+PARAMETER = "at"
+MAX_DIGITS = 18
+AHEAD = timedelta(minutes=1)
+"""How far a client's clock may be ahead of ours without being told so."""
+FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision"
+
+
+def asked_of(query: Mapping[str, str]) -> bool:
+    """Whether a request asks for the past."""
+    return bool(query.get(PARAMETER))
+
+
+def parse_at(text: str, now: datetime) -> datetime | int:
+    """An instant or a revision. Raises BadRequestError with the forms that there are."""
+    if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS:
+        return int(text)
+    try:
+        moment = now - parse_duration(text[1:]) if text.startswith("-") else parse_time(text)
+    except (ValueError, OverflowError) as error:
+        hint = ": say in which time zone, as in 2026-11-01T12:00Z" if "time zone" in str(error) else f": give {FORMS}"
+        raise BadRequestError(f"at={text[:40]} cannot be read{hint}") from None
+    if moment > now + AHEAD:
+        raise BadRequestError(f"at={text[:40]} has not come yet: here it is {now:%Y-%m-%dT%H:%M:%SZ}")
+    return min(moment, now)
+
+
+async def looking_back(call: Call) -> Call:
+    """The same request, asked of the past. Raises BadRequestError, ExpiredError."""
+    query, past, verb = call.request.query, call.resource.past, call.attributes.verb
+    if verb not in ("get", "list", "watch"):
+        raise BadRequestError("at is for reading: what was cannot be changed")
+    if past is None:
+        raise BadRequestError(f"the past of {call.resource.name} is not kept: ask without at")
+    if verb == "watch":
+        raise BadRequestError("the past does not change: list with at, and watch from a resourceVersion")
+    if query.get("resourceVersion"):
+        raise BadRequestError("at and resourceVersion exclude each other: give one of them")
+    place = await past.place(parse_at(query[PARAMETER], call.clock.now()))
+    resource = replace(call.resource, extras=None)  # what stands beside the documents is known of now alone
+    return replace(call, resource=resource, clock=_Stopped(place.moment, call.clock), storage=_PastStorage(past, place))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped(Clock):
+    """Shows one moment."""
+
+    at: datetime
+    clock: Clock
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+
+class _PastStorage(Storage):
+    """Everything as it was at one place. Nothing can be written."""
+
+    def __init__(self, past: Past, place: Place) -> None:
+        self._past = past
+        self._place = place
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return await self._past.get_at(resource, key, self._place.revision)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        """A page that goes on stays at the revision of the first one, which `at` is."""
+        revision = self._place.revision if at is None else at
+        return await self._past.list_at(resource, selection, limit=limit, after=after, at=revision)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        """Raises MethodNotAllowedError."""
+        del resource, key, document, actor, dry_run
+        _read_only()
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        """Raises MethodNotAllowedError."""
+        del resource, key, change, actor, dry_run
+        _read_only()
+
+    def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+        """Raises MethodNotAllowedError."""
+        del resource, selection, after
+        _read_only()
+
+    async def revision(self) -> int:
+        return self._place.revision
+
+    async def wait_for(self, revision: int) -> None:
+        """The past is there."""
+
+
+def _read_only() -> NoReturn:
+    raise MethodNotAllowedError("the past cannot be changed, and does not change")

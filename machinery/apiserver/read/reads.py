@@ -1,0 +1,187 @@
+"""get and list."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.http.list_options import LATEST, ListOptions, list_options, revision, write_continue
+from machinery.apiserver.http.negotiation import JSON, Form, Shape
+from machinery.apiserver.http.responses import Convert, encode, item_bytes, json_answer, value_answer
+from machinery.apiserver.http.status_errors import PageExpiredError, in_its_words, too_new
+from machinery.apiserver.http.streaming import list_answer, portions_answer
+from machinery.apiserver.read.grouping import GROUP_BY, counts_table
+from machinery.apiserver.read.tables import TableWriter, partial
+from machinery.apiserver.resource import Resource, Version
+from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
+from machinery.errors import BadRequestError, ExpiredError, MusterError
+from machinery.runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request about a resource, routed and negotiated."""
+
+    request: web.Request
+    attributes: Attributes
+    resource: Resource
+    storage: Storage
+    clock: Clock
+    form: Form
+    version: Version | None = None
+    patience: timedelta = timedelta(seconds=3)
+    """How long a read waits for a revision that is not visible yet."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.attributes.namespace if self.resource.namespaced else "", self.attributes.name)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that a collection is limited to; "" for all, and for cluster-scoped resources."""
+        return self.attributes.namespace if self.resource.namespaced else ""
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api_version(self.version.name if self.version is not None else "")
+
+    @property
+    def convert(self) -> Convert | None:
+        version, api_version = self.version, self.api_version
+        if version is None:
+            return None
+        return lambda document: {**version.from_stored(document), "apiVersion": api_version}
+
+    def _in_columns(self) -> Resource:
+        """The resource with the columns of the version that is asked for."""
+        columns = self.version.columns if self.version is not None else None
+        return self.resource if columns is None else replace(self.resource, columns=columns)
+
+    def tables(self) -> TableWriter:
+        """Raises BadRequestError for an includeObject that it does not know."""
+        return TableWriter(self._in_columns(), self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
+
+
+async def fresh(call: Call, wanted: int | None) -> None:
+    """Waits until `wanted` is visible. Raises DeadlineError when it does not come soon."""
+    if not wanted:
+        return
+    try:
+        async with asyncio.timeout(call.patience.total_seconds()):
+            await call.storage.wait_for(wanted)
+    except TimeoutError:
+        raise too_new(wanted, await call.storage.revision()) from None
+
+
+async def get(call: Call) -> web.Response:
+    """One object."""
+    await fresh(call, revision(call.request.query.get("resourceVersion", "")))
+    try:
+        stored = await call.storage.get(call.resource.key, call.key)
+    except MusterError as error:
+        raise in_its_words(error, call.resource, call.key.name) from error
+    if call.form.shape is Shape.TABLE:
+        table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
+        return await value_answer(call.request, table, call.form)
+    body = item_bytes(stored, call.convert)
+    if call.form.shape is Shape.OBJECT:
+        return await json_answer(call.request, body, call.form)
+    return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form)
+
+
+async def list_(call: Call) -> web.StreamResponse:
+    """A page of a collection, spliced from stored bytes."""
+    options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
+    if GROUP_BY in call.request.query:
+        return await value_answer(call.request, await counted(call, options.selection), call.form)
+    if _goes_in_portions(call, options):
+        first = await list_page(call, replace(options, limit=call.storage.portion))
+        if first.after is not None and not first.moves:
+            envelope = _envelope(call, {"resourceVersion": str(first.revision)})
+            return await portions_answer(call.request, envelope, _portions(call, options.selection, first))
+    page = await list_page(call, options)
+    metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
+    if call.form.shape is Shape.TABLE:
+        return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
+    return await list_answer(call.request, _envelope(call, metadata), _shaped(call, page.items), call.form)
+
+
+def _goes_in_portions(call: Call, options: ListOptions) -> bool:
+    """A list of everything in the order of its keys, as documents."""
+    if call.storage.portion is None or options.limit is not None or options.selection.order is not None:
+        return False
+    form = call.form
+    return form.shape is not Shape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
+
+
+async def _portions(call: Call, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
+    """The items of `first` and of all that follows it, as of the same revision; one portion is in memory at a time."""
+    page, at = first, first.revision
+    while True:
+        after, shaped = page.after, _shaped(call, page.items)
+        del page
+        yield shaped
+        if after is None:
+            return
+        page = await call.storage.list(call.resource.key, selection, limit=call.storage.portion, after=after, at=at)
+
+
+def _envelope(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
+    if call.form.shape is Shape.OBJECT:
+        return {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
+    return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
+
+
+def _shaped(call: Call, items: Sequence[Stored]) -> Sequence[bytes]:
+    found = [item_bytes(item, call.convert) for item in items]
+    if call.form.shape is Shape.OBJECT:
+        return found
+    version = call.form.version
+    return [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in found]
+
+
+async def counted(call: Call, selection: Selection) -> dict[str, Any]:
+    """How many objects of a selection there are by some of their values: always a Table, for they are no objects."""
+    if call.request.query.get("at"):
+        raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
+    if call.resource.counts is None:
+        raise BadRequestError(f"{call.resource.name} have no words for groupBy")
+    if call.request.query.get("continue") or call.request.query.get("sortBy"):
+        raise BadRequestError("groupBy counts all at once, the most frequent first: leave out continue and sortBy")
+    words, groups, revision_ = await call.resource.counts(call.request.query[GROUP_BY].strip(), selection)
+    return counts_table(words, groups, revision_)
+
+
+async def list_page(call: Call, options: ListOptions) -> Page:
+    """The page that the options ask for. Raises ExpiredError, DeadlineError."""
+    await fresh(call, options.revision)
+    try:
+        return await call.storage.list(
+            call.resource.key, options.selection, limit=options.limit, after=options.after, at=options.at
+        )
+    except ExpiredError as error:
+        if options.after is not None:
+            sort_by = call.request.query.get("sortBy", "").strip()
+            raise PageExpiredError(write_continue(options.after, LATEST, sort_by, options.place)) from error
+        raise ExpiredError("The resourceVersion for the provided list is too old.") from error
+
+
+def _list_metadata(page: Page, options: ListOptions, sort_by: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
+    if page.after is not None:
+        at = page.revision if not page.moves or options.at is not None else LATEST
+        metadata["continue"] = write_continue(page.after, at, sort_by, page.place)
+        chosen = options.selection
+        if (
+            page.remaining is not None
+            and not chosen.labels.requirements
+            and not chosen.fields.requirements
+            and not chosen.where
+        ):
+            metadata["remainingItemCount"] = page.remaining
+    return metadata

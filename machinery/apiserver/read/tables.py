@@ -1,0 +1,137 @@
+"""Server-side tables (meta.k8s.io Table) and partial metadata, made from stored documents."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.responses import Convert, item_bytes
+from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.storage import Document, Stored
+from machinery.errors import BadRequestError
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import Clock
+
+NAME_DESCRIPTION = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client "
+    "to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and "
+    "configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+CREATED_DESCRIPTION = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be "
+    "set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 "
+    "form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+
+
+def age_of(moment: str | None, now: datetime) -> str:
+    """How long ago an RFC 3339 instant was, as kubectl shows it; `<unknown>` without one."""
+    if not moment:
+        return "<unknown>"
+    try:
+        return human_duration((now - parse_time(moment)).total_seconds())
+    except ValueError:
+        return "<invalid>"
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def human_duration(seconds: float) -> str:
+    """Two units at most, the finer one only while it matters: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    whole = max(whole, 0)
+    for limit, unit, letter, finer, fine_letter, fine_until in (
+        (2 * _MINUTE, 1, "s", 0, "", 0),
+        (3 * _HOUR, _MINUTE, "m", 1, "s", 10 * _MINUTE),
+        (2 * _DAY, _HOUR, "h", _MINUTE, "m", 8 * _HOUR),
+        (2 * 365 * _DAY, _DAY, "d", _HOUR, "h", 8 * _DAY),
+    ):
+        if whole < limit:
+            fine = whole % unit // finer if finer and whole < fine_until else 0
+            return f"{whole // unit}{letter}" + (f"{fine}{fine_letter}" if fine else "")
+    years, days = divmod(whole // _DAY, 365)
+    return f"{years}y{days}d" if days and years < 8 else f"{years}y"  # noqa: PLR2004 - kubectl's threshold
+
+
+AGE = Column(
+    "Age",
+    lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
+    description=CREATED_DESCRIPTION,
+)
+
+
+def partial(document: Document, version: str) -> dict[str, Any]:
+    """The object's metadata alone."""
+    kind, api_version = "PartialObjectMetadata", f"meta.k8s.io/{version}"
+    return {"kind": kind, "apiVersion": api_version, "metadata": document["metadata"]}
+
+
+INCLUDED = ("", "Metadata", "Object", "None")
+
+
+class TableWriter:
+    """Tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
+
+    def __init__(self, resource: Resource, clock: Clock, form: Form, include: str = "", convert: Convert | None = None) -> None:
+        if include not in INCLUDED:
+            raise BadRequestError(f'unrecognized includeObject value: "{include[:40]}"')
+        self._convert = convert
+        self._resource = resource
+        self._clock = clock
+        self._form = form
+        self._include = include or "Metadata"
+
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return (AGE,) if self._resource.columns is None else self._resource.columns
+
+    @property
+    def _named_by_itself(self) -> bool:
+        """Some tables, as that of Events, have the name elsewhere than in the first column."""
+        return any(column.format == "name" for column in self._columns)
+
+    async def table(self, items: Sequence[Stored], metadata: Mapping[str, Any], *, defined: bool = True) -> dict[str, Any]:
+        """The table; `defined` False leaves the columns out, as after the first event of a watch."""
+        extras = await self._resource.extras([item.key for item in items]) if self._resource.extras is not None else {}
+        now = self._clock.now()
+        return {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{self._form.version}",
+            "metadata": metadata,
+            "columnDefinitions": self._definitions() if defined else None,
+            "rows": [self._row(item, extras.get(item.key, {}), now) for item in items],
+        }
+
+    def _definitions(self) -> list[dict[str, Any]]:
+        name = Column("Name", lambda _row: None, format="name", description=NAME_DESCRIPTION)
+        return [
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": column.format,
+                "description": column.description,
+                "priority": column.priority,
+            }
+            for column in (*(() if self._named_by_itself else (name,)), *self._columns)
+        ]
+
+    def _row(self, item: Stored, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        document = msgspec.json.decode(item.document)
+        row = Row(document, now, extras)
+        named = () if self._named_by_itself else (item.key.name,)
+        cells = [*named, *(column.cell(row) for column in self._columns)]
+        shown: dict[str, Any] = {"cells": cells}
+        if self._include == "Object":
+            shown["object"] = msgspec.Raw(item_bytes(item, self._convert))
+        elif self._include == "Metadata":
+            shown["object"] = partial(document, self._form.version)
+        else:
+            shown["object"] = None
+        return shown

@@ -1,0 +1,130 @@
+"""The objects of one resource under another group's name and spelling: stored once, converted on every way in and out.
+
+A watcher of either spelling sees one event per write. Within one group, `Resource.versions` does this by itself.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.errors import AlreadyExistsError, NotFoundError
+from machinery.meta.selectors import FieldSelector
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a stored document is shown and read back, and what the stored one calls the fields that selectors name."""
+
+    stored_as: GroupResource
+    shown: Callable[[Document], Document]
+    stored: Callable[[Document], Document]
+    fields: Mapping[str, str]
+
+
+class ConvertedStorage(Storage):
+    """A storage seen through a spelling; the resource that callers name does not count."""
+
+    def __init__(self, inner: Storage, spelling: Spelling) -> None:
+        self._inner = inner
+        self._spelling = spelling
+        self._of = spelling.stored_as
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        del resource
+        with _unnamed():
+            return self._shown(await self._inner.get(self._of, key))
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource
+        page = await self._inner.list(self._of, self._selection(selection), limit=limit, after=after, at=at)
+        return replace(page, items=tuple(self._shown(item) for item in page.items))
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        del resource
+        with _unnamed():
+            stored = self._spelling.stored(document)
+            return self._shown(await self._inner.create(self._of, key, stored, actor, dry_run=dry_run))
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        del resource
+        spelling = self._spelling
+
+        def changed(old: Document) -> Document | None:
+            shown = spelling.shown(old)
+            new = change(shown)
+            if new is None or new == shown:
+                return None if new is None else old
+            return spelling.stored(new)
+
+        with _unnamed():
+            return self._shown(await self._inner.update(self._of, key, changed, actor, dry_run=dry_run))
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+        del resource
+        async with (
+            self._inner.watch(self._of, self._selection(selection), after=after) as events,
+            aclosing(self._events(events)) as shown,
+        ):
+            yield shown
+
+    async def revision(self) -> int:
+        return await self._inner.revision()
+
+    async def wait_for(self, revision: int) -> None:
+        await self._inner.wait_for(revision)
+
+    async def _events(self, events: AsyncIterator[Event | int]) -> AsyncGenerator[Event | int]:
+        async for event in events:
+            yield event if isinstance(event, int) else replace(event, stored=self._shown(event.stored))
+
+    def _selection(self, selection: Selection) -> Selection:
+        names = self._spelling.fields
+        terms = (replace(term, name=names.get(term.name, term.name)) for term in selection.fields.requirements)
+        return replace(selection, fields=FieldSelector(tuple(terms)))
+
+    def _shown(self, stored: Stored) -> Stored:
+        document: dict[str, Any] = msgspec.json.decode(stored.document)
+        return replace(stored, document=_encode(self._spelling.shown(document)))
+
+
+@contextmanager
+def _unnamed() -> Generator[None]:
+    """Errors about the object do not name the resource that it is stored as; the server puts them into the right words."""
+    try:
+        yield
+    except NotFoundError as error:
+        if error.subject is not None and error.subject.kind == "namespaces":
+            raise
+        raise NotFoundError(error.message) from error
+    except AlreadyExistsError as error:
+        raise AlreadyExistsError(error.message) from error

@@ -1,0 +1,298 @@
+"""Storage in memory: for hollow clusters and tests. Everything happens on the event loop; nothing survives the process."""
+
+import asyncio
+import uuid
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.resource import FieldExtractor
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    EventType,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.errors import AlreadyExistsError, ExpiredError, NotFoundError
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock, SystemClock
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An object with what selections look at."""
+
+    stored: Stored
+    document: Document
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    def selected(self, selection: Selection) -> bool:
+        if selection.namespace is not None and self.stored.key.namespace != selection.namespace:
+            return False
+        return selection.labels.matches(self.labels) and selection.fields.matches(self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One line of history; for a delete `after` is the object as it last was, with the revision of the delete."""
+
+    resource: GroupResource
+    revision: int
+    before: _Entry | None
+    after: _Entry
+    deleted: bool
+
+    def seen_through(self, selection: Selection) -> Event | None:
+        """The event that a watcher with this selection gets; None if it never saw the object and still does not."""
+        was = self.before is not None and self.before.selected(selection)
+        now = not self.deleted and self.after.selected(selection)
+        if was and not now:
+            return Event(EventType.DELETED, self.after.stored if self.deleted else self._last_seen())
+        if now:
+            return Event(EventType.MODIFIED if was else EventType.ADDED, self.after.stored)
+        return None
+
+    def _last_seen(self) -> Stored:
+        """For a watcher whose selection the object left: as it was before, with the revision of the change."""
+        assert self.before is not None  # noqa: S101 - only asked when it was seen
+        document = self.before.document
+        metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
+        return Stored(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """The objects of one resource, their keys kept in order."""
+
+    entries: dict[Key, _Entry] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+
+    def put(self, entry: _Entry) -> None:
+        key = entry.stored.key
+        if key not in self.entries:
+            insort(self.keys, key)
+        self.entries[key] = entry
+
+    def drop(self, key: Key) -> None:
+        del self.entries[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+
+class _Watcher:
+    """A bounded queue of events. Once it overflows it takes nothing more and its reader is told so."""
+
+    def __init__(self, resource: GroupResource, selection: Selection, after: int, bound: int) -> None:
+        self.resource = resource
+        self._selection = selection
+        self._after = after
+        self._bound = bound
+        self._events: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self.overflown = False
+
+    def offer(self, record: _Record) -> None:
+        event = record.seen_through(self._selection) if record.revision > self._after else None
+        if event is None or self.overflown:
+            return
+        if len(self._events) >= self._bound:
+            self.overflown = True
+        else:
+            self._events.append(event)
+        self._wake.set()
+
+    async def next(self, patience: float) -> Event | None:
+        """The next event, or None when none came within `patience` seconds. Raises ExpiredError after an overflow."""
+        if not self._events and not self.overflown:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        if self._events:
+            return self._events.popleft()
+        raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
+
+
+class MemoryStorage(Storage):
+    """Objects in dictionaries, the newest `history` changes for watches and for pages of older revisions.
+
+    `selectable` says which fields of a resource field selectors may name beside metadata.name and metadata.namespace. `uid`
+    gives the uid of an object that is made; by default a random one.
+    """
+
+    def __init__(
+        self,
+        selectable: Mapping[GroupResource, FieldExtractor] | None = None,
+        *,
+        clock: Clock | None = None,
+        uid: Callable[[GroupResource, Key], str] = lambda _resource, _key: str(uuid.uuid4()),
+        history: int = 10_000,
+        queue: int = 1_000,
+        bookmark_every: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self._selectable = dict(selectable or {})
+        self._clock = clock or SystemClock()
+        self._uid = uid
+        self._history: deque[_Record] = deque(maxlen=history)
+        self._shelves: dict[GroupResource, _Shelf] = {}
+        self._watchers: set[_Watcher] = set()
+        self._queue = queue
+        self._patience = bookmark_every.total_seconds()
+        self._revision = 1
+        self._compacted = 1
+        self._moved = asyncio.Condition()
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return self._entry(resource, key).stored
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        revision = self._revision if at is None else at
+        shelf = self._shelf(resource) if at is None or at == self._revision else self._shelf_at(resource, at)
+        start = 0 if after is None else bisect_right(shelf.keys, after)
+        entries = (shelf.entries[key] for key in shelf.keys[start:])
+        chosen = [entry.stored for entry in entries if entry.selected(selection)]
+        if limit is None or len(chosen) <= limit:
+            return Page(tuple(chosen), revision)
+        return Page(tuple(chosen[:limit]), revision, chosen[limit - 1].key, len(chosen) - limit)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        del actor  # memory keeps no log of who did what
+        if key in self._shelf(resource).entries:
+            raise AlreadyExistsError(f'{resource} "{key.name}" already exists')
+        own = {"uid": self._uid(resource, key), "creationTimestamp": format_time(self._clock.now())}
+        entry = self._stamped(resource, key, document, own)
+        if not dry_run:
+            await self._commit(_Record(resource, entry.stored.revision, None, entry, deleted=False))
+        return entry.stored
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        del actor
+        old = self._entry(resource, key)
+        new = change(old.document)
+        if new == old.document:
+            return old.stored
+        own = {name: old.document["metadata"][name] for name in ("uid", "creationTimestamp")}
+        entry = self._stamped(resource, key, old.document if new is None else new, own)
+        if not dry_run:
+            await self._commit(_Record(resource, entry.stored.revision, old, entry, deleted=new is None))
+        return entry.stored
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+        if after < self._compacted:
+            raise ExpiredError(f"too old resource version: {after} ({self._compacted})")
+        watcher = _Watcher(resource, selection, after, self._queue)
+        missed = [record for record in self._history if record.resource == resource and record.revision > after]
+        told = max(after, self._revision)
+        self._watchers.add(watcher)
+        events = self._events(watcher, [event for record in missed if (event := record.seen_through(selection))], told)
+        try:
+            yield events
+        finally:
+            self._watchers.discard(watcher)
+            await events.aclose()
+
+    async def revision(self) -> int:
+        return self._revision
+
+    async def wait_for(self, revision: int) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._revision >= revision)
+
+    def compact(self, revision: int) -> None:
+        """Forgets history up to and including `revision`."""
+        while self._history and self._history[0].revision <= revision:
+            self._history.popleft()
+        self._compacted = max(self._compacted, min(revision, self._revision))
+
+    async def _events(self, watcher: _Watcher, missed: Iterable[Event], told: int) -> AsyncGenerator[Event | int]:
+        for event in missed:
+            yield event
+        yield told
+        while True:
+            news = await watcher.next(self._patience)
+            if news is not None:
+                told = news.stored.revision
+                yield news
+            elif told < self._revision:
+                told = self._revision
+                yield told
+
+    def _shelf(self, resource: GroupResource) -> _Shelf:
+        return self._shelves.setdefault(resource, _Shelf())
+
+    def _shelf_at(self, resource: GroupResource, at: int) -> _Shelf:
+        if at < self._compacted:
+            raise ExpiredError("The provided continue parameter is too old: its revision is compacted; start the list again")
+        now = self._shelf(resource)
+        entries = dict(now.entries)
+        for record in reversed(self._history):
+            if record.revision <= at:
+                break
+            if record.resource != resource:
+                continue
+            if record.before is None:
+                del entries[record.after.stored.key]
+            else:
+                entries[record.before.stored.key] = record.before
+        return _Shelf(entries, sorted(entries))
+
+    def _entry(self, resource: GroupResource, key: Key) -> _Entry:
+        entry = self._shelf(resource).entries.get(key)
+        if entry is None:
+            raise NotFoundError(f'{resource} "{key.name}" not found')
+        return entry
+
+    def _stamped(self, resource: GroupResource, key: Key, document: Document, own: Mapping[str, Any]) -> _Entry:
+        revision = self._revision + 1
+        metadata = {**document.get("metadata", {}), **own, "resourceVersion": str(revision)}
+        stamped = {**document, "metadata": metadata}
+        fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
+        if extract := self._selectable.get(resource):
+            fields.update(extract(stamped))
+        return _Entry(Stored(key, revision, _encode(stamped)), stamped, metadata.get("labels") or {}, fields)
+
+    async def _commit(self, record: _Record) -> None:
+        shelf = self._shelf(record.resource)
+        if len(self._history) == self._history.maxlen:
+            self._compacted = self._history[0].revision
+        self._history.append(record)
+        self._revision = record.revision
+        if record.deleted:
+            shelf.drop(record.after.stored.key)
+        else:
+            shelf.put(record.after)
+        for watcher in self._watchers:
+            if watcher.resource == record.resource:
+                watcher.offer(record)
+        async with self._moved:
+            self._moved.notify_all()

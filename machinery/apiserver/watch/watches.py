@@ -1,0 +1,235 @@
+"""watch: a response without end, one JSON line per event, spliced from stored bytes.
+
+It ends at its time-out, when the client goes, when the storage says that the watcher is too slow, and when the server stops:
+then at a bounded rate, because each comes back at once somewhere else. The end of time is one `asyncio.timeout` per watch;
+ending moves it to now.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from machinery.apiserver.http.list_options import WatchOptions, watch_options
+from machinery.apiserver.http.negotiation import JSON, Form, Shape
+from machinery.apiserver.http.responses import item_bytes
+from machinery.apiserver.http.status_errors import InternalError, status_document
+from machinery.apiserver.read.reads import Call, fresh
+from machinery.apiserver.read.tables import TableWriter, partial
+from machinery.apiserver.storage import Event, EventType, Stored
+from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
+from machinery.runtime.rate_limit import drain_rate, paced
+
+INITIAL_END = "k8s.io/initial-events-end"
+PACED_SHARE = 0.8
+"""Of the time for a drain; the rest is for the last of them to write what they have."""
+RETRY = timedelta(seconds=1)
+LAST_WORDS = timedelta(seconds=2)
+"""How long a client may take to read the rest of a watch that has ended."""
+
+log = structlog.get_logger(__name__)
+
+
+class Watches:
+    """The open watches of a server."""
+
+    def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
+        self._longest = longest.total_seconds()
+        self._bookmark = bookmark.total_seconds()
+        self._ends: dict[asyncio.Timeout, str] = {}
+        self._stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def by_resource(self) -> Counter[str]:
+        """How many watches of each resource are open; may be asked on any thread."""
+        return Counter(tuple(self._ends.values()))
+
+    def stop(self) -> None:
+        """Ends all watches at once; those that come later are told to try again."""
+        self._stopped = True
+        for end in tuple(self._ends):
+            self._end_now(end)
+
+    async def drain(self, grace: timedelta) -> None:
+        """Ends all watches within `grace`, at the least rate that does it, and at its end those that are left."""
+        self._stopped = True
+        log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                async for end in paced(tuple(self._ends), drain_rate(len(self._ends), grace * PACED_SHARE)):
+                    self._end_now(end)
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("watches did not end in time", count=len(self._ends))
+            self.stop()
+
+    async def ended(self) -> None:
+        """Returns when no watch is open."""
+        await self._idle.wait()
+
+    def _end_now(self, end: asyncio.Timeout) -> None:
+        if end in self._ends and not end.expired():
+            end.reschedule(asyncio.get_running_loop().time())
+
+    async def answer(self, call: Call, headers: dict[str, str]) -> web.StreamResponse:
+        """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
+        if call.form.media != JSON:
+            raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
+        if self._stopped:
+            raise UnavailableError("the server is shutting down", retry_after=RETRY)
+        options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query, call.clock.now())
+        response = web.StreamResponse(headers={"Content-Type": JSON, **headers})
+        lines = _Lines(call, options, self._bookmark)
+        seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
+        try:
+            async with asyncio.timeout(seconds) as end:
+                self._ends[end] = str(call.resource.key)
+                self._idle.clear()
+                await _serve(call.request, response, lines)
+        except TimeoutError:
+            if not end.expired():
+                raise
+        except ConnectionResetError:
+            return response
+        finally:
+            self._ends.pop(end, None)
+            if not self._ends:
+                self._idle.set()
+        await _close(call.request, response)
+        return response
+
+
+async def _close(request: web.Request, response: web.StreamResponse) -> None:
+    """Says that this is the end, to a client that listens; one that does not loses its connection."""
+    try:
+        async with asyncio.timeout(LAST_WORDS.total_seconds()):
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write_eof()
+    except ConnectionResetError:  # the client may go while the watch ends
+        return
+    except (TimeoutError, asyncio.CancelledError):  # the latter of itself: the end came in the middle of a line, which stays so
+        if request.transport is not None:
+            request.transport.abort()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+
+
+async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Lines") -> None:
+    await response.prepare(request)
+    try:
+        async with aclosing(lines.told()) as told:
+            async for line in told:
+                await response.write(line)
+    except MusterError as error:
+        await response.write(_line("ERROR", msgspec.json.encode(status_document(error))))
+    except (ConnectionResetError, TimeoutError):
+        raise
+    except Exception:
+        log.exception("unexpected error in a watch", path=request.path)
+        await response.write(_line("ERROR", msgspec.json.encode(status_document(InternalError()))))
+
+
+async def _check_place(call: Call, after: int) -> None:
+    """Raises ExpiredError, so that the client lists anew: a place that is not reached soon is of another history."""
+    try:
+        await fresh(call, after)
+    except DeadlineError as error:
+        raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+
+
+def _line(kind: str, document: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + document + b"}\n"
+
+
+class _Lines:
+    """The lines of one watch."""
+
+    def __init__(self, call: Call, options: WatchOptions, bookmark: float) -> None:
+        self._call = call
+        self._options = options
+        self._bookmark = bookmark
+        self._loop = asyncio.get_running_loop()
+        self._last_bookmark = self._loop.time()
+        self._tables: TableWriter | None = call.tables() if call.form.shape is Shape.TABLE else None
+        self._defined = False
+
+    async def told(self) -> AsyncGenerator[bytes]:
+        storage, resource, options = self._call.storage, self._call.resource, self._options
+        after = options.revision or 0
+        if options.initial:
+            await fresh(self._call, options.revision)
+            page = await storage.list(resource.key, options.selection)
+            after = page.revision
+            for stored in page.items:
+                yield await self._line(EventType.ADDED, stored)
+            if options.mark_initial and options.bookmarks:
+                yield self._bookmark_line(after, {INITIAL_END: "true"})
+        elif not options.revision:
+            after = await storage.revision()
+        else:
+            await _check_place(self._call, after)
+        async with storage.watch(resource.key, options.selection, after=after) as events:
+            async for event in events:
+                if isinstance(event, Event):
+                    yield await self._shared_line(event)
+                elif self._bookmark_due():
+                    yield self._bookmark_line(event)
+
+    def _bookmark_due(self) -> bool:
+        now = self._loop.time()
+        if not self._options.bookmarks or now < self._last_bookmark + self._bookmark:
+            return False
+        self._last_bookmark = now
+        return True
+
+    def _bookmark_line(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        call = self._call
+        kind, version = call.resource.kind, call.api_version
+        if call.form.shape is Shape.PARTIAL or call.form.shape is Shape.PARTIAL_LIST:
+            kind, version = "PartialObjectMetadata", f"meta.k8s.io/{call.form.version}"
+        document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
+        if call.form.shape is Shape.TABLE:
+            row = {"cells": [], "object": document}
+            table = {"kind": "Table", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
+            document = {**table, "columnDefinitions": None, "rows": [row]}
+        return _line("BOOKMARK", msgspec.json.encode(document))
+
+    async def _shared_line(self, event: Event) -> bytes:
+        """One event goes to many watchers, and most of them ask for it in the same form."""
+        form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
+        line = event.lines.get(form)
+        if line is None:
+            line = event.lines[form] = await self._line(event.type, event.stored)
+        self._defined = self._tables is not None
+        return line
+
+    async def _line(self, kind: EventType, stored: Stored) -> bytes:
+        return _line(kind.value, await self._document(stored))
+
+    async def _document(self, stored: Stored) -> bytes:
+        form: Form = self._call.form
+        if self._tables is not None:
+            metadata = {"resourceVersion": str(stored.revision)}
+            table = await self._tables.table((stored,), metadata, defined=not self._defined)
+            self._defined = True
+            return msgspec.json.encode(table)
+        body = item_bytes(stored, self._call.convert)
+        if form.shape is Shape.OBJECT:
+            return body
+        return msgspec.json.encode(partial(msgspec.json.decode(body), form.version))

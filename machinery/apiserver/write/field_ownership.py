@@ -1,0 +1,174 @@
+"""Field ownership of the objects that the API server writes: Kubernetes' managedFields, per version of the writer.
+
+A creator holds what it sent, an updater what it changed, an applier what it applies. What preparation and admission add is
+held by nobody, as in Kubernetes. An object that came without managedFields is not tracked until it is applied to.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from machinery.apiserver.http.status_errors import conflict
+from machinery.apiserver.resource import Resource, Version
+from machinery.apiserver.storage import Document
+from machinery.apiserver.write.metadata import MAX_ANNOTATIONS
+from machinery.errors import BadRequestError
+from machinery.meta.managedfields import holdings as held
+from machinery.meta.managedfields import lastapplied
+from machinery.meta.managedfields.applying import Application, Applied, configuration
+from machinery.meta.managedfields.checking import misfits
+from machinery.meta.managedfields.comparing import compare
+from machinery.meta.managedfields.elements import field
+from machinery.meta.managedfields.fieldset import EMPTY, FieldSet, of_paths
+from machinery.meta.managedfields.holdings import Holdings, Writer, applier, updater
+from machinery.meta.managedfields.structure import Form, Structure
+from machinery.meta.managedfields.updating import Comparisons, Versions, conflict_error, current, updated
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""Holds everything of an object that nobody tracked until somebody applied to it."""
+
+
+class ServedVersions(Versions):
+    """The versions of a resource, converted through the stored one."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+
+    def structure(self, api_version: str) -> Structure | None:
+        return self._resource.structures.get(api_version)
+
+    def converted(self, document: Document, api_version: str) -> Document:
+        given = str(document.get("apiVersion"))
+        if given == api_version:
+            return document
+        stored = document if (version := self._version(given)) is None else version.to_stored(document)
+        target = self._version(api_version)
+        shown = stored if target is None else target.from_stored(stored)
+        return {**shown, "apiVersion": api_version}
+
+    def _version(self, api_version: str) -> Version | None:
+        """None: the stored one."""
+        versions = self._resource.versions
+        return next((version for version in versions if self._resource.api_version(version.name) == api_version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """One request's view of who holds what: by whom, through which version and subresource, and when."""
+
+    resource: Resource
+    manager: str
+    api_version: str
+    subresource: str
+    time: str
+
+    def of_new(self, sent: Document, new: Document) -> Holdings:
+        """What the creator of an object holds: all that it sent and that is there."""
+        return self._updated(sent, {}, new, {})
+
+    def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
+        """Who holds what after an update or a patch: the writer what it changed, nobody what is gone."""
+        before = self._before(old, sent["metadata"].get("managedFields"))
+        return self._updated(sent, old, new, before) if before else {}
+
+    def applied(self, config: Mapping[str, Any], old: Document | None, *, force: bool) -> tuple[Document, Holdings]:
+        """The object in the version of the request, with the configuration applied, and who holds what.
+
+        Raises ConflictError with a cause per field, BadRequestError when the configuration does not fit the schema.
+        """
+        self._check(config)
+        live = {} if old is None else self._versions.converted(old, self.api_version)
+        if old is None and (uid := config["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(self.resource, str(config["metadata"].get("name", "")), why)
+        result = self._application(config, live, self._tracked(old)).result()
+        found = result.conflicts if not force else []
+        if found and self.manager == lastapplied.KUBECTL:
+            found = lastapplied.real_conflicts(self._structure, live, found)
+        if found:
+            raise conflict_error(found)
+        return self._with_note(result, config), result.holdings
+
+    @property
+    def _versions(self) -> ServedVersions:
+        return ServedVersions(self.resource)
+
+    @property
+    def _structure(self) -> Structure:
+        return self.resource.structures[self.api_version]
+
+    def _updated(self, sent: Document, old: Document, new: Document, before: Holdings) -> Holdings:
+        writer = updater(self.manager, self.api_version, self.subresource)
+        asked = compare(self._structure, self._shown(old) if old else {}, self._shown(sent))
+        meant = asked.written.without(_parts(self.resource.fixed)) - self._always_there
+        return updated(Comparisons(self._versions, old, new), before, writer, self.time, of=meant)
+
+    def _shown(self, document: Document) -> Document:
+        return self._versions.converted(document, self.api_version)
+
+    @property
+    def _always_there(self) -> FieldSet:
+        """The parts that an object of a built-in kind has even when they are empty."""
+        structure = self._structure
+        return (
+            EMPTY
+            if self.resource.custom
+            else _parts(name for name, part in structure.fields.items() if part.fields and part.form is Form.MAP)
+        )
+
+    def _before(self, old: Document, asked: Any) -> Holdings:
+        """A writer of the whole object may say who holds what; what cannot be understood, or is empty, counts for nothing."""
+        if not self.subresource and held.is_reset(asked):
+            return {}
+        try:
+            told = held.read(asked) if asked and not self.subresource else {}
+        except held.UnreadableError:
+            told = {}
+        return current(self._versions, told or held.of_object(old))
+
+    def _tracked(self, old: Document | None) -> Holdings:
+        if old is None:
+            return {}
+        before = held.of_object(old)
+        if before:
+            return before
+        first = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource)
+        return updated(Comparisons(self._versions, {}, old), {}, first, self.time)
+
+    def _application(self, config: Mapping[str, Any], live: Document, before: Holdings) -> Application:
+        writer: Writer = applier(self.manager, self.subresource)
+        parts = tuple(name for name in config if self._changes(name))
+        return Application(self._versions, live, configuration(config, parts), before, writer, self.time)
+
+    def _changes(self, part: str) -> bool:
+        """Whether a write on this path can change a top-level part of the object."""
+        if self.subresource:
+            return part == "status"
+        return part not in self.resource.fixed and (part != "status" or not self.resource.has_status)
+
+    def _check(self, config: Mapping[str, Any]) -> None:
+        if config["metadata"].get("managedFields") is not None:
+            raise BadRequestError("metadata.managedFields must be nil")
+        if wrong := misfits(self._structure, config):
+            metadata = config["metadata"]
+            place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+            about = f"{place}; {self.api_version}, Kind={self.resource.kind}"
+            text = wrong[0] if len(wrong) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in wrong)
+            raise BadRequestError(f"failed to create typed patch object ({about}): {text}")
+
+    def _with_note(self, result: Applied, config: Mapping[str, Any]) -> Document:
+        if self.manager != lastapplied.KUBECTL:
+            return result.document
+        return lastapplied.with_note(result.document, config, MAX_ANNOTATIONS)
+
+
+def _parts(names: Iterable[str]) -> FieldSet:
+    return of_paths(*((field(name),) for name in names))
+
+
+def with_holdings(document: Document, holdings: Holdings) -> dict[str, Any]:
+    """The document with its managedFields; without any when nobody holds anything."""
+    metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
+    if holdings:
+        metadata["managedFields"] = held.written(holdings)
+    return {**document, "metadata": metadata}

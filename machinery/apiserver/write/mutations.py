@@ -1,0 +1,295 @@
+"""create, update, patch, delete and deletecollection: decodes the request, lets `writes` say what becomes of the object."""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.access import ANONYMOUS, Attributes
+from machinery.apiserver.http.list_options import list_options
+from machinery.apiserver.http.negotiation import Shape
+from machinery.apiserver.http.responses import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.http.status_errors import in_its_words, success_document
+from machinery.apiserver.http.write_options import (
+    WriteOptions,
+    agent_manager,
+    check_patch_options,
+    delete_options,
+    write_options,
+)
+from machinery.apiserver.read.reads import Call, list_page
+from machinery.apiserver.read.tables import partial
+from machinery.apiserver.resource import Subresource
+from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
+from machinery.apiserver.write import bodies, patches
+from machinery.apiserver.write.changes import Changing
+from machinery.apiserver.write.metadata import generated
+from machinery.apiserver.write.strategic_merge import apply_strategic_patch
+from machinery.apiserver.write.writes import Write, check_configuration, check_envelope, check_preconditions, other_name
+from machinery.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    MusterError,
+    NotFoundError,
+    Subject,
+    UnsupportedMediaTypeError,
+)
+from machinery.meta.managedfields.holdings import Holdings
+
+TRIES = 8
+"""How often a generated name is drawn anew."""
+NO_NAME = "name must be provided"
+Allowed = Callable[[Actor, Attributes], Awaitable[None]]
+
+
+class Mutations:
+    """Writes on behalf of one server.
+
+    `namespaces` says whether objects may be created in a namespace; `allowed` raises ForbiddenError when somebody may not.
+    """
+
+    def __init__(
+        self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed, changing: Changing
+    ) -> None:
+        self._limit = body_limit
+        self._changing = changing
+        self._namespaces = namespaces
+        self._allowed = allowed
+
+    async def create(self, call: Call, actor: Actor) -> web.Response:
+        options = _options(call, "CreateOptions")
+        write = _write(call, actor, options)
+        document = check_envelope(write, await self.body(call, actor), call.namespace)
+        metadata = document["metadata"]
+        if metadata.get("resourceVersion"):
+            raise BadRequestError("resourceVersion should not be set on objects to be created")
+        if call.attributes.name and metadata.get("name", "") != call.attributes.name:
+            raise other_name(metadata.get("name", ""), call.attributes.name)
+        await self._check_namespace(call)
+        stored = await self._create(call, write, document, options)
+        return await write_answer(call, write, stored, 201)
+
+    async def update(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+        if not call.attributes.name:
+            raise BadRequestError(NO_NAME)
+        options = _options(call, "UpdateOptions")
+        write = _write(call, actor, options, part)
+        document = check_envelope(write, await self.body(call, actor), call.namespace)
+        name = document["metadata"].get("name") or call.attributes.name
+        if name != call.attributes.name:
+            raise other_name(name, call.attributes.name)
+        stored = await self._change(call, actor, options, lambda old: write.changed(document, old))
+        return await write_answer(call, write, stored)
+
+    async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+        if not call.attributes.name:
+            raise BadRequestError(NO_NAME)
+        applies = _patch_type(call) == patches.APPLY_PATCH
+        options = _options(call, "PatchOptions")
+        check_patch_options(options, applies=applies)
+        write = _write(call, actor, options, part)
+        if applies:
+            return await self._apply(call, write, options)
+        patched = await self._patched(call, actor)
+
+        def change(old: Document) -> Document | None:
+            shown = write.shown(old)
+            document = check_envelope(write, patched(shown), call.namespace)
+            if document["metadata"].get("name") != call.attributes.name:
+                raise other_name(document["metadata"].get("name", ""), call.attributes.name)
+            return write.changed(document, old)
+
+        stored = await self._change(call, actor, options, change)
+        return await write_answer(call, write, stored)
+
+    async def _apply(self, call: Call, write: Write, options: WriteOptions) -> web.Response:
+        """Server-side apply, which makes an object that is not there when the asker may create it."""
+        config, force = await self._configuration(call, write), bool(options.force)
+        for attempt in range(TRIES):
+            try:
+                stored = await self._change(call, write.actor, options, lambda old: write.applied(config, old, force=force))
+                return await write_answer(call, write, stored)
+            except NotFoundError:
+                if write.part is not None or "create" not in call.resource.verbs:
+                    raise
+            try:
+                return await write_answer(call, write, await self._applied_anew(call, write, config, options), 201)
+            except AlreadyExistsError:  # somebody else was faster
+                if attempt == TRIES - 1:
+                    raise
+        raise AssertionError
+
+    async def _applied_anew(self, call: Call, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
+        await self._allowed(write.actor, replace(call.attributes, verb="create"))
+        await self._check_namespace(call)
+        made = functools.partial(write.ownership.applied, config, None, force=False)
+        document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
+        return await self._create(call, write, document, options, holdings)
+
+    async def _configuration(self, call: Call, write: Write) -> dict[str, Any]:
+        body = await self._read(call, write.actor)
+        config, twice = await bodies.decode_configuration(body)
+        if twice and write.validation == "Strict":
+            raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
+        write.noted = twice if write.validation == "Warn" else []
+        return check_configuration(write, config, call.key)
+
+    async def _check_namespace(self, call: Call) -> None:
+        if call.namespace and not await self._namespaces(call.namespace):
+            subject = Subject(name=call.namespace, kind="namespaces")
+            raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
+
+    async def delete(self, call: Call, actor: Actor) -> web.Response:
+        asked = await self._delete_options(call, actor)
+        options = _delete_write_options(call, asked)
+        write = _write(call, actor, options)
+        change = _deletion(write, asked)
+        try:
+            stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
+        except MusterError as error:
+            raise in_its_words(error, call.resource, call.key.name) from error
+        metadata = msgspec.json.decode(stored.document)["metadata"]
+        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage holds it
+            return await write_answer(call, write, stored)
+        uid = metadata.get("uid", "")
+        return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
+
+    async def delete_collection(self, call: Call, actor: Actor) -> web.Response:
+        """Deletes what the selectors choose, one object at a time, and answers with what was there.
+
+        The first that does not meet a precondition ends it; those before it are deleted.
+        """
+        asked = await self._delete_options(call, actor)
+        options = _delete_write_options(call, asked)
+        page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
+        gone = []
+        for item in page.items:
+            change = _deletion(_write(call, actor, options), asked)
+            try:
+                gone.append(await call.storage.update(call.resource.key, item.key, change, actor, dry_run=options.dry_run))
+            except NotFoundError:
+                continue
+        metadata = {"resourceVersion": str(page.revision)}
+        envelope = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
+        items = [item_bytes(item, call.convert) for item in gone]
+        return await json_answer(call.request, spliced_list(envelope, items), call.form)
+
+    async def _create(
+        self, call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions, holdings: Holdings | None = None
+    ) -> Stored:
+        metadata, size = document["metadata"], await _size(call)
+        drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
+        for attempt in range(TRIES):
+            named = {**metadata, "name": generated(drawn)} if drawn else metadata
+            make = functools.partial(write.created, {**document, "metadata": named}, holdings)
+            new = await self._changing.made(make, write.actor, size=size)
+            key = Key(call.namespace, str(new["metadata"]["name"]))
+            try:
+                return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+            except AlreadyExistsError as error:
+                if not drawn or attempt == TRIES - 1:
+                    raise in_its_words(error, call.resource, key.name) from error
+            except MusterError as error:
+                raise in_its_words(error, call.resource, key.name) from error
+        raise AssertionError
+
+    async def _change(self, call: Call, actor: Actor, options: WriteOptions, change: Change) -> Stored:
+        size, resource = await _size(call), call.resource
+        try:
+            return await self._changing.change(
+                call.storage, resource.key, call.key, change, actor, size=size, dry_run=options.dry_run
+            )
+        except MusterError as error:
+            raise in_its_words(error, resource, call.key.name) from error
+
+    async def body(self, call: Call, actor: Actor) -> dict[str, Any]:
+        """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
+        return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
+
+    async def _read(self, call: Call, actor: Actor) -> bytes:
+        return await bodies.read(call.request, self._limit, anonymous=actor.user == ANONYMOUS.user)
+
+    async def _delete_options(self, call: Call, actor: Actor) -> Mapping[str, Any]:
+        body = await self._read(call, actor)
+        if not body.strip():
+            return {}
+        return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
+
+    async def _patched(self, call: Call, actor: Actor) -> Callable[[Document], dict[str, Any]]:
+        """The function that applies the request's patch."""
+        media = _patch_type(call)
+        try:
+            patch = bodies.decode_json(await self._read(call, actor), call.resource.kind)
+        except BadRequestError as error:
+            raise BadRequestError(f"error decoding patch: {error.message.partition('; ')[2]}") from None
+        if media == patches.JSON_PATCH:
+            return lambda old: patches.apply_json_patch(old, patch)
+        if media == patches.MERGE_PATCH:
+            return lambda old: patches.apply_merge_patch(old, patch)
+        return lambda old: apply_strategic_patch(old, patch, call.resource.merge_keys)
+
+
+def _patch_type(call: Call) -> str:
+    """The media type of a patch. Raises UnsupportedMediaTypeError when the kind cannot be patched so."""
+    strategic = () if call.resource.custom else (patches.STRATEGIC_PATCH,)
+    accepted = (patches.JSON_PATCH, patches.MERGE_PATCH, *strategic, patches.APPLY_PATCH)
+    media = bodies.media_type(call.request)
+    if media not in accepted:
+        raise UnsupportedMediaTypeError(
+            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+        )
+    return media
+
+
+def _options(call: Call, kind: str) -> WriteOptions:
+    return write_options(kind, call.request.query, call.request.query.getall("dryRun", []))
+
+
+def _delete_write_options(call: Call, asked: Mapping[str, Any]) -> WriteOptions:
+    in_body = asked.get("dryRun") or []
+    dry_runs = [*call.request.query.getall("dryRun", []), *(in_body if isinstance(in_body, list) else [str(in_body)])]
+    return write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
+
+
+def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
+    manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
+    return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
+
+
+def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Document | None]:
+    """The change of an object that is deleted, if it is the one that is meant."""
+    preconditions = asked.get("preconditions") or {}
+
+    def change(old: Document) -> Document | None:
+        check_preconditions(write, preconditions, old)
+        return write.deleted(old)
+
+    return change
+
+
+async def _size(call: Call) -> int:
+    """Bytes of the body, which was read before."""
+    return len(await call.request.read())
+
+
+async def write_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+    """What a write answers: the object in the form asked for, with the warnings."""
+    if write.last is not None:
+        metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
+        stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
+    if call.form.shape is Shape.TABLE:
+        table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
+        response = await value_answer(call.request, table, call.form, status)
+    else:
+        convert: Convert | None = call.convert
+        body = item_bytes(stored, convert)
+        if call.form.shape is Shape.OBJECT:
+            response = await json_answer(call.request, body, call.form, status)
+        else:
+            shown = partial(msgspec.json.decode(body), call.form.version)
+            response = await value_answer(call.request, shown, call.form, status)
+    add_warnings(response, (*write.noted, *write.warnings))
+    return response

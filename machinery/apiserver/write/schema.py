@@ -1,0 +1,232 @@
+"""Structural OpenAPI v3 schemas over documents: which fields are unknown, what is missing, which rules are broken.
+
+The subset of OpenAPI that Kubernetes lets a CustomResourceDefinition use. `apiVersion`, `kind` and `metadata` of the object
+are not the schema's business. Two formats are ours to check: `date-time` (metav1.Time) and `micro-time` (metav1.MicroTime).
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.http.status_errors import duplicate, invalid_type, invalid_value, not_supported, required, too_long
+from machinery.apiserver.resource import Schema
+from machinery.errors import Cause
+from machinery.meta.timestamps import parse_time
+
+ENVELOPE = ("apiVersion", "kind", "metadata")
+METADATA_FIELDS = frozenset(
+    (
+        *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
+        *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
+        "managedFields",
+    )
+)
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+LONGEST_MATCHED = 4096
+_canonical = msgspec.json.Encoder(order="sorted").encode
+_INT32, _INT64 = 2**31, 2**63
+
+
+def pruned(schema: Schema, document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The object without the fields that the schema does not know, and their paths, sorted."""
+    unknown: list[str] = []
+    result: dict[str, Any] = {name: document[name] for name in ENVELOPE if name in document}
+    metadata = result.get("metadata")
+    if isinstance(metadata, dict):
+        unknown.extend(f"metadata.{name}" for name in metadata if name not in METADATA_FIELDS)
+        result["metadata"] = {name: value for name, value in metadata.items() if name in METADATA_FIELDS}
+    content = {name: value for name, value in document.items() if name not in ENVELOPE}
+    kept = _pruned(schema, content, "", unknown)
+    return {**result, **kept}, sorted(unknown)
+
+
+def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, dict):
+        return _pruned_object(schema, value, path, unknown)
+    if isinstance(value, list) and "items" in schema:
+        return [_pruned(schema["items"], entry, f"{path}[{index}]", unknown) for index, entry in enumerate(value)]
+    return value
+
+
+def _pruned_object(schema: Schema, value: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    properties: Schema = schema.get("properties", {})
+    additional = schema.get("additionalProperties")
+    kept: dict[str, Any] = {}
+    for name, part in value.items():
+        inner = f"{path}.{name}" if path else name
+        if name in properties:
+            kept[name] = _pruned(properties[name], part, inner, unknown)
+        elif isinstance(additional, Mapping):
+            kept[name] = _pruned(additional, part, inner, unknown)
+        elif additional or schema.get(PRESERVE) or schema.get(INT_OR_STRING):
+            kept[name] = part
+        else:
+            unknown.append(inner)
+    return kept
+
+
+def defaulted(schema: Schema, value: Any) -> Any:
+    """The value with the schema's defaults where fields are absent; the same object when nothing is missing."""
+    if isinstance(value, list) and "items" in schema:
+        entries = [defaulted(schema["items"], entry) for entry in value]
+        return value if all(new is old for new, old in zip(entries, value, strict=True)) else entries
+    if not isinstance(value, dict):
+        return value
+    changed: dict[str, Any] = {}
+    for name, part in schema.get("properties", {}).items():
+        if name in value:
+            new = defaulted(part, value[name])
+            if new is not value[name]:
+                changed[name] = new
+        elif "default" in part:
+            changed[name] = part["default"]
+    return {**value, **changed} if changed else value
+
+
+def violations(schema: Schema, document: Mapping[str, Any]) -> list[Cause]:
+    """Every broken rule, by path in alphabetical order."""
+    content = {name: value for name, value in document.items() if name not in ENVELOPE}
+    return list(_violations(schema, content, ""))
+
+
+def _violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
+    if value is None and schema.get("nullable"):
+        return
+    wanted = schema.get("type", "")
+    if schema.get(INT_OR_STRING):
+        wanted = "integer" if isinstance(value, int) else "string"
+    if wanted and not _is(wanted, value):
+        named = _type_of(value)
+        yield invalid_type(path, named, f'{path} in body must be of type {wanted}: "{named}"')
+        return
+    yield from _own_violations(schema, value, path)
+    if isinstance(value, dict):
+        yield from _object_violations(schema, value, path)
+    elif isinstance(value, list):
+        yield from _list_violations(schema, value, path)
+
+
+def _object_violations(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    prefix = f"{path}." if path else ""
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield required(f"{prefix}{name}")
+    properties: Schema = schema.get("properties", {})
+    additional = schema.get("additionalProperties")
+    for name in sorted(value):
+        if name in properties:
+            yield from _violations(properties[name], value[name], f"{prefix}{name}")
+        elif isinstance(additional, Mapping):
+            yield from _violations(additional, value[name], f"{prefix}{name}")
+
+
+def _list_violations(schema: Schema, value: Sequence[Any], path: str) -> Iterator[Cause]:
+    items: Schema = schema.get("items", {})
+    for index, entry in enumerate(value):
+        yield from _violations(items, entry, f"{path}[{index}]")
+    if "minItems" in schema and len(value) < schema["minItems"]:
+        yield invalid_value(path, len(value), f"{path} in body should have at least {schema['minItems']} items")
+    if "maxItems" in schema and len(value) > schema["maxItems"]:
+        yield Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items", path)
+    if schema.get("x-kubernetes-list-type") == "map" and not items.get(PRESERVE):  # a node may have two addresses of a type
+        yield from _duplicates(schema.get("x-kubernetes-list-map-keys", ()), value, path)
+
+
+def _duplicates(names: Sequence[str], value: Sequence[Any], path: str) -> Iterator[Cause]:
+    seen: set[bytes] = set()
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            continue
+        key = {name: entry.get(name) for name in names}
+        canonical = _canonical(key)
+        if canonical in seen:
+            yield duplicate(f"{path}[{index}]", key)
+        seen.add(canonical)
+
+
+def _own_violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
+    if "enum" in schema and value not in schema["enum"]:
+        yield not_supported(path, value, schema["enum"])
+    if isinstance(value, str):
+        yield from _text_violations(schema, value, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_violations(schema, value, path)
+
+
+def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
+    longest = schema.get("maxLength", LONGEST_MATCHED if "pattern" in schema else None)
+    if longest is not None and len(value) > longest:  # a pattern may need quadratic time
+        yield too_long(path, longest)
+        return
+    if "minLength" in schema and len(value) < schema["minLength"]:
+        yield invalid_value(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
+    if "pattern" in schema and not schema.get(INT_OR_STRING) and not _pattern(schema["pattern"]).search(value):
+        yield invalid_value(path, value, f"{path} in body should match '{schema['pattern']}'")
+    check = _FORMATS.get(schema.get("format", ""))
+    if check is not None and (why := check(value)) is not None:
+        yield invalid_type(path, value, why)
+
+
+def _number_violations(schema: Schema, value: float, path: str) -> Iterator[Cause]:
+    bound = _INT32 if schema.get("format") == "int32" else _INT64
+    if not -bound <= value < bound:
+        yield invalid_type(path, value, f"{path} in body must be of type {schema.get('format', 'integer')}")
+    if "minimum" in schema and value < schema["minimum"]:
+        yield invalid_value(path, value, f"{path} in body should be greater than or equal to {schema['minimum']}")
+    if "maximum" in schema and value > schema["maximum"]:
+        yield invalid_value(path, value, f"{path} in body should be less than or equal to {schema['maximum']}")
+
+
+def _is(wanted: str, value: Any) -> bool:
+    match wanted:
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return _type_of(value) == wanted
+
+
+def _type_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.ASCII)
+
+
+def _time_rule(layout: str) -> Callable[[str], str | None]:
+    def rule(value: str) -> str | None:
+        if len(value) > len("2006-01-02T") and value[10] in "Tt":
+            try:
+                parse_time(value)
+            except ValueError:
+                pass
+            else:
+                return None
+        return f'parsing time "{value}" as "{layout}": cannot parse'
+
+    return rule
+
+
+def _base64_rule(value: str) -> str | None:
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return "illegal base64 data"
+    return None
+
+
+_FORMATS: dict[str, Callable[[str], str | None]] = {
+    "date-time": _time_rule("2006-01-02T15:04:05Z07:00"),
+    "micro-time": _time_rule("2006-01-02T15:04:05.000000Z07:00"),
+    "byte": _base64_rule,
+}

@@ -1,0 +1,296 @@
+"""What a write makes of an object, as pure functions: the same for every storage, run inside its transaction.
+
+Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts that this path may change, defaults, the kind's
+preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
+from machinery.apiserver.http.status_errors import conflict, invalid, invalid_value, undecodable
+from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
+from machinery.apiserver.storage import Actor, Document, Key
+from machinery.apiserver.write import metadata as rules
+from machinery.apiserver.write.field_ownership import Ownership, with_holdings
+from machinery.apiserver.write.schema import defaulted, pruned, violations
+from machinery.apiserver.write.validation_ratcheting import WRONG_TYPE, added
+from machinery.errors import BadRequestError, Cause, ConflictError, InvalidError, Subject, TooLargeError
+from machinery.meta.managedfields.holdings import Holdings, is_same
+from machinery.meta.timestamps import format_time
+
+FEW = 1024  # bytes: of a decision, and of who holds what it changes
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Write:
+    """One request to write: who, when, through which version and subresource. Collects the warnings of its last run."""
+
+    resource: Resource
+    actor: Actor
+    now: datetime
+    validation: str = "Warn"
+    version: Version | None = None
+    part: Subresource | None = None
+    manager: str = ""
+    """The name under which the writer holds fields."""
+    warnings: list[str] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
+    """Warnings about the body as it was sent."""
+    removed: bool = False
+    last: Document | None = None
+    """What was written, when the write let a terminating object go."""
+
+    @property
+    def schema(self) -> Schema:
+        return self.version.schema if self.version is not None else self.resource.schema
+
+    @property
+    def version_name(self) -> str:
+        return self.version.name if self.version is not None else self.resource.version
+
+    def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
+        """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
+        check_size(document, old)
+        given = document if self.resource.custom else _without_nulls(dict(document))
+        kept, unknown = pruned(self.schema, given)
+        self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
+        if unknown and self.validation == "Strict":
+            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise undecodable(self.resource, f"strict decoding error: {listed}")
+        if self.version is None:
+            return kept
+        broken = partial(violations, self.schema)
+        causes = added(broken(kept), kept, lambda: self.shown(old) if old else None, broken)
+        self._check(causes, str(kept.get("metadata", {}).get("name", "")))
+        return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
+
+    def shown(self, stored: Document) -> Document:
+        """A stored document in the version of the request."""
+        if self.version is None:
+            return stored
+        return {**self.version.from_stored(stored), "apiVersion": self.resource.api_version(self.version.name)}
+
+    @property
+    def ownership(self) -> Ownership:
+        part = self.part.name if self.part is not None else ""
+        version = self.resource.api_version(self.version_name)
+        return Ownership(self.resource, self.manager, version, part, format_time(self.now))
+
+    def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> dict[str, Any]:
+        """The new object to store; `holdings`: of an apply. Raises InvalidError, BadRequestError."""
+        new = self.known(document)
+        new["metadata"] = rules.of_new(new.get("metadata") or {})
+        if self.resource.has_status and self.resource.custom:
+            new.pop("status", None)
+        new = self._completed(new)
+        causes = self._misshapen(new, None)
+        sent = new
+        if self.resource.prepare_create is not None:
+            new = dict(self.resource.prepare_create(new, self.actor, self.now))
+        new = with_holdings(new, self.ownership.of_new(sent, new) if holdings is None else holdings)
+        if self.resource.counts_generations:
+            new["metadata"] = {**new["metadata"], "generation": 1}
+        self._validate(new, None, causes)
+        check_size(new)
+        return new
+
+    def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
+        """What `old` becomes when `document` is written over it; None: it goes. `holdings`: of an apply.
+
+        A write that changes nothing leaves `old` as it is, the times in its managedFields included.
+        """
+        self._check_locks(document.get("metadata") or {}, old["metadata"])
+        new = self.known(document, old)
+        new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
+        if self.part is None and self.resource.has_status:
+            new.pop("status", None)
+            new.update({"status": old["status"]} if "status" in old else {})
+        new = self._completed(new)
+        causes = self._misshapen(new, old)
+        sent = {**new, "metadata": {**new["metadata"], "managedFields": (document.get("metadata") or {}).get("managedFields")}}
+        combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
+        new = self._main_changed(new, old) if combined is None else dict(combined)
+        new = with_holdings(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
+        self._validate(new, old, causes)
+        check_size(new, old)
+        terminating = "deletionTimestamp" in new["metadata"]
+        self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
+        self.last = new if self.removed else None
+        if self.removed:
+            return None
+        return old if is_same(new, old) else new
+
+    def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
+        """What `old` becomes when a configuration is applied to it. Raises ConflictError, BadRequestError, InvalidError."""
+        check_size(config)
+        document, holdings = self.ownership.applied(config, old, force=force)
+        return self.changed(document, old, holdings)
+
+    def deleted(self, old: Document) -> Document | None:
+        """What `old` becomes when it is deleted: nothing, or a terminating object when something holds it."""
+        metadata = old["metadata"]
+        self.removed = not metadata.get("finalizers") and not self.resource.held(old)
+        if self.removed:
+            return None
+        if "deletionTimestamp" in metadata:
+            return old
+        stamped = {**metadata, "deletionTimestamp": format_time(self.now), "deletionGracePeriodSeconds": 0}
+        if self.resource.counts_generations:
+            stamped["generation"] = metadata.get("generation", 0) + 1
+        new = {**old, "metadata": stamped}
+        return self.resource.prepare_delete(new, self.now) if self.resource.prepare_delete is not None else new
+
+    def _completed(self, new: dict[str, Any]) -> dict[str, Any]:
+        whole = defaulted(self.resource.schema, new)
+        return whole if self.resource.complete is None else dict(self.resource.complete(whole))
+
+    def _main_changed(self, new: dict[str, Any], old: Document) -> dict[str, Any]:
+        if self.resource.prepare_update is not None:
+            new = dict(self.resource.prepare_update(new, old, self.actor, self.now))
+        if self.resource.counts_generations and _content(new) != _content(old):
+            new["metadata"] = {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}
+        return new
+
+    def _check_locks(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+        name = old["name"]
+        if new.get("uid") and new["uid"] != old["uid"]:
+            why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
+            raise conflict(self.resource, name, why)
+        revision = new.get("resourceVersion")
+        if revision and revision != old["resourceVersion"]:
+            raise conflict(self.resource, name)
+        if not revision and not self.resource.unconditional_update:
+            cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            text = f'{self.resource.key} "{name}" is invalid: {cause.field}: {cause.message}'
+            subject = Subject(name=name, group=self.resource.group, kind=self.resource.name)
+            raise InvalidError(text, subject=subject, causes=(cause,))
+
+    def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
+        """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then.
+
+        What is stored and stays as it is refuses nothing: an agent says in its session what no schema allows, and whoever
+        decides about its cluster says nothing of that.
+        """
+        causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
+        if check_types(self.resource, causes):
+            self._check(causes, str(new["metadata"].get("name", "")))
+        return causes
+
+    def _broken(self, document: Document, old: Document | None) -> list[Cause]:
+        return [*rules.violations(self.resource, document, old), *violations(self.resource.schema, document)]
+
+    def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
+        rule: Validation | None = self.resource.validate
+        if self.part is not None and self.part.validate is not None:
+            rule = self.part.validate
+        told = [*causes, *(rule(new, old) if rule is not None else ())]
+        self._check(told, str(new["metadata"].get("name", "")))
+
+    def _check(self, causes: list[Cause], name: str) -> None:
+        if causes:
+            raise invalid(self.resource, name, causes)
+
+
+def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
+    """Raises TooLargeError for what no storage of Kubernetes would take; what was larger may go on, with a few words more."""
+    size = len(_encode(document))
+    before = len(_encode(old)) if old is not None and size > OBJECT_LIMIT else 0
+    grown = before + FEW if before > OBJECT_LIMIT else OBJECT_LIMIT
+    if size > max(before, min(grown, OBJECT_CEILING)):
+        raise TooLargeError(f"the object is too large: {size} bytes, and at most {OBJECT_LIMIT} are stored")
+
+
+def _without_nulls(value: Any) -> Any:
+    """What typed decoding makes of it: null is absent."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+def _content(document: Document) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in ("metadata", "status")}
+
+
+def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
+    """Whether a value has the wrong type. Of a built-in kind such a document cannot be read: raises BadRequestError."""
+    types = [cause for cause in causes if cause.reason == WRONG_TYPE]
+    if types and not resource.custom:
+        cause = types[0]
+        raise undecodable(resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
+    return bool(types)
+
+
+def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The document with its envelope complete. Raises BadRequestError when it is another kind, version or namespace's."""
+    resource, expected = write.resource, write.resource.api_version(write.version_name)
+    kind, version = document.get("kind"), document.get("apiVersion")
+    metadata = document.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise undecodable(resource, "metadata: must be an object")
+    name = str(metadata.get("name", ""))
+    if resource.custom and not (kind and version):
+        raise BadRequestError(
+            f"the object provided is unrecognized (must be of type {resource.kind}): kind or apiVersion is missing"
+        )
+    if version not in (None, "", expected):
+        raise BadRequestError(f"the API version in the data ({version}) does not match the expected API version ({expected})")
+    if kind not in (None, "", resource.kind):
+        if not resource.custom:
+            raise BadRequestError(f"the object provided is unrecognized (must be of type {resource.kind}): its kind is {kind}")
+        cause = invalid_value("kind", kind, f"must be {resource.kind}")
+        raise invalid(resource, name, (cause,), kind=str(kind))
+    given = metadata.get("namespace") or ""
+    if given and given != namespace:
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    if namespace:
+        metadata = {**metadata, "namespace": namespace}
+    return {**document, "apiVersion": expected, "kind": resource.kind, "metadata": metadata}
+
+
+def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> dict[str, Any]:
+    """An applied configuration under the name and namespace of its URL. Raises BadRequestError when it is another object's."""
+    resource, expected = write.resource, write.resource.api_version(write.version_name)
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (expected, resource.kind):
+        raise BadRequestError(f"invalid object type: {version}, Kind={kind}, expected: {expected}, Kind={resource.kind}")
+    metadata = config.get("metadata")
+    if not isinstance(metadata, dict):
+        raise BadRequestError("error decoding patch: metadata must be an object")
+    if not metadata.get("name"):
+        raise BadRequestError(f"the name of the object ({key.name} based on URL) was undeterminable: name must be provided")
+    if metadata["name"] != key.name:
+        raise other_name(str(metadata["name"]), key.name)
+    if (metadata.get("namespace") or key.namespace) != key.namespace:
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    place = {"namespace": key.namespace} if key.namespace else {}
+    return {**config, "metadata": {**metadata, **place}}
+
+
+def other_name(given: str, expected: str) -> BadRequestError:
+    return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
+
+
+_PRECONDITIONS = (
+    ("uid", "UID", "deleted and then recreated"),
+    ("resourceVersion", "ResourceVersion", "modified"),
+)
+
+
+def check_preconditions(write: Write, preconditions: Mapping[str, Any], old: Document) -> None:
+    """What whoever deletes says that the object still is. Raises ConflictError."""
+    resource, name = write.resource, old["metadata"]["name"]
+    for lock, label, what in _PRECONDITIONS:
+        asked, recorded = preconditions.get(lock), old["metadata"][lock]
+        if asked and asked != recorded:
+            raise ConflictError(
+                f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {label} in the precondition '
+                f"({asked}) does not match the {label} in record ({recorded}). The object might have been {what}",
+                subject=Subject(name=name, group=resource.group, kind=resource.kind),
+            )

@@ -1,0 +1,212 @@
+"""Where an API server is and who we are there: a kubeconfig (file or mapping) or a pod's service account.
+
+What is missing in a kubeconfig is said at once and by name, before anything is dialled. Key material given inline is written
+only into the caller's own folder, which the caller removes as soon as the TLS context holds it.
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from machinery.client.kubernetes_package import (
+    ConfigException,
+    Configuration,
+    InClusterConfigLoader,
+    load_kube_config_from_dict,
+)
+from machinery.client.proxies import hide_proxy_login
+from machinery.errors import InvalidError
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
+
+Kubeconfig = Mapping[str, Any]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+_CREDENTIALS = ("token", "tokenFile", "client-certificate", "client-certificate-data", "exec", "auth-provider", "username")
+_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
+_TOKEN_REREAD_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The cluster and the user that a context names."""
+
+    cluster: dict[str, Any]
+    user: dict[str, Any]
+
+
+def read_kubeconfig(path: Path) -> Kubeconfig:
+    """The file's document. Raises InvalidError when it cannot be read or is no mapping."""
+    try:
+        document = boundedyaml.load(path.read_bytes())
+    except OSError as error:
+        raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from error
+    except YamlError as error:
+        raise InvalidError(f"kubeconfig {path} is not YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidError(f"kubeconfig {path} is empty or not a mapping")
+    return cast("Kubeconfig", document)
+
+
+async def from_kubeconfig(
+    document: Kubeconfig, *, origin: str, base: Path, folder: Path, context: str | None = None
+) -> Configuration:
+    """The client configuration of a context (default: the current one).
+
+    `origin` names the kubeconfig in errors, relative files are looked up in `base`, inline certificates go into `folder`.
+    Raises InvalidError with everything that is missing.
+    """
+    entries = _entries(document, origin, context)
+    _check(entries, origin)
+    cluster = _materialised(entries.cluster, "cluster", origin, base, folder)
+    user = _materialised(entries.user, "user", origin, base, folder)
+    flat = {
+        "current-context": "only",
+        "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
+        "clusters": [{"name": "only", "cluster": cluster}],
+        "users": [{"name": "only", "user": user}],
+    }
+    configuration = Configuration()
+    try:
+        loader = await load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+            flat, client_configuration=configuration, temp_file_path=str(folder)
+        )
+    except ConfigException as error:
+        raise InvalidError(f"kubeconfig {origin} cannot be used: {error}") from error
+    if not configuration.api_key and not configuration.cert_file:
+        raise InvalidError(f"kubeconfig {origin}: the user's credential plugin gave no credential; run it by hand to see why")
+    hide_proxy_login(configuration)
+    if "tokenFile" in user and "token" not in user:
+        configuration.api_key = {name: value.strip() for name, value in configuration.api_key.items()}
+        cast("Any", configuration).refresh_api_key_hook = _TokenFile(Path(user["tokenFile"]))
+    elif "exec" in user:
+        cast("Any", configuration).refresh_api_key_hook = _ExecPlugin(loader)
+    return configuration
+
+
+def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Configuration:
+    """The configuration of the pod we run in; the token is read again every minute. Raises InvalidError outside of a pod."""
+    configuration = Configuration()
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        token_filename=str(account / "token"), cert_filename=str(account / "ca.crt"), environ=environment
+    )
+    try:
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except ConfigException as error:
+        raise InvalidError(f"not running in a pod of a cluster ({str(error).rstrip('.')}): name a kubeconfig") from error
+    return configuration
+
+
+def _entries(document: Kubeconfig, origin: str, context: str | None) -> _Entries:
+    name = context or document.get("current-context")
+    if not name:
+        raise InvalidError(f"kubeconfig {origin} has no current-context")
+    chosen = _named(document, "contexts", "context", name)
+    if chosen is None:
+        raise InvalidError(f'kubeconfig {origin} has no context "{name}"')
+    cluster, user = chosen.get("cluster"), chosen.get("user")
+    found = _Entries(
+        cluster=_named(document, "clusters", "cluster", cluster) or {}, user=_named(document, "users", "user", user) or {}
+    )
+    missing = [
+        f'no {kind} "{wanted}"' if wanted else f'no {kind} in context "{name}"'
+        for kind, wanted, entry in (("cluster", cluster, found.cluster), ("user", user, found.user))
+        if not entry
+    ]
+    if missing:
+        raise InvalidError(f"kubeconfig {origin} has {' and '.join(missing)}")
+    return found
+
+
+def _named(document: Kubeconfig, section: str, kind: str, name: object) -> dict[str, Any] | None:
+    listed = document.get(section)
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
+            return cast("dict[str, Any]", entry[kind])
+    return None
+
+
+def _check(entries: _Entries, origin: str) -> None:
+    server = str(entries.cluster.get("server") or "")
+    missing = []
+    if not server:
+        missing.append("a server")
+    elif not server.startswith(("https://", "http://")):
+        raise InvalidError(f"kubeconfig {origin}: the cluster's server is no https:// address")
+    trusted = any(entries.cluster.get(key) for key in ("certificate-authority", "certificate-authority-data"))
+    if not trusted and not server.startswith("http://") and not entries.cluster.get("insecure-skip-tls-verify"):
+        missing.append("a certificate-authority")
+    if not any(entries.user.get(key) for key in _CREDENTIALS):
+        missing.append("a user's credential (client certificate, token or exec)")
+    elif any(entries.user.get(key) for key in ("client-certificate", "client-certificate-data")) and not any(
+        entries.user.get(key) for key in ("client-key", "client-key-data")
+    ):
+        missing.append("the user's client-key")
+    if missing:
+        raise InvalidError(f"kubeconfig {origin} lacks {' and '.join(missing)}")
+
+
+def _materialised(entry: Mapping[str, Any], kind: str, origin: str, base: Path, folder: Path) -> dict[str, Any]:
+    """`entry` with inline data as files in `folder` and all paths absolute; inline data wins, as in kubectl."""
+    result = {key: value for key, value in entry.items() if not key.endswith("-data")}
+    for key in _FILES[kind]:
+        if inline := entry.get(f"{key}-data"):
+            result[key] = _written(inline, folder / f"{kind}-{key}", f"kubeconfig {origin}: {key}-data of the {kind}")
+        elif named := entry.get(key):
+            path = (base / str(named)).absolute()
+            if not path.is_file():
+                raise InvalidError(f"kubeconfig {origin}: {key} of the {kind} names {path}, which is no file")
+            result[key] = str(path)
+    return result
+
+
+def _written(inline: object, path: Path, what: str) -> str:
+    try:
+        content = base64.b64decode(str(inline), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidError(f"{what} is not base64") from error
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return str(path)
+
+
+class _TokenFile:
+    """Reads a rotated token again once a minute."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._due = 0.0
+
+    def __call__(self, configuration: Configuration) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._due:
+            return
+        try:
+            token = self._path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            token = ""
+        if token:  # else it is being written, or gone: the one that we hold may still be good, and a 401 says when it is not
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+            self._due = now + _TOKEN_REREAD_SECONDS
+
+
+class _ExecPlugin:
+    """Runs a credential plugin again when its token is about to expire, once for all requests that wait for it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, configuration: Configuration) -> None:
+        if not hasattr(self._loader, "exec_plugin_expiry"):
+            return  # without an expiry the client library would run the plugin for every request
+        async with self._lock:
+            await self._loader.load_from_exec_plugin()
+        if hasattr(self._loader, "token"):
+            configuration.api_key["BearerToken"] = self._loader.token

@@ -1,0 +1,195 @@
+"""Credential plug-ins of kubeconfigs (client.authentication.k8s.io): programs that tell a token or a client certificate.
+
+Source: Kubernetes' ExecCredential, v1 and v1beta1, and the field `exec` of a kubeconfig's user. Nothing is run here.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from machinery.errors import InvalidError
+from machinery.meta.timestamps import parse_time
+
+API_VERSION, KIND = "client.authentication.k8s.io/v1", "ExecCredential"
+API_VERSIONS = (API_VERSION, "client.authentication.k8s.io/v1beta1")
+EXEC_INFO = "KUBERNETES_EXEC_INFO"
+"""The variable in which a plug-in is told for whom it is asked."""
+CLUSTER_EXTENSION = "client.authentication.k8s.io/exec"
+"""What a cluster of a kubeconfig has for plug-ins alone, among its extensions."""
+
+
+class Interactive(StrEnum):
+    """Whether a plug-in has the terminal to ask a person with."""
+
+    NEVER = "Never"
+    IF_AVAILABLE = "IfAvailable"
+    ALWAYS = "Always"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecUser:
+    """A user of a kubeconfig whose credential a program tells."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    provides_cluster: bool = True
+    install_hint: str = ""
+    api_version: str = API_VERSION
+    interactive: Interactive = Interactive.IF_AVAILABLE
+    cluster_config: Any = field(default=None, repr=False)
+    """What the cluster has for plug-ins; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCluster:
+    """The cluster that a plug-in is asked for."""
+
+    server: str
+    certificate_authority: bytes
+    proxy_url: str | None = None
+    tls_server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCredential:
+    """What a plug-in tells: a client certificate (PEM) with its key, a token, or both. `expires` as it is written."""
+
+    chain: str = ""
+    key: str = field(default="", repr=False)
+    expires: str = ""
+    token: str = field(default="", repr=False)
+
+
+def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
+    """The plug-in of a kubeconfig's user; None: it has none, or one that `why_no_exec` tells of."""
+    told = entry.get("exec")
+    if not isinstance(told, Mapping) or why_no_exec(entry):
+        return None
+    given = ((str(each["name"]), each.get("value")) for each in told.get("env") or ())
+    variables = {name: "" if value is None else str(value) for name, value in given}
+    return ExecUser(
+        told["command"],
+        tuple(str(each) for each in told.get("args") or ()),
+        variables,
+        provides_cluster=told.get("provideClusterInfo") is True,
+        install_hint=str(told.get("installHint") or ""),
+        api_version=told["apiVersion"],
+        interactive=Interactive(told.get("interactiveMode") or Interactive.IF_AVAILABLE),
+        cluster_config=cluster_config,
+    )
+
+
+def why_no_exec(entry: Mapping[str, Any]) -> str:
+    """What is wrong with the `exec` of a user, after its name; empty: nothing, or it has none."""
+    told = entry.get("exec")
+    if told is None:
+        return ""
+    if not isinstance(told, Mapping) or not isinstance(told.get("command"), str) or not told["command"]:
+        return "has an exec without a command"
+    if told.get("apiVersion") not in API_VERSIONS:
+        return f"has an exec whose apiVersion is not {' or '.join(API_VERSIONS)}"
+    if (told.get("interactiveMode") or Interactive.NEVER) not in list(Interactive):
+        return f"has an exec whose interactiveMode is not {', '.join(Interactive)}"
+    lists = (told.get("args") or [], told.get("env") or [])
+    if not all(isinstance(each, list) for each in lists) or not all(_is_variable(each) for each in lists[1]):
+        return "has an exec whose args are no list, or whose env is no list of names and values"
+    return ""
+
+
+def _is_variable(told: object) -> bool:
+    return isinstance(told, Mapping) and bool(told.get("name"))
+
+
+def written_exec(user: ExecUser) -> dict[str, Any]:
+    """The user's `exec`."""
+    return {
+        "apiVersion": user.api_version,
+        "command": user.command,
+        "args": list(user.arguments),
+        **({"env": [{"name": name, "value": value} for name, value in user.environment.items()]} if user.environment else {}),
+        "interactiveMode": str(user.interactive),
+        "provideClusterInfo": user.provides_cluster,
+        **({"installHint": user.install_hint} if user.install_hint else {}),
+    }
+
+
+def exec_info(
+    cluster: AskedCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
+) -> str:
+    """What `EXEC_INFO` says. `config`: what the cluster has for plug-ins."""
+    spec: dict[str, Any] = {"interactive": interactive}
+    if cluster is not None:
+        authority = base64.b64encode(cluster.certificate_authority).decode("ascii")
+        named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
+        spec["cluster"] = {
+            "server": cluster.server,
+            "certificate-authority-data": authority,
+            **{name: value for name, value in named.items() if value},
+            **({"config": config} if config is not None else {}),
+        }
+    return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec}, default=str)  # YAML knows dates
+
+
+def read_exec_info(text: str) -> AskedCluster:
+    """Raises InvalidError that says what the kubeconfig lacks."""
+    document = _document(text, f"the variable {EXEC_INFO}", API_VERSION)
+    cluster = (document.get("spec") or {}).get("cluster")
+    if not isinstance(cluster, Mapping) or not isinstance(cluster.get("server"), str):
+        raise InvalidError(
+            "the kubeconfig does not tell this plug-in its cluster: set provideClusterInfo: true beside its command"
+        )
+    try:
+        authority = base64.b64decode(cluster.get("certificate-authority-data") or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise InvalidError("the certificate-authority-data of the cluster is not base64") from None
+    if not authority:
+        raise InvalidError("the kubeconfig has no certificate-authority-data for the cluster, so the hub cannot be verified")
+    return AskedCluster(cluster["server"], authority, cluster.get("proxy-url"), cluster.get("tls-server-name"))
+
+
+def told_credential(credential: ToldCredential) -> dict[str, Any]:
+    """What the plug-in writes to its output. It holds a private key."""
+    status = {
+        "expirationTimestamp": credential.expires,
+        "clientCertificateData": credential.chain,
+        "clientKeyData": credential.key,
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
+
+
+def read_told(text: str, api_version: str = API_VERSION) -> ToldCredential:
+    """What a plug-in wrote to its output. Raises InvalidError, which holds nothing of the text."""
+    document = _document(text, "what the plug-in told", api_version)
+    status = document.get("status")
+    if not isinstance(status, Mapping):
+        raise InvalidError("what the plug-in told has no status")
+    names = ("clientCertificateData", "clientKeyData", "token", "expirationTimestamp")
+    parts = [status.get(name) or "" for name in names]
+    if not all(isinstance(part, str) for part in parts):
+        raise InvalidError(f"what the plug-in told has another thing than a text among {', '.join(names)}")
+    told = ToldCredential(parts[0], parts[1], parts[3], parts[2])
+    if bool(told.chain) != bool(told.key):
+        raise InvalidError("what the plug-in told holds one of certificate and key, and they go together")
+    if not told.chain and not told.token:
+        raise InvalidError("what the plug-in told holds neither a token nor a client certificate with its key")
+    try:
+        if told.expires:
+            parse_time(told.expires)
+    except (ValueError, OverflowError):
+        raise InvalidError("what the plug-in told has an expirationTimestamp that is no time") from None
+    return told
+
+
+def _document(text: str, what: str, api_version: str) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != api_version:
+        raise InvalidError(f"{what} is no {KIND} of {api_version}")
+    return document

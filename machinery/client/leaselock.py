@@ -1,0 +1,196 @@
+"""The lock as a Lease of a Kubernetes cluster, in the form of client-go's, with the term and the incarnation as annotations."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from machinery.client.reflector import ObjectKey, Reflector, mirrored
+from machinery.client.rest import KubeClient, Object, Resource
+from machinery.election.lock import Candidate, Lock, Record
+from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
+from machinery.meta.timestamps import format_micro_time, parse_time
+from machinery.product import GROUP_SUFFIX
+from machinery.runtime.clock import Clock
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation"
+LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
+STATUS = f"hub.{GROUP_SUFFIX}/status"
+LONGEST_STATUS = 1024
+"""Characters of a status that are kept."""
+DIGITS = 19
+TRIES = 3
+"""Others may write into the object without touching the lock: labels, say."""
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+Owner = Callable[[], Awaitable[Object | None]]
+
+
+async def nobody() -> None:
+    """The owner of what belongs to nothing."""
+
+
+class LeaseLock(Lock):
+    """One Lease. `owner`: asked for an owner reference where the Lease is made; what it belongs to takes it along.
+
+    `status`: asked at each renewal, and written as an annotation; a release removes it.
+    Its term is forgotten with the object: who needs terms that never fall keeps them elsewhere too.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        *,
+        clock: Clock,
+        owner: Owner = nobody,
+        status: Callable[[], str] = str,
+    ) -> None:
+        self._client = client
+        self._collection = LEASES.path(namespace=namespace)
+        self._path = LEASES.path(name, namespace=namespace)
+        self._metadata: Object = {"name": name, "namespace": namespace}
+        self._owner = owner
+        self._status = status
+        self._clock = clock
+        self._written: Object | None = None
+        """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
+
+    async def read(self) -> Record | None:
+        document = await self._document()
+        return None if document is None else _record(document)
+
+    async def _document(self) -> Object | None:
+        try:
+            return await self._client.get(self._path)
+        except NotFoundError:
+            return None
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        document = await self._document()
+        found = None if document is None else _record(document)
+        if (found and found.version) != (seen and seen.version):
+            raise ConflictError("another has taken the lock")
+        now = self._clock.now()
+        taken = Record(
+            holder=candidate.identity,
+            incarnation=candidate.incarnation,
+            term=(found.term if found else 0) + 1,
+            transitions=found.transitions + (found.holder != candidate.identity) if found else 0,
+            lease=lease,
+            acquired_at=now,
+            renewed_at=now,
+            version="",
+        )
+        body = _written(document or await self._new(), taken)
+        try:
+            if document is None:
+                self._written = await self._client.create(self._collection, body)
+            else:
+                self._written = await self._client.update(self._path, body)
+        except AlreadyExistsError as error:
+            raise ConflictError("another has taken the lock") from error
+        return _record(self._written)
+
+    async def _new(self) -> Object:
+        owner = await self._owner()
+        metadata = {**self._metadata, **({"ownerReferences": [owner]} if owner else {})}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+
+    async def renew(self, held: Record) -> Record:
+        renewed = {"renewTime": format_micro_time(self._clock.now())}
+        return await self._change(held, renewed, self._status()[:LONGEST_STATUS])
+
+    async def release(self, held: Record) -> bool:
+        try:
+            await self._change(held, {"holderIdentity": None, "leaseDurationSeconds": 1})
+        except ConflictError:
+            return False
+        return True
+
+    @asynccontextmanager
+    async def released(self, tell: Callable[[], object]) -> AsyncIterator[None]:
+        """Calls `tell` when the Lease is let go of or deleted, for the length of the block; reconnects by itself."""
+
+        def changed(_key: ObjectKey, holder: str | None) -> None:
+            if not holder:
+                tell()
+
+        query = {"fieldSelector": f"metadata.name={self._metadata['name']}"}
+        async with mirrored(Reflector(self._client, self._collection, _holder, query=query, on_change=changed)):
+            yield
+
+    async def _change(self, held: Record, spec: Mapping[str, Any], status: str = "") -> Record:
+        known, self._written = self._written, None
+        for left in reversed(range(TRIES)):
+            document, known = known or await self._document(), None
+            found = None if document is None else _record(document)
+            same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
+            if document is None or found is None or not same or not found.holder:
+                raise ConflictError("the lock is held by another, or in another term")
+            changed = {key: value for key, value in {**document["spec"], **spec}.items() if value is not None}
+            try:
+                body = {**document, "metadata": _annotated(document["metadata"], {STATUS: status}), "spec": changed}
+                self._written = await self._client.update(self._path, body)
+            except (ConflictError, NotFoundError):
+                if not left:
+                    raise
+            else:
+                return _record(self._written)
+        raise AssertionError("unreachable")
+
+
+def _holder(document: Object) -> str:
+    return (document.get("spec") or {}).get("holderIdentity") or ""
+
+
+def _written(document: Object, record: Record) -> Object:
+    metadata: Object = document["metadata"]
+    own = {TERM: str(record.term), INCARNATION: record.incarnation, LEASE: str(record.lease // _MILLISECOND), STATUS: ""}
+    return {
+        **document,
+        "metadata": _annotated(metadata, own),
+        "spec": {
+            **(document.get("spec") or {}),
+            "holderIdentity": record.holder,
+            "leaseDurationSeconds": max(1, ceil(record.lease.total_seconds())),
+            "acquireTime": format_micro_time(record.acquired_at),
+            "renewTime": format_micro_time(record.renewed_at),
+            "leaseTransitions": record.transitions,
+        },
+    }
+
+
+def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
+    """Metadata with other annotations; one that is changed to "" is removed."""
+    annotations = {**(metadata.get("annotations") or {}), **changed}
+    return {**metadata, "annotations": {key: value for key, value in annotations.items() if value or key not in changed}}
+
+
+def _record(document: Object) -> Record:
+    """What a Lease says, also one that somebody else has written."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    own: Mapping[str, str] = metadata.get("annotations") or {}
+    milliseconds = _number(own.get(LEASE))
+    created = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
+    return Record(
+        holder=spec.get("holderIdentity") or "",
+        incarnation=own.get(INCARNATION, ""),
+        term=_number(own.get(TERM)) or 0,
+        transitions=int(spec.get("leaseTransitions") or 0),
+        lease=milliseconds * _MILLISECOND if milliseconds else timedelta(seconds=spec.get("leaseDurationSeconds") or 1),
+        acquired_at=parse_time(spec.get("acquireTime") or created),
+        renewed_at=parse_time(spec.get("renewTime") or created),
+        version=str(metadata["resourceVersion"]),
+        status=own.get(STATUS, ""),
+    )
+
+
+def _number(annotation: str | None) -> int | None:
+    """None: there is none, or somebody has written something else there. As an int64 it fits wherever terms are kept."""
+    is_one = annotation is not None and annotation.isascii() and annotation.isdigit() and len(annotation) < DIGITS
+    return int(annotation) if is_one and annotation is not None else None

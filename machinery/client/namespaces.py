@@ -1,0 +1,55 @@
+"""A namespace that is created for the first object in it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from machinery.client.rest import KubeClient, Resource
+from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError
+
+NAMESPACES = Resource("", "v1", "namespaces")
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class Namespace:
+    """Namespace `name`. It is created once: a namespace that is deleted later stays away."""
+
+    def __init__(self, client: KubeClient, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._existed = False
+
+    def seen(self) -> None:
+        """It exists, or existed when this process began: it is not created any more."""
+        self._existed = True
+
+    async def holding(self, create: Callable[[], Awaitable[T]]) -> T:
+        """The result of `create`, which creates an object in this namespace; called again after the namespace was created.
+
+        Raises what `create` raises, and ForbiddenError with what to do where the namespace may not be created.
+        """
+        try:
+            created = await create()
+        except NotFoundError:
+            if self._existed:
+                raise
+            await self._create()
+            created = await create()
+        self._existed = True
+        return created
+
+    async def _create(self) -> None:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name}}
+        try:
+            await self._client.create(NAMESPACES.path(), document)
+        except AlreadyExistsError:
+            return
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                f'namespace "{self._name}" does not exist and may not be created: '
+                f"run `kubectl create namespace {self._name}` with this kubeconfig's cluster as an administrator"
+            ) from error
+        log.info("namespace.created", namespace=self._name)

@@ -1,0 +1,190 @@
+"""A reflector: keeps what a caller wants of a collection's objects in memory, by list and watch, for as long as it runs.
+
+After client-go's: a paged list, then a watch from the list's revision with bookmarks, which the server ends after some
+minutes and which is then resumed. A revision that the server forgot (410) means a new list. Every other failure is followed
+by a growing pause, and so is a watch that ends at once: a broken server is never asked in a tight loop. A new list is compared
+with what is held, so that a change is told once and an object that went unseen is told as gone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query
+from machinery.client.watch_events import WatchEvent
+from machinery.errors import ExpiredError, MusterError
+from machinery.runtime.backoff import Backoff
+
+T = TypeVar("T")
+
+FIRST_PAUSE = timedelta(milliseconds=800)
+LONGEST_PAUSE = timedelta(seconds=30)
+WATCH_SECONDS = (240, 290)
+"""Bounds of the watch's length that the server is asked for; drawn, so that a fleet's watches do not end together."""
+ANSWER_MARGIN = timedelta(seconds=30)
+"""How much longer than asked a watch may last before it is given up: the server, or the path to it, is gone."""
+STEADY = timedelta(seconds=5)
+"""A watch that lived so long was a healthy one."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """An object's place in its collection; `namespace` is "" for cluster-scoped ones."""
+
+    namespace: str
+    name: str
+
+
+class Reflector(Generic[T]):
+    """Mirrors `path` into `items`: for each object what `keep` makes of it; None leaves the object out.
+
+    `on_change` is called with the key and the new value (None: gone) when a value differs from the one held; it must not block
+    and must not raise. `on_failure` hears every error that is followed by a pause.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        keep: Callable[[Object], T | None],
+        *,
+        query: Query | None = None,
+        on_change: Callable[[ObjectKey, T | None], None] = lambda _key, _value: None,
+        on_failure: Callable[[MusterError], None] | None = None,
+        page_size: int = PAGE_SIZE,
+        backoff: Backoff | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        """Set once the first list was taken over completely; never unset."""
+        self._client = client
+        self._keep = keep
+        self._query = dict(query or {})
+        self._on_change = on_change
+        self._on_failure = on_failure or self._log_failure
+        self._page_size = page_size
+        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = backoff or Backoff(FIRST_PAUSE, LONGEST_PAUSE, random=self._random)
+        self._items: dict[ObjectKey, T] = {}
+        self._revision: str | None = None
+        self._steady = False
+
+    @property
+    def items(self) -> Mapping[ObjectKey, T]:
+        """What is held now; a live view."""
+        return MappingProxyType(self._items)
+
+    async def run(self) -> None:
+        """Mirrors until cancelled."""
+        while True:
+            self._steady = False
+            try:
+                if self._revision is None:
+                    await self._list()
+                await self._watch(self._revision or "")
+            except ExpiredError as error:
+                self._revision = None
+                if not self._backoff.failures:
+                    self._backoff.next()  # a list at once is the cure; counted, so that a second time in a row waits
+                    continue
+                self._on_failure(error)
+            except MusterError as error:
+                self._steady = False
+                self._on_failure(error)
+            if not self._steady:
+                await asyncio.sleep(self._backoff.next().total_seconds())
+
+    async def _list(self) -> None:
+        listed: dict[ObjectKey, T] = {}
+        revision = ""
+        async for page in self._client.pages(self.path, self._query, limit=self._page_size):
+            revision = page.resource_version
+            for item in page.items:
+                if (value := self._keep(item)) is not None:
+                    listed[_key(item)] = value
+        for key in [key for key in self._items if key not in listed]:
+            self._set(key, None)
+        for key, value in listed.items():
+            self._set(key, value)
+        self._revision = revision
+        self.synced.set()
+
+    async def _watch(self, revision: str) -> None:
+        seconds = self._random.randint(*WATCH_SECONDS)
+        query = {**self._query, "resourceVersion": revision, "allowWatchBookmarks": True, "timeoutSeconds": seconds}
+        async with self._client.watch(self.path, query, within=timedelta(seconds=seconds) + ANSWER_MARGIN) as events:
+            since = asyncio.get_running_loop().time()
+            try:
+                async for event in events:
+                    self._take(event)
+            finally:
+                if asyncio.get_running_loop().time() - since >= STEADY.total_seconds():
+                    self._steady = True
+                    self._backoff.reset()
+
+    def _take(self, event: WatchEvent) -> None:
+        self._revision = str(event.object["metadata"].get("resourceVersion") or "") or self._revision
+        if event.type != "BOOKMARK":
+            self._set(_key(event.object), None if event.type == "DELETED" else self._keep(event.object))
+
+    def _set(self, key: ObjectKey, value: T | None) -> None:
+        if self._items.get(key) == value:
+            return
+        if value is None:
+            del self._items[key]
+        else:
+            self._items[key] = value
+        self._on_change(key, value)
+
+    def _log_failure(self, error: MusterError) -> None:
+        log.warning(
+            "mirror of a collection failed",
+            path=self.path,
+            reason=error.reason,
+            error=error.message,
+            failures=self._backoff.failures,
+        )
+
+
+Wait = Callable[[asyncio.Event], Awaitable[None]]
+
+
+@asynccontextmanager
+async def mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[Wait]:
+    """Runs the reflectors for the length of the block, which may end in another task than it began in.
+
+    Gives a way to wait for an event that the reflectors set: should one of them fall (a defect), it raises why.
+    """
+    tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
+
+    async def wait(event: asyncio.Event) -> None:
+        waiting = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        for task in tasks:
+            if task.done():
+                task.result()
+
+    try:
+        yield wait
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _key(item: Object) -> ObjectKey:
+    metadata = item.get("metadata") or {}
+    return ObjectKey(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

@@ -1,0 +1,289 @@
+"""A small REST client for any Kubernetes API: paths and JSON documents in, JSON documents out.
+
+Every call is bounded in time and raises the tree of `machinery.errors`: the server's own reason where it answered, else
+UnavailableError (not reached) or DeadlineError (no answer in time). Retrying is the caller's: this client asks once.
+"""
+
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self, cast
+from urllib.parse import quote
+
+import aiohttp
+
+from machinery import product
+from machinery.client import config
+from machinery.client.errors import from_answer, from_transport
+from machinery.client.kubernetes_package import ApiClient, Configuration
+from machinery.client.proxies import trust_proxy
+from machinery.client.watch_events import WatchEvent, watch_events
+from machinery.errors import InvalidError, UnavailableError
+from machinery.observability import tracing
+
+Object = dict[str, Any]
+Query = Mapping[str, str | int | bool]
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+REQUEST_TIMEOUT = timedelta(seconds=30)
+CONNECT_TIMEOUT = timedelta(seconds=10)
+PAGE_SIZE = 500
+_JSON = "application/json"
+_OK = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of objects on an API server, by group ("" is the core), version and plural."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
+        """The path of the collection, or of the object `name`; without `namespace`, all namespaces or a cluster-scoped one."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = (("namespaces", namespace) if namespace else ()) + (self.plural,)
+        if name:
+            parts += (name,)
+        if subresource:
+            parts += (subresource,)
+        return root + "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said, whatever it was."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A part of a list; `more` is the continue token of the next one."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    more: str = ""
+
+
+class KubeClient:
+    """One API server as one identity; closes its connections with `close` or at the end of `async with`."""
+
+    def __init__(self, configuration: Configuration, *, within: timedelta = REQUEST_TIMEOUT) -> None:
+        """Takes a configuration of `machinery.client.config`. Raises InvalidError for certificates that cannot be loaded."""
+        try:
+            self._api = ApiClient(configuration)
+        except (ssl.SSLError, OSError) as error:
+            raise InvalidError("a certificate or key of the kubeconfig cannot be loaded: is it PEM, and a pair?") from error
+        trust_proxy(self._api)
+        self._api.user_agent = f"{product.NAME}/{product.version()}"
+        self._within = within
+        self.server = str(configuration.host)
+
+    @classmethod
+    async def from_file(cls, path: Path, *, context: str | None = None, within: timedelta = REQUEST_TIMEOUT) -> Self:
+        """A client for the kubeconfig at `path`. Raises InvalidError that names the file and what is wrong."""
+        document = config.read_kubeconfig(path)
+        return await cls.from_document(document, origin=str(path), base=path.parent, context=context, within=within)
+
+    @classmethod
+    async def from_document(
+        cls,
+        document: config.Kubeconfig,
+        *,
+        origin: str = "(given inline)",
+        base: Path = Path(),
+        context: str | None = None,
+        within: timedelta = REQUEST_TIMEOUT,
+        environment_proxies: bool = True,
+    ) -> Self:
+        """A client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`.
+
+        Without `environment_proxies` no proxy is used but the kubeconfig's own.
+        """
+        with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
+            configuration = await config.from_kubeconfig(
+                document, origin=origin, base=base, folder=Path(folder), context=context
+            )
+            if not environment_proxies:
+                cast("Any", configuration).client_session_kwargs = {"trust_env": False}
+            try:
+                return cls(configuration, within=within)
+            except InvalidError as error:
+                raise InvalidError(f"kubeconfig {origin}: {error.message}") from error
+
+    @classmethod
+    def in_cluster(
+        cls,
+        *,
+        account: Path = config.SERVICE_ACCOUNT,
+        environment: Mapping[str, str] = os.environ,
+        within: timedelta = REQUEST_TIMEOUT,
+    ) -> Self:
+        """A client with the service account of the pod we run in. Raises InvalidError outside of a pod."""
+        return cls(config.in_cluster(account=account, environment=environment), within=within)
+
+    async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> Object:
+        return await self._json("GET", path, query=query, within=within)
+
+    async def create(self, path: str, body: Object, query: Query | None = None) -> Object:
+        """POSTs `body` to the collection `path`. Raises AlreadyExistsError, InvalidError, ..."""
+        return await self._json("POST", path, query=query, body=body)
+
+    async def update(self, path: str, body: Object, query: Query | None = None) -> Object:
+        """PUTs `body`, guarded by its metadata.resourceVersion. Raises ConflictError, NotFoundError, ..."""
+        return await self._json("PUT", path, query=query, body=body)
+
+    async def patch(
+        self, path: str, body: Object | list[Object], query: Query | None = None, *, content_type: str = MERGE_PATCH
+    ) -> Object:
+        """PATCHes with a merge patch, or what `content_type` names."""
+        return await self._json("PATCH", path, query=query, body=body, content_type=content_type)
+
+    async def delete(self, path: str, body: Object | None = None) -> Object:
+        """Deletes; `body` is a DeleteOptions document (preconditions, propagation)."""
+        return await self._json("DELETE", path, body=body)
+
+    async def list(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> tuple[Object, ...]:
+        """All objects of a collection, read page by page."""
+        return tuple([item async for page in self.pages(path, query, limit=limit) for item in page.items])
+
+    async def pages(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> AsyncIterator[ListPage]:
+        """A list in pages of `limit`, all as of one revision. Raises ExpiredError when the server forgot it meanwhile."""
+        more = ""
+        while True:
+            document = await self.get(path, {**(query or {}), "limit": limit, **({"continue": more} if more else {})})
+            metadata = document.get("metadata") or {}
+            more = str(metadata.get("continue") or "")
+            yield ListPage(tuple(document.get("items") or ()), str(metadata.get("resourceVersion") or ""), more)
+            if not more:
+                return
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        body: object = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+        within: timedelta | None = None,
+    ) -> Answer:
+        """Any request, any answer: raises only when there was none."""
+        bound = aiohttp.ClientTimeout(
+            total=(within or self._within).total_seconds(), sock_connect=CONNECT_TIMEOUT.total_seconds()
+        )
+        response = await self._send(method, path, query, body=body, content_type=content_type, accept=accept, bound=bound)
+        async with response:
+            try:
+                content = await response.read()
+            except (aiohttp.ClientError, OSError) as error:
+                raise from_transport(self.server, error) from error
+            return Answer(response.status, response.headers, content)
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Query, *, within: timedelta) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """The events of a collection until the server ends the stream; `within` bounds the whole of it.
+
+        Entering raises the server's refusal. An ERROR event is raised by the iterator (410 as ExpiredError).
+        """
+        seconds = within.total_seconds()
+        bound = aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT.total_seconds(), seconds))
+        response = await self._send("GET", path, {**query, "watch": True}, bound=bound)
+        async with response:
+            if response.status not in _OK:
+                raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
+            yield watch_events(self.server, response)
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The binary messages of a WebSocket, until the server closes it; its length is the caller's to bound.
+
+        Raises the errors of aiohttp: entering a WSServerHandshakeError where the server refuses.
+        """
+        _, url, headers, _, _ = await self._api.param_serialize(
+            "GET", path, query_params=list(query), auth_settings=["BearerToken"]
+        )
+        rest = cast("Any", self._api).rest_client
+        rest.pool_manager = rest.pool_manager or rest._create_pool_manager()  # noqa: SLF001 - as its own requests do
+        proxy = {"proxy": rest.proxy, "proxy_headers": rest.proxy_headers}
+        async with rest.pool_manager.ws_connect(url, headers=headers, protocols=protocols, **proxy) as socket:
+            yield (message.data async for message in socket if message.type is aiohttp.WSMsgType.BINARY)
+
+    async def turn_to(self, other: Self) -> None:
+        """Goes on as `other`, which is used up by it: another credential, or another way to the same server.
+
+        What was under way breaks off as it does when a server closes its connections.
+        """
+        before, self._api, self.server = self._api, other._api, other.server
+        await before.close()  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        within: timedelta | None = None,
+    ) -> Object:
+        answer = await self.raw(method, path, query, body=body, content_type=content_type, within=within)
+        if answer.status not in _OK:
+            raise from_answer(answer.status, answer.body, retry_after=answer.headers.get("Retry-After"))
+        try:
+            document = json.loads(answer.body)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise UnavailableError(f"{self.server} answered {method} {path} with something else than a JSON object")
+        return cast("Object", document)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        bound: aiohttp.ClientTimeout,
+        body: object = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+    ) -> aiohttp.ClientResponse:
+        verb, url, headers, content, _ = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": accept, "Content-Type": content_type, **dict(tracing.carried())},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answered = await self._api.call_api(
+                verb, url, header_params=headers, body=content, _request_timeout=cast("Any", bound)
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            raise from_transport(self.server, error) from error
+        return cast("aiohttp.ClientResponse", answered.response)

@@ -1,0 +1,228 @@
+"""One term of one leader: from the moment the lock is held until nobody works under it any more."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import structlog
+
+from machinery.election.config import Timings
+from machinery.election.leadership import Leadership
+from machinery.election.lock import Lock, Record
+from machinery.errors import ConflictError, MusterError
+from machinery.runtime.clock import Clock
+
+NO_ANSWER = "no answer in time"
+
+log = structlog.get_logger(__name__)
+
+
+class Loss(StrEnum):
+    """Why a term ended."""
+
+    STOPPED = "the process stops"
+    NOT_RENEWED = "the lock could not be renewed in time"
+    TAKEN = "another holds the lock"
+    DEPOSED = "a transaction found that a newer term began"
+    WORK_ENDED = "the leader's work failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What the leader's work is told of the term that begins."""
+
+    number: int
+    holder: str
+    because: str
+    """Why the lock could be taken."""
+    transitions: int
+
+
+Work = Callable[[Term], Coroutine[Any, Any, None]]
+"""What the leader does until it is cancelled, which it is when the term ends."""
+
+
+def nothing_endures() -> bool:
+    """Work that ends as soon as the lock could not be renewed in time."""
+    return False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a metric would count."""
+
+    gained: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+    renewals: int = 0
+    failures: int = 0
+    slowest_renewal_seconds: float = 0.0
+
+
+class Reign:
+    """Keeps the lock renewed while the work runs, and ends both in the right order.
+
+    1. The flag stands from the moment the lock was taken; it falls when the term ends, before anything is awaited.
+    2. A term that the process itself ends (a stop) is kept until the work has stopped; then the flag falls, then the lock is
+       released. Work that does not stop within `stop_within` keeps the lock from being released: it runs out.
+    3. A term that is lost ends the work, which has `stop_within` as well. It can write no more in either case.
+    4. Where the lock cannot be renewed in time, the flag falls, and the work ends unless it `endures`. Then renewing is tried
+       on: the flag stands again when that succeeds, and the term is lost when another is seen to hold the lock, or when
+       the work endures no longer.
+    """
+
+    def __init__(
+        self,
+        lock: Lock,
+        leadership: Leadership,
+        timings: Timings,
+        clock: Clock,
+        tally: Tally,
+        *,
+        stop_within: timedelta,
+        endures: Callable[[], bool] = nothing_endures,
+    ) -> None:
+        self._lock = lock
+        self._leadership = leadership
+        self._timings = timings
+        self._deadline = timings.renew_deadline.total_seconds()
+        self._clock = clock
+        self._tally = tally
+        self._stop_within = stop_within
+        self._endures = endures
+        self._enduring = False
+
+    async def run(self, held: Record, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> Loss:
+        """`since`: when the taking was begun, monotonic. The flag stands already. Returns why the term ended."""
+        self._enduring = False
+        keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
+        working = asyncio.create_task(work, name="election/work")
+        stopping = asyncio.create_task(stop.wait(), name="election/stop")
+        try:
+            await asyncio.wait((keeping, working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            lost = keeping.result() if keeping.done() else None
+            if lost is not None:
+                _tell(held.term, lost)  # the work may take its time to end
+        finally:
+            try:
+                ended = await self._ended(working)
+            finally:
+                self._leadership.drop()  # before the release, and whatever happens
+                for task in (keeping, stopping):
+                    task.cancel()
+                await asyncio.wait((keeping, stopping))
+        if lost is not None:
+            return lost
+        loss = Loss.STOPPED if stop.is_set() else Loss.WORK_ENDED
+        if not keeping.cancelled():
+            loss, ended = keeping.result(), False
+        _tell(held.term, loss)
+        if ended:
+            await self._release(held)
+        return loss
+
+    async def _ended(self, working: asyncio.Task[None]) -> bool:
+        """Cancels the work and waits for it, so long; whether it has ended."""
+        working.cancel()
+        await asyncio.wait((working,), timeout=self._stop_within.total_seconds())
+        if not working.done():
+            log.error("the leader's work did not stop in time", seconds=self._stop_within.total_seconds())
+        elif not working.cancelled() and (error := working.exception()):
+            log.error("the leader's work failed", exc_info=error)
+        return working.done()
+
+    async def _keep(self, held: Record, since: float) -> Loss:
+        """Renews until that fails for too long. The flag has fallen when this returns, and before anybody is told."""
+        try:
+            while True:
+                if await self._deposed(self._nap(since)):
+                    return Loss.DEPOSED
+                begun = self._clock.monotonic()
+                if self._left(since) <= 0 and not self._goes_on(held.term):
+                    return Loss.NOT_RENEWED
+                try:
+                    held = await self._renewed(held, begun, self._left(since) or self._deadline)
+                except ConflictError:
+                    return Loss.TAKEN
+                except Exception as error:
+                    self._tally.failures += 1
+                    how = {"error": told(error), "seconds_left": round(self._left(since), 3)}
+                    log.warning("the leader's lock was not renewed", **how, exc_info=stack_of(error))
+                else:
+                    since = begun
+                    self._stands(held.term, since + self._deadline)
+        finally:
+            self._leadership.drop()
+
+    def _nap(self, since: float) -> float:
+        """Until the next renewal; a lock that is overdue is tried as often."""
+        retry = self._timings.retry.total_seconds()
+        return min(retry, self._left(since)) or retry
+
+    def _goes_on(self, term: int) -> bool:
+        """The lock is overdue: the flag falls, and whether the work goes on without it."""
+        self._leadership.drop()
+        if not self._endures():
+            return False
+        if not self._enduring:
+            log.warning("the work goes on without the lock: nobody is seen to hold it, and nothing is written", term=term)
+        self._enduring = True
+        return True
+
+    def _stands(self, term: int, until: float) -> None:
+        if not self._enduring:
+            self._leadership.extend(term, until)
+            return
+        self._enduring = False
+        self._leadership.hold(term, until)
+        log.info("leadership resumed", term=term)
+
+    def _left(self, since: float) -> float:
+        return max(since + self._deadline - self._clock.monotonic(), 0.0)
+
+    async def _renewed(self, held: Record, begun: float, left: float) -> Record:
+        async with asyncio.timeout(min(left, self._timings.attempt.total_seconds())):
+            renewed = await self._lock.renew(held)
+        self._tally.renewals += 1
+        took = self._clock.monotonic() - begun
+        self._tally.slowest_renewal_seconds = max(self._tally.slowest_renewal_seconds, round(took, 3))
+        return renewed
+
+    async def _deposed(self, within: float) -> bool:
+        """Sleeps so long, unless a writer finds that the term is over."""
+        try:
+            async with asyncio.timeout(within):
+                await self._leadership.deposed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _release(self, held: Record) -> None:
+        """A release that fails costs time and nothing else: the lock runs out."""
+        try:
+            async with asyncio.timeout(self._timings.retry.total_seconds()):
+                released = await self._lock.release(held)
+        except Exception as error:
+            log.warning("the leader's lock could not be released: it runs out", error=told(error), exc_info=stack_of(error))
+        else:
+            if released:
+                log.info("leadership released", term=held.term)
+
+
+def told(error: Exception) -> str:
+    """What kept us from the lock, for people."""
+    return str(error) or (NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def stack_of(error: Exception) -> Exception | None:
+    """Of what no lock should raise; what is expected of one needs none."""
+    return None if isinstance(error, MusterError | TimeoutError) else error
+
+
+def _tell(term: int, loss: Loss) -> None:
+    """The flag has fallen."""
+    tell = log.info if loss is Loss.STOPPED else log.warning
+    tell("leadership lost", term=term, because=str(loss))

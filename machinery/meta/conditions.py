@@ -1,0 +1,69 @@
+"""Kubernetes conditions as values, and OCM's types and reasons."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from machinery.meta.timestamps import format_time, parse_time
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+HUB_ACCEPTED = "HubAcceptedManagedCluster"
+JOINED = "ManagedClusterJoined"
+AVAILABLE = "ManagedClusterConditionAvailable"
+CLOCK_SYNCED = "ManagedClusterConditionClockSynced"
+CERTIFICATE_ROTATED = "ClusterCertificateRotated"
+ADDON_AVAILABLE = "Available"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One entry of `status.conditions`. `last_transition_time` is None until it has been set into a list."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: datetime | None = None
+
+    @classmethod
+    def from_document(cls, entry: Mapping[str, Any]) -> "Condition":
+        moment = entry.get("lastTransitionTime")
+        return cls(
+            type=str(entry.get("type", "")),
+            status=str(entry.get("status", UNKNOWN)),
+            reason=str(entry.get("reason", "")),
+            message=str(entry.get("message", "")),
+            last_transition_time=parse_time(moment) if moment else None,
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        entry = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
+        if self.last_transition_time is not None:
+            entry["lastTransitionTime"] = format_time(self.last_transition_time)
+        return entry
+
+
+def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None:
+    """The condition of type `kind` among document entries, or None."""
+    return next((Condition.from_document(entry) for entry in conditions if entry.get("type") == kind), None)
+
+
+def with_condition(conditions: Sequence[Mapping[str, Any]], new: Condition, now: datetime) -> list[dict[str, Any]]:
+    """The entries with `new` in place of its type, or appended.
+
+    The transition time moves to `now` only when the status changes; equal content gives equal entries, so that a caller can
+    see that nothing is to be written.
+    """
+    entries = [dict(entry) for entry in conditions]
+    for index, entry in enumerate(entries):
+        if entry.get("type") != new.type:
+            continue
+        kept = entry.get("status") == new.status and entry.get("lastTransitionTime")
+        moment = parse_time(str(kept)) if kept else now
+        stamped = Condition(new.type, new.status, new.reason, new.message, moment)
+        entries[index] = {**entry, **stamped.to_document()}
+        return entries
+    entries.append(Condition(new.type, new.status, new.reason, new.message, now).to_document())
+    return entries

@@ -1,0 +1,91 @@
+"""The fields that a document has, and a document without some of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from machinery.meta.managedfields import elements
+from machinery.meta.managedfields.comparing import ABSENT, by_element
+from machinery.meta.managedfields.fieldset import EMPTY, LEAF, FieldSet
+from machinery.meta.managedfields.structure import OPEN, Form, Structure
+
+
+def fields_of(structure: Structure, document: Mapping[str, Any]) -> FieldSet:
+    """What somebody owns who applied this document. A declared map is not owned itself, only its content."""
+    return _fields(structure, document)
+
+
+def _fields(structure: Structure, value: Any) -> FieldSet:
+    if value is None:
+        return EMPTY
+    form = structure.divides(value)
+    if form is Form.LEAF:
+        return LEAF
+    if form is Form.MAP:
+        parts = {elements.field(name): _field(structure, name, part) for name, part in value.items()}
+    else:
+        parts = {name: _entry(structure, entries) for name, entries in by_element(structure, value).items()}
+    return FieldSet(children={element: part for element, part in parts.items() if part})
+
+
+def _field(structure: Structure, name: str, value: Any) -> FieldSet:
+    below = _fields(structure.of(name), value)
+    itself = value is None or value == {} or not structure.declares(name)
+    return FieldSet(below.member or itself, below.children)
+
+
+def _entry(structure: Structure, entries: list[Any]) -> FieldSet:
+    """Entries with the same keys are owned together, as a whole."""
+    below = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else EMPTY
+    return FieldSet(member=True, children=below.children)
+
+
+def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet, *, held: FieldSet = EMPTY) -> dict[str, Any]:
+    """The document without these fields, and without maps and lists that they leave empty, but for those that are `held`."""
+    left = _without(structure, document, fields, held)
+    return left if isinstance(left, dict) else {}
+
+
+def _without(structure: Structure, value: Any, fields: FieldSet, held: FieldSet) -> Any:
+    form = Form.LEAF if value is None else structure.divides(value)
+    if form is Form.LEAF or not fields.children or not value:
+        return value
+    if form is Form.MAP:
+        names = {name: elements.field(name) for name in value}
+        parts = ((name, _rest(structure.of(name), value[name], fields, held, names[name])) for name in names)
+        kept = {name: left for name, left in parts if left is not ABSENT}
+        return kept if kept or held.member else ABSENT
+    element = structure.element or OPEN
+    entries = (_rest(element, entry, fields, held, str(structure.names(entry))) for entry in value)
+    left = [entry for entry in entries if entry is not ABSENT]
+    return left if left or held.member else ABSENT
+
+
+def _rest(structure: Structure, value: Any, fields: FieldSet, held: FieldSet, element: str) -> Any:
+    gone = fields.children.get(element, EMPTY)
+    return ABSENT if gone.member else _without(structure, value, gone, held.children.get(element, EMPTY))
+
+
+def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
+    """The set with every declared map and list itself that something below is in: goes the content, so goes the container."""
+    children = {}
+    for element, below in fields.children.items():
+        inner, declared = _below(structure, element)
+        deeper = with_named(inner, below)
+        children[element] = FieldSet(below.member or (declared and bool(below.children)), deeper.children)
+    return FieldSet(fields.member, children)
+
+
+def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
+    """The structure at a path element, and whether it is a declared field."""
+    if element.startswith(elements.FIELD):
+        name = element.removeprefix(elements.FIELD)
+        return structure.of(name), structure.declares(name)
+    return structure.element or OPEN, False
+
+
+def reconciled(structure: Structure, fields: FieldSet) -> FieldSet:
+    """Fields as the structure has them now: who owned parts of what is a whole today owns the whole."""
+    if structure.form is Form.LEAF:
+        return LEAF if fields else EMPTY
+    children = {element: reconciled(_below(structure, element)[0], below) for element, below in fields.children.items()}
+    return FieldSet(fields.member, {element: child for element, child in children.items() if child})

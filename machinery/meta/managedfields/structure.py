@@ -1,0 +1,157 @@
+"""How a schema divides a document into fields: what has owners of its own, and what is owned as a whole."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from machinery.meta.managedfields import elements
+
+Schema = Mapping[str, Any]
+"""A structural OpenAPI v3 schema."""
+
+
+class Form(Enum):
+    """How a value is divided."""
+
+    LEAF = auto()
+    """Not at all: a scalar, an atomic list, an atomic map."""
+    MAP = auto()
+    """By field names."""
+    KEYED = auto()
+    """A list of maps, by their keys."""
+    SET = auto()
+    """A list of scalars, by themselves."""
+    OPEN = auto()
+    """As the value itself suggests: maps by names, everything else as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The division of one place of a document.
+
+    `fields`: the declared ones of a map; `element`: the structure of every other value of the map, or of the entries of a list.
+    `defaults`: values of key fields that an entry may leave out. `json_type`: what the schema says it is; "" when it does not.
+    """
+
+    form: Form
+    fields: Mapping[str, "Structure"] = field(default_factory=dict)
+    element: "Structure | None" = None
+    keys: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    json_type: str = ""
+
+    def of(self, name: str) -> "Structure":
+        """The structure of the value of field `name` of a map."""
+        return self.fields.get(name) or self.element or OPEN
+
+    def declares(self, name: str) -> bool:
+        return name in self.fields
+
+    def divides(self, value: Any) -> Form:
+        """How this very value is divided: as declared, or not at all when it is not of the declared kind."""
+        if self.form is Form.OPEN:
+            return Form.MAP if isinstance(value, dict) else Form.LEAF
+        if self.form is Form.MAP:
+            return Form.MAP if isinstance(value, dict) else Form.LEAF
+        if self.form is Form.LEAF or not isinstance(value, list):
+            return Form.LEAF
+        return self.form if all(self.names(entry) is not None for entry in value) else Form.LEAF
+
+    def names(self, entry: Any) -> str | None:
+        """The path element of a list entry; None when it has none."""
+        if self.form is Form.SET:
+            return elements.value(entry) if isinstance(entry, Hashable) and entry is not None else None
+        if not isinstance(entry, dict):
+            return None
+        known = {name: entry.get(name, self.defaults.get(name)) for name in self.keys}
+        found = {name: part for name, part in known.items() if part is not None}
+        return elements.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
+
+
+DEEPEST_OPEN = 64
+"""How many levels of what nobody declared have holders of their own; what lies deeper is owned as a whole."""
+
+
+def _open() -> Structure:
+    nested = LEAF
+    for _ in range(DEEPEST_OPEN):
+        nested = Structure(Form.OPEN, element=nested)
+    return nested
+
+
+LEAF = Structure(Form.LEAF)
+OPEN = _open()
+_OWNER = Structure(Form.LEAF, element=OPEN, json_type="object")
+_NAMED_LEAVES = (
+    *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "clusterName"),
+)
+METADATA = Structure(
+    Form.MAP,
+    fields={
+        **dict.fromkeys(_NAMED_LEAVES, LEAF),
+        "labels": Structure(Form.MAP, element=LEAF, json_type="object"),
+        "annotations": Structure(Form.MAP, element=LEAF, json_type="object"),
+        "finalizers": Structure(Form.SET, element=LEAF, json_type="array"),
+        "ownerReferences": Structure(Form.KEYED, element=_OWNER, keys=("uid",), json_type="array"),
+    },
+    json_type="object",
+)
+"""`metadata` of every object, as ObjectMeta declares it."""
+
+
+def structure(schema: Schema) -> Structure:
+    """The structure of an object of this schema, with its envelope."""
+    content = _structure(schema)
+    envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
+    open_ended = content.form is Form.OPEN
+    return Structure(Form.MAP, {**content.fields, **envelope}, OPEN if open_ended else content.element, json_type="object")
+
+
+def keyed_lists(content: Structure, path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The list maps below declared fields, by path (`status.conditions`), with their keys."""
+    for name, part in content.fields.items():
+        here = f"{path}.{name}" if path else name
+        if part.form is Form.KEYED:
+            yield here, part.keys
+        inner = part.element if part.form is Form.KEYED else part
+        if inner is not None:
+            yield from keyed_lists(inner, here)
+
+
+def _structure(schema: Schema) -> Structure:
+    declared = schema.get("type", "")
+    if schema.get("x-kubernetes-int-or-string"):
+        return LEAF
+    if declared == "array":
+        return _list_structure(schema)
+    if declared == "object":
+        return _map_structure(schema)
+    open_ended = not declared and schema.get("x-kubernetes-preserve-unknown-fields")
+    return OPEN if open_ended else Structure(Form.LEAF, json_type=declared)
+
+
+def _list_structure(schema: Schema) -> Structure:
+    items: Schema = schema.get("items", {})
+    kind = schema.get("x-kubernetes-list-type", "atomic")
+    if kind == "set":
+        return Structure(Form.SET, element=_structure(items), json_type="array")
+    if kind != "map":
+        return Structure(Form.LEAF, element=_structure(items), json_type="array")
+    keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys", ())
+    properties: Schema = items.get("properties", {})
+    defaults = {name: properties[name]["default"] for name in keys if "default" in properties.get(name, {})}
+    return Structure(Form.KEYED, element=_structure(items), keys=tuple(keys), defaults=defaults, json_type="array")
+
+
+def _map_structure(schema: Schema) -> Structure:
+    additional = schema.get("additionalProperties")
+    preserves = schema.get("x-kubernetes-preserve-unknown-fields") or additional is True
+    fields = {name: _structure(part) for name, part in schema.get("properties", {}).items()}
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return Structure(Form.LEAF, fields, OPEN if preserves else None, json_type="object")
+    if preserves and not fields:
+        return OPEN
+    element = _structure(additional) if isinstance(additional, Mapping) else OPEN if preserves else None
+    return Structure(Form.MAP, fields, element, json_type="object")
