@@ -17,9 +17,9 @@ import click
 from bench.stage import staged
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import SystemClock
-from spoke.cluster.kube import KubeCluster
+from spoke.cluster.health import AvailabilityWatch
+from spoke.cluster.kubernetes_cluster import KubeCluster
 from spoke.domain.status import PROBE_PERIOD
-from spoke.health import AvailabilityWatch
 from spoke.ports import Health
 from tests.fakes.forwarder import Forwarder
 

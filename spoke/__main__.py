@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from spoke.flags import parser
+from spoke.cli.flags import parser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from machinery.observability.telemetry import Told
-    from spoke.doctor import Step
+    from spoke.cli.doctor import Step
     from spoke.settings import Settings
 
 STOP_WITHIN = 10
@@ -76,7 +76,7 @@ def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
     """Prints step by step what it finds or does; 0: all is well, 1: something is not, 2: it was asked wrongly."""
     from machinery.durations import parse_duration  # noqa: PLC0415
     from machinery.errors import MusterError  # noqa: PLC0415
-    from spoke import commands  # noqa: PLC0415
+    from spoke.cli import commands  # noqa: PLC0415
 
     try:
         if command == "status":
@@ -104,8 +104,8 @@ async def _tell(settings: "Settings", form: str) -> int:
 
     import yaml  # noqa: PLC0415
 
-    from spoke.commands import tell  # noqa: PLC0415
-    from spoke.status import render, status  # noqa: PLC0415
+    from spoke.cli.commands import tell  # noqa: PLC0415
+    from spoke.cli.status import render, status  # noqa: PLC0415
 
     async with tell(settings) as source:
         document, outcome = await status(source)
@@ -145,9 +145,9 @@ async def _serve(settings: "Settings") -> None:
 
     from machinery.lifecycle.process import StopSignals  # noqa: PLC0415
     from machinery.lifecycle.verbosity import Verbosity, VerbositySignal  # noqa: PLC0415
-    from spoke import probes  # noqa: PLC0415
-    from spoke.addressfile import published  # noqa: PLC0415
+    from spoke.agent.address_file import published  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
+    from spoke.observability import probes  # noqa: PLC0415
     from spoke.settings import parse_address  # noqa: PLC0415
 
     gc.freeze()

@@ -13,27 +13,27 @@ from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.scheduler import Scheduler, Timetable
 from machinery.runtime.tasks import GuardedTasks
-from spoke.agent import SpokeAgent
+from spoke.agent.candidate import LEASE, OwnLock, candidate_of
+from spoke.agent.kubeconfig_reload import FollowedKubeconfig
+from spoke.agent.leader_election import OPEN, ElectedAgent, Fence
+from spoke.agent.loop import SpokeAgent
+from spoke.agent.unregistration import ResidentAgent, Working
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
-from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster, KubeEvents, ServiceAccountAttest
-from spoke.cluster.attesting import TOKEN
-from spoke.credentials import AtomicDirectory, KubeSecrets, OwnedSecrets
-from spoke.departure import ResidentAgent, Working
+from spoke.cluster.attestation import TOKEN
+from spoke.domain.ack_timeout import Detection
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy, Unaccepted
-from spoke.domain.patience import Detection
-from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
+from spoke.domain.route import Driver, Reach
 from spoke.domain.status import ClaimRules
-from spoke.elected import OPEN, ElectedAgent, Fence
-from spoke.gates import gates_of
-from spoke.hubclient.dialling import Turns
+from spoke.feature_gates import gates_of
+from spoke.observability.progress import Progress
 from spoke.options import AddOnCare, Hubs, Options, World
 from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
-from spoke.progress import Progress
+from spoke.secrets import AtomicDirectory, KubeSecrets, OwnedSecrets
 from spoke.settings import Settings
-from spoke.turning import FollowedKubeconfig
+from spoke.transports.grpc.channel import Turns
 
 
 @asynccontextmanager
@@ -163,10 +163,10 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
         if address.driver is Driver.CSR:
-            from spoke.hubapi.client import ApiHubClient  # noqa: PLC0415
+            from spoke.transports.kubernetes.client import ApiHubClient  # noqa: PLC0415
 
             return ApiHubClient(address, identity, clock, annotations)
-        from spoke.hubclient.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
+        from spoke.transports.grpc.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
 
         return GrpcHubClient(address, identity, clock, detection, turns)
 
@@ -177,7 +177,7 @@ def recovering_dialer(clock: Clock) -> Dial:
     """How a hub is reached with a recovery certificate: over gRPC."""
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
-        from spoke.hubclient.recovering import RecoveringHubClient  # noqa: PLC0415 - as above
+        from spoke.transports.grpc.recovery import RecoveringHubClient  # noqa: PLC0415 - as above
 
         return RecoveringHubClient(address, identity, clock)
 

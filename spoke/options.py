@@ -9,13 +9,13 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstraps
+from spoke.credentials.kubeconfigs import HOWEVER
+from spoke.domain.ack_timeout import Detection
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy
-from spoke.domain.patience import Detection
-from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
+from spoke.domain.route import Reach
 from spoke.domain.status import ClaimRules
-from spoke.kubeconfigs import HOWEVER
 from spoke.ports import Announcer, Attest, Cluster, CredentialDirectory, Dial, Secrets
 
 

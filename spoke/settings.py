@@ -31,7 +31,7 @@ from machinery.meta.bounded_yaml import YamlError
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.observability import telemetry
 from machinery.setting_errors import sentence, unreadable
-from spoke.gates import gates_of
+from spoke.feature_gates import gates_of
 
 PREFIX = "SPOKE_"
 ALIASES = {

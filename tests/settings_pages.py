@@ -11,7 +11,7 @@ from hub.__main__ import NO_FLAGS
 from hub.settings import ENVIRONMENT_PREFIX, Settings
 from hub.settings.group import Group
 from machinery.durations import format_duration
-from spoke.flags import parser
+from spoke.cli.flags import parser
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Made by `make reference` from the settings: change them there. -->"

@@ -9,7 +9,7 @@ import structlog
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from spoke.bootstraps.sources import Bootstrap, BootstrapSource, MissingBootstrapError
-from spoke.kubeconfigs import Connection
+from spoke.credentials.kubeconfigs import Connection
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Protocol, cast
 from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
+from spoke.credentials.kubeconfigs import HOWEVER, Connection, connection_of
 from spoke.domain.credential import KUBECONFIG
-from spoke.domain.reach import Reach
-from spoke.kubeconfigs import HOWEVER, Connection, connection_of
+from spoke.domain.route import Reach
 from spoke.ports import Secrets, SecretSnapshot
 
 _MAKE = "make one with hubctl create bootstrap-kubeconfig"

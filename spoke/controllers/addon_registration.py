@@ -20,11 +20,11 @@ from machinery.identity import AddOnName
 from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
-from spoke.addoncredentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
+from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, RESERVED, AddOn, AddOnRegistration, secret_name
 from spoke.domain.renewal import Renewal
 from spoke.ports import HubClient, HubSession, RefusedSecretError
-from spoke.slot import Slot
+from spoke.registration.addon_credentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
 
 REFUSED_AGAIN = timedelta(minutes=1)
 """Until a secret that the agent may not touch is looked at again."""

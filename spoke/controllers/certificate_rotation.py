@@ -15,13 +15,13 @@ from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Conditio
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
+from spoke.credentials.slot import Contents
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CertificateView
 from spoke.domain.renewal import Renewal
 from spoke.domain.rotation import rotate_at
-from spoke.enrolment import Enrolment
 from spoke.ports import HubClient
-from spoke.slot import Contents
+from spoke.registration.csr_flow import Enrolment
 
 KEY = "certificate"
 PATIENCE = timedelta(minutes=2)

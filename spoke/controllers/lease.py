@@ -1,6 +1,6 @@
 """The lease: a beat every interval, for as long as the hub accepts this cluster.
 
-Beats of all agents of a hub come in step (`spoke.domain.step`). They do not wait for one another: a hub may acknowledge several
+Beats of all agents of a hub come in step (`spoke.domain.beat_schedule`). They do not wait for one another: a hub may acknowledge several
 at once. One that is not acknowledged in time means that the hub is silent, whatever TCP and keepalive say: the session is lost.
 """
 
@@ -13,8 +13,8 @@ import structlog
 
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
-from spoke.domain.patience import SILENCE
-from spoke.domain.step import pause
+from spoke.domain.ack_timeout import SILENCE
+from spoke.domain.beat_schedule import pause
 from spoke.ports import HubLostError, HubSession, Loss
 
 log = structlog.get_logger(__name__)

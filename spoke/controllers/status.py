@@ -13,8 +13,9 @@ import structlog
 from machinery.errors import MusterError
 from machinery.meta.conditions import Condition
 from machinery.runtime.controller import Reconciler
+from spoke.cluster.health import AvailabilityWatch
+from spoke.domain.event import News, left_out
 from spoke.domain.namespace import NamespaceReport
-from spoke.domain.news import News, left_out
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 from spoke.domain.status import (
     JOINED_CONDITION,
@@ -26,7 +27,6 @@ from spoke.domain.status import (
     exposed_claims,
     truncated_claims,
 )
-from spoke.health import AvailabilityWatch
 from spoke.ports import Cluster, HubSession
 
 CHANGED = "changed"

@@ -1,4 +1,4 @@
-"""A hub as the agent needs it: a whole way to talk to one (D2), `spoke.hubclient` over gRPC or `spoke.hubapi` over the API."""
+"""A hub as the agent needs it: a whole way to talk to one (D2), `spoke.transports.grpc` over gRPC or `spoke.transports.kubernetes` over the API."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -14,12 +14,12 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
+from spoke.domain.event import News
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.news import News
-from spoke.domain.reach import Driver
 from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.domain.route import Driver
 
 NONE: Mapping[str, str] = MappingProxyType({})
 

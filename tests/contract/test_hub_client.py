@@ -22,10 +22,10 @@ from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key, key_matches, unverified_claims
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import AddOn, AddOnRegistration
-from spoke.domain.addontoken import flaw
+from spoke.domain.addon_token import flaw
+from spoke.domain.event import News
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
-from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.ports import Acceptance, Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
 from tests.checks import present

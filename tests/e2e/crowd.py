@@ -15,12 +15,12 @@ from machinery.client.rest import KubeClient
 from machinery.errors import MusterError, TooManyRequestsError, UnavailableError
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from machinery.runtime.clock import SystemClock
-from spoke.agent import SpokeAgent
+from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.hubclient.client import GrpcHubClient
-from spoke.hubclient.recovering import RecoveringHubClient
 from spoke.options import Options, Pauses
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, HubSession, Loss, RequestState
+from spoke.transports.grpc.client import GrpcHubClient
+from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.e2e.processes import until
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets

@@ -16,8 +16,8 @@ import pytest
 
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.pki import parse_certificate, split_bundle
-from spoke.kubeconfigs import stored_connection
-from spoke.trust import fingerprints
+from spoke.credentials.kubeconfigs import stored_connection
+from spoke.credentials.trust_bundle import fingerprints
 from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.hubs import Hub, hubs_in
 from tests.e2e.processes import Bench, is_available, recorded, until

@@ -53,10 +53,11 @@ from machinery.pki import (
     random_serial,
 )
 from machinery.runtime.clock import Clock
+from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
+from spoke.domain.event import News
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.news import News
 from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
@@ -80,7 +81,6 @@ from spoke.ports import (
     StandingBy,
     loss_of,
 )
-from spoke.trust import fingerprints
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
 BACKDATE = timedelta(minutes=5)

@@ -22,10 +22,10 @@ from machinery.pki import parse_certificate
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.reach import Driver
-from spoke.hubapi.client import ApiHubClient
-from spoke.hubclient.client import GrpcHubClient
+from spoke.domain.route import Driver
 from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, Loss
+from spoke.transports.grpc.client import GrpcHubClient
+from spoke.transports.kubernetes.client import ApiHubClient
 from tests.checks import present
 from tests.fakes.hub import MemoryHub
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage

@@ -10,14 +10,14 @@ from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstrap, Listing
+from spoke.credentials.kubeconfigs import connection_of
+from spoke.credentials.slot import hub_slot
 from spoke.domain.hubs import HubState
 from spoke.domain.names import Names, choose_names
-from spoke.kubeconfigs import connection_of
+from spoke.failover.standby import Standby
+from spoke.failover.standby_records import Post
 from spoke.options import Options
 from spoke.ports import HubAddress, Secrets
-from spoke.reserve import Post
-from spoke.slot import hub_slot
-from spoke.standby import Standby
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub

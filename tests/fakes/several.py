@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import Clock
-from spoke.agent import SpokeAgent
+from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources
 from spoke.options import Options

@@ -10,8 +10,8 @@ from typing import Any
 from grpc import aio
 
 from machinery.runtime.clock import SystemClock
-from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress
+from spoke.transports.grpc.client import GrpcHubClient
 
 UP, DOWN = "up", "down"
 REGISTRATION, SESSION = "muster.registration.v1.Registration", "muster.session.v1.Session"

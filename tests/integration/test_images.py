@@ -12,7 +12,7 @@ import yaml
 from hollow.__main__ import main as hollow
 from hub.settings import Settings as HubSettings
 from hub.settings import load
-from spoke.flags import parser as spoke_parser
+from spoke.cli.flags import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

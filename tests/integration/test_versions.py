@@ -20,8 +20,8 @@ from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.report import ClusterReport
-from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress
+from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, rpc_stage
 from tests.fakes.tape import CONNECT, DOWN, REGISTRATION, UP, Tape, kinds, read_tape

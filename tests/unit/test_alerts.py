@@ -12,7 +12,7 @@ import promql_parser
 import yaml
 
 import hub.metrics as of_hub
-import spoke.metrics as of_spoke
+import spoke.observability.metrics as of_spoke
 from machinery.observability.metrics import Kind, Metric, described
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
 

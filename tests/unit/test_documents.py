@@ -25,7 +25,7 @@ from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from machinery.wire.registration.v1 import registration_pb2
 from machinery.wire.session.v1 import session_pb2
-from spoke.flags import parser as spoke_parser
+from spoke.cli.flags import parser as spoke_parser
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer

@@ -48,11 +48,11 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/services/draining.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/services/events.py", "reason"): set(),  # an agent's, which are below
     ("hub/services/readoption.py", "REASON"): {READOPTED},
-    ("spoke/agent.py", "self._decision.why.value"): {why.value for why in Why},
-    ("spoke/attachment.py", "decision.why.value"): {why.value for why in Why},
-    ("spoke/domain/news.py", "condition.reason"): CONDITIONS,
-    ("spoke/hubapi/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
-    ("spoke/standby.py", "reason"): STANDBY,
+    ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},
+    ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in Why},
+    ("spoke/domain/event.py", "condition.reason"): CONDITIONS,
+    ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
+    ("spoke/failover/standby.py", "reason"): STANDBY,
 }
 """What is not written where it is told: by file and expression, all that it can be."""
 
@@ -71,7 +71,7 @@ def _place(call: ast.Call, file: str) -> int | None:
     function = ast.unparse(call.func)
     if function in ("Told", "News"):
         return None if function == "Told" and file in OTHERS else PLACES[function]
-    announced = function.endswith("announcements.tell") or (file == "spoke/standby.py" and function == "self._tell")
+    announced = function.endswith("announcements.tell") or (file == "spoke/failover/standby.py" and function == "self._tell")
     return PLACES["tell"] if announced else None
 
 

@@ -13,7 +13,7 @@ from machinery.errors import MusterError, UnavailableError
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
 from spoke.cluster import KubeCluster, KubeEvents
-from spoke.cluster.kube import CLAIMS, LEASES, NODES
+from spoke.cluster.kubernetes_cluster import CLAIMS, LEASES, NODES
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.ports import Health
 from tests.fakes.cluster import MemoryCluster

@@ -8,7 +8,7 @@ import yaml
 
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
-from spoke.candidacy import LEASE
+from spoke.agent.candidate import LEASE
 from spoke.settings import Settings
 from tests.charts.rendering import (
     FULL,

@@ -24,7 +24,7 @@ from machinery.client import kubeconfig
 from machinery.identity import CredentialId, Subject
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps import BootstrapFile
-from spoke.domain.reach import Driver
+from spoke.domain.route import Driver
 from tests.integration.door.conftest import (
     CLUSTERS,
     RBAC,

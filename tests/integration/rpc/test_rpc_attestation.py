@@ -22,8 +22,8 @@ from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import SystemClock
 from spoke.cluster import ServiceAccountAttest
-from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress
+from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, csr, joining, refusal, rpc_stage
 

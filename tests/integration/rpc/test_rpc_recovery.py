@@ -17,9 +17,9 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, Verdict
 from machinery.identity import AgentId, ClusterName, cluster_name
 from machinery.runtime.clock import SystemClock
-from spoke.hubclient.client import GrpcHubClient
-from spoke.hubclient.recovering import RecoveringHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from spoke.transports.grpc.client import GrpcHubClient
+from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.fakes.rpc_stage import ADMIN, RpcStage, csr
 
 EDGE, AGENT = ClusterName("edge1"), AgentId("agent")

@@ -21,18 +21,18 @@ from machinery.election import Candidate
 from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.runtime.clock import ManualClock, SystemClock
+from spoke.agent.candidate import OwnLock
+from spoke.agent.leader_election import OPEN
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
-from spoke.candidacy import OwnLock
+from spoke.cli.commands import examine
+from spoke.cli.doctor import Step
 from spoke.cluster import KubeCluster
-from spoke.commands import examine
-from spoke.credentials import KubeRemains, KubeSecrets, OwnedSecrets
-from spoke.credentials.secrets import SECRETS
-from spoke.doctor import Step
 from spoke.domain.addon import AddOn
-from spoke.elected import OPEN
-from spoke.gates import FeatureGates
+from spoke.feature_gates import FeatureGates
 from spoke.ports import Health, RefusedSecretError, SecretPlace
+from spoke.secrets import KubeRemains, KubeSecrets, OwnedSecrets
+from spoke.secrets.kubernetes_secrets import SECRETS
 from spoke.settings import Settings
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until

@@ -16,11 +16,11 @@ from machinery.identity import AgentId, ClusterName, CredentialId, Subject, boot
 from machinery.meta.timestamps import format_time
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
-from spoke.hubclient import client as client_module
-from spoke.hubclient import diagnosis
-from spoke.hubclient.client import GrpcHubClient
-from spoke.hubclient.dialling import Turns
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from spoke.transports.grpc import client as client_module
+from spoke.transports.grpc import diagnosis
+from spoke.transports.grpc.channel import Turns
+from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.hub import MemoryHub
 
 

@@ -26,11 +26,11 @@ from machinery.pki import build_request, generate_key, parse_certificate
 from machinery.pki.tls import server_context
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from spoke.domain.addon import KUBE_SIGNER
-from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.hubapi.client import ApiHubClient
-from spoke.hubapi.documents import CLUSTER_UID, LEASE_NAME
+from spoke.domain.route import Driver
 from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, Loss
+from spoke.transports.kubernetes.client import ApiHubClient
+from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, rig_of
 from tests.fakes.identity import serving_material

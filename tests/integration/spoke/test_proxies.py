@@ -10,10 +10,10 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import MusterError, UnavailableError
 from machinery.pki.tls import server_context
 from machinery.runtime.clock import SystemClock
-from spoke.domain.reach import Driver
-from spoke.hubapi.client import ApiHubClient
-from spoke.hubclient.client import GrpcHubClient
+from spoke.domain.route import Driver
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
+from spoke.transports.grpc.client import GrpcHubClient
+from spoke.transports.kubernetes.client import ApiHubClient
 from tests.fakes.authority import OtherCA
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig

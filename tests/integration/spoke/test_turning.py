@@ -15,14 +15,14 @@ from machinery.errors import UnauthorizedError
 from machinery.identity import AddOnName
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import ManualClock, SystemClock
-from spoke.agent import SpokeAgent
+from spoke.agent.kubeconfig_reload import FollowedKubeconfig
+from spoke.agent.loop import SpokeAgent
 from spoke.cluster import KubeCluster
-from spoke.cluster.kube import LEASES, NAMESPACES
-from spoke.credentials import KubeSecrets
+from spoke.cluster.kubernetes_cluster import LEASES, NAMESPACES
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
 from spoke.ports import Secrets
-from spoke.turning import FollowedKubeconfig
+from spoke.secrets import KubeSecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import Stage, running, until
 

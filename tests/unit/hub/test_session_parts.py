@@ -17,7 +17,7 @@ from hub.rpc.gate import QUIET, Gate
 from hub.rpc.health import MOST_WATCHES, WATCHED_FOR, Health
 from hub.rpc.tempo import Tempo
 from machinery.errors import MusterError, UnavailableError
-from spoke.domain.patience import PATIENCE, SILENCE, patience
+from spoke.domain.ack_timeout import PATIENCE, SILENCE, patience
 from tests.checks import check_results
 from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
 

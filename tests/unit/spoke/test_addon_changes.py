@@ -10,14 +10,14 @@ from machinery.errors import MusterError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import parse_certificate
-from spoke.addoncredentials import Registered
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates
+from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import Names
 from spoke.options import AddOnCare
 from spoke.ports import ClientIdentity, Greeting, RefusedSecretError, Secrets, SecretSnapshot
-from spoke.slot import Slot
+from spoke.registration.addon_credentials import Registered
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession

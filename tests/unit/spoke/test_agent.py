@@ -16,7 +16,7 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE
 from machinery.pki import key_matches
-from spoke.domain.reach import Reach
+from spoke.domain.route import Reach
 from spoke.options import Options
 from spoke.ports import Health, HubLostError, HubSession, Loss
 from tests.fakes.credentials import MemorySecrets

@@ -12,7 +12,7 @@ from machinery.identity import AddOnName
 from machinery.meta.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
 from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
-from spoke.domain.addontoken import REFRESHED, due, due_of, flaw
+from spoke.domain.addon_token import REFRESHED, due, due_of, flaw
 from spoke.domain.rotation import rotate_at
 from spoke.options import AddOnCare
 from spoke.ports import HubLostError

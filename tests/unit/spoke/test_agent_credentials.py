@@ -18,8 +18,8 @@ from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at
+from spoke.observability.progress import Progress
 from spoke.ports import Attest, HubLostError, Loss
-from spoke.progress import Progress
 from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, is_available, nothing_pends, until
 

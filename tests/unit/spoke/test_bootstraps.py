@@ -16,10 +16,10 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
-from spoke.domain.reach import Driver, Reach, over_grpc, shown_proxy
-from spoke.hubapi.door import ApiDoor
-from spoke.kubeconfigs import connection_of
+from spoke.credentials.kubeconfigs import connection_of
+from spoke.domain.route import Driver, Reach, over_grpc, shown_proxy
 from spoke.ports import SecretSnapshot
+from spoke.transports.kubernetes.api import ApiDoor
 from tests.checks import refusal_text
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub

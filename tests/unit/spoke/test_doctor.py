@@ -11,8 +11,8 @@ from machinery.errors import ForbiddenError, UnavailableError, Verdict
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.doctor import READY, Doctor, Network, Patient, Step
-from spoke.kubeconfigs import HOWEVER
+from spoke.cli.doctor import READY, Doctor, Network, Patient, Step
+from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.options import Pause
 from spoke.ports import HubInfo, SecretSnapshot
 from tests.fakes.credentials import MemorySecrets

@@ -23,9 +23,9 @@ from machinery.errors import (
 )
 from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.hubclient.errors import to_error, to_loss
-from spoke.hubclient.session import GrpcSession
 from spoke.ports import Greeting, HubLostError, Loss, StaleEpochError
+from spoke.transports.grpc.errors import to_error, to_loss
+from spoke.transports.grpc.session import GrpcSession
 
 Code = grpc.StatusCode
 

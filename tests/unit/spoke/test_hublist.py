@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from machinery.runtime.clock import ManualClock
+from spoke.credentials.owner_record import Owner
 from spoke.domain.hubs import HubState, Policy
-from spoke.hublist import HubList
+from spoke.failover.candidates import HubList
+from spoke.failover.reconnect import Trial
+from spoke.failover.standby_records import NoReserve
+from spoke.observability.progress import Progress
 from spoke.options import Hubs, Pause
-from spoke.ownership import Owner
-from spoke.progress import Progress
-from spoke.reserve import NoReserve
-from spoke.trial import Trial
 from tests.fakes.reserve import A, B, C, ReserveStage
 from tests.fakes.virtual_time import ManualTimetable
 

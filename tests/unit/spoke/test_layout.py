@@ -13,17 +13,17 @@ from machinery.identity import HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
 from machinery.pki import parse_certificate
 from machinery.runtime.clock import ManualClock
-from spoke.departure import Mark
+from spoke.agent.unregistration import Mark
+from spoke.credentials.kubeconfigs import connection_of, why_not_recovered
+from spoke.credentials.owner_record import OvertakenError, Ownership
+from spoke.credentials.reconciliation import owner_of
+from spoke.credentials.restored_secrets import RememberedSecrets
+from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from spoke.domain.credential import EPOCH, HUB_ID, LEFT
 from spoke.domain.names import choose_names
 from spoke.domain.rotation import rotate_at
-from spoke.enrolment import Enrolment, Wanted
-from spoke.kubeconfigs import connection_of, why_not_recovered
-from spoke.layout import owner_of
-from spoke.ownership import OvertakenError, Ownership
 from spoke.ports import RequestState, SecretSnapshot
-from spoke.remembered import RememberedSecrets
-from spoke.slot import ATTEMPTS, Contents, OwnedSlot, Slot
+from spoke.registration.csr_flow import Enrolment, Wanted
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB
 from tests.fakes.hub import MemoryHub, MemoryHubClient
@@ -313,7 +313,7 @@ async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Sta
 async def test_secrets_that_somebody_deletes_are_created_again_by_a_healthy_agent_and_reported(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.remembered.PERIOD", timedelta(milliseconds=10))
+    monkeypatch.setattr("spoke.credentials.restored_secrets.PERIOD", timedelta(milliseconds=10))
     secrets = stage.secrets
     assert isinstance(secrets, MemorySecrets)
     async with stage.at_work():

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, FALSE
 from machinery.runtime.clock import OffsetClock, SystemClock
+from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, StatusController
+from spoke.domain.beat_schedule import SHORTEST, SPREAD, STEP, pause
 from spoke.domain.report import NodeResources
 from spoke.domain.status import PROBE_TIMEOUT, ClaimRules
-from spoke.domain.step import SHORTEST, SPREAD, STEP, pause
-from spoke.health import AvailabilityWatch
 from spoke.ports import Capability, ClientIdentity, Health, HubLostError, Loss
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession

@@ -10,13 +10,13 @@ import pytest
 
 from machinery.election import Candidate
 from machinery.identity import ClusterName
-from spoke.agent import SpokeAgent
+from spoke.agent.loop import SpokeAgent
+from spoke.agent.unregistration import Mark, ResidentAgent, mark_in
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.departure import Mark, ResidentAgent, mark_in
-from spoke.doctor import Step
+from spoke.cli.doctor import Step
+from spoke.cli.leave import Ground, Leave
 from spoke.domain.credential import LEFT
-from spoke.leave import Ground, Leave
-from spoke.progress import Progress
+from spoke.observability.progress import Progress
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
 from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.stage import OWNER, Stage, is_available, until
@@ -70,7 +70,7 @@ class Scene:
 
 @pytest.fixture
 def scene(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr("spoke.departure.LOOK", timedelta(milliseconds=20))
+    monkeypatch.setattr("spoke.agent.unregistration.LOOK", timedelta(milliseconds=20))
     return Scene(stage)
 
 

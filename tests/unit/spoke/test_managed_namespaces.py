@@ -13,12 +13,12 @@ from machinery.meta.conditions import FALSE, TRUE, Condition
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaces
+from spoke.domain.event import NORMAL, WARNING, News, left_out, news_of
 from spoke.domain.namespace import ManagedNamespace, hub_label
-from spoke.domain.news import NORMAL, WARNING, News, left_out, news_of
 from spoke.domain.report import ClusterClaim
 from spoke.domain.status import ClaimRules
 from spoke.ports import ClientIdentity, HubLostError
-from spoke.telling import AT_ONCE, WAITING, Telling
+from spoke.session.hub_events import AT_ONCE, WAITING, Telling
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID
 from tests.fakes.stage import Stage, until

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
-from spoke.addressfile import address_file, probes_of, published
+from spoke.agent.address_file import address_file, probes_of, published
 from spoke.app import options_of
+from spoke.cli.flags import parser
+from spoke.domain.ack_timeout import Detection
 from spoke.domain.hubs import Policy, Unaccepted
-from spoke.domain.patience import Detection
-from spoke.flags import parser
-from spoke.gates import KNOWN, FeatureGates, gates_of
+from spoke.feature_gates import KNOWN, FeatureGates, gates_of
 from spoke.options import Hubs
 from spoke.settings import Settings, load, own_namespace
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text

@@ -12,11 +12,11 @@ from machinery.errors import ForbiddenError
 from machinery.pki import key_matches, parse_certificate
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Listing
+from spoke.credentials.kubeconfigs import stored_connection
+from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at
-from spoke.kubeconfigs import stored_connection
-from spoke.standby import LEFT_AFTER
-from spoke.trust import fingerprints
+from spoke.failover.standby import LEFT_AFTER
 from tests.fakes.hub import MemoryHub
 from tests.fakes.reserve import NAMES, UID, A, B, C, ReserveStage, come, ready, sessions
 

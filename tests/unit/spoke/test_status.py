@@ -10,14 +10,14 @@ from machinery.errors import ForbiddenError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.cli.network import SystemNetwork
+from spoke.cli.status import Outcome, Source, render, status
 from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why
-from spoke.metrics import registry_of
-from spoke.network import SystemNetwork
-from spoke.overview import overview
+from spoke.observability.metrics import registry_of
+from spoke.observability.overview import overview
+from spoke.observability.probes import is_near
+from spoke.observability.progress import DECISIONS, STUCK, Progress, Role
 from spoke.ports import HubLostError, Loss
-from spoke.probes import is_near
-from spoke.progress import DECISIONS, STUCK, Progress, Role
-from spoke.status import Outcome, Source, render, status
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
 from tests.fakes.stage import Stage, is_available, until
 

@@ -13,11 +13,11 @@ from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubecon
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import AddOnName, Subject
 from machinery.pki import Authority, Plan, create_authority, generate_key, public_key_of, random_serial
+from spoke.credentials.kubeconfigs import connection_of, stored_connection, view_stored
+from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, retrusted, tried
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
-from spoke.kubeconfigs import connection_of, stored_connection, view_stored
 from spoke.ports import ClientIdentity, HubAddress, HubInfo, HubLostError
-from spoke.trust import MOST, TRIALS, checked, fingerprints, retrusted, tried
 from tests.checks import check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
 from tests.fakes.hub import MemoryHubClient

@@ -1,0 +1,189 @@
+"""A cluster that has left its hubs stays away: the agent's side of `spoke leave`.
+
+The owner's secret bears the mark, with what the list of hubs was then. Every process of the agent sees it, ends its session,
+lets go of its Lease, and waits: until somebody hands in a bootstrap kubeconfig that was not on that list, deletes the secret,
+or starts an agent with --rejoin.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, cast
+
+import structlog
+
+from machinery.errors import MusterError
+from spoke.bootstraps import Bootstraps
+from spoke.credentials.kubeconfigs import Connection
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
+from spoke.domain.credential import LEFT
+from spoke.observability.progress import Answer, Progress, Role
+from spoke.ports import Secrets, SecretSnapshot
+
+LOOK = timedelta(seconds=2)
+"""How often files are looked at; secrets are watched."""
+AGAIN = timedelta(seconds=30)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That the cluster has left. `at`: when, for people; `known`: the bootstrap credentials that it had then."""
+
+    at: str
+    known: frozenset[str]
+
+    def content(self) -> bytes:
+        return json.dumps({"at": self.at, "known": sorted(self.known)}).encode()
+
+    def stands(self, present: Collection[str]) -> bool:
+        """Whether none of the bootstrap credentials that are there now is new."""
+        return self.known.issuperset(present)
+
+
+def mark_in(contents: Contents) -> Mark | None:
+    """The mark; one that cannot be read is one without a time and with no known credential: any lifts it."""
+    if LEFT not in contents:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        document = json.loads(contents[LEFT])
+        return Mark(str(document["at"]), frozenset(map(str, document["known"])))
+    return Mark("", frozenset())
+
+
+def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
+    """One for every bootstrap credential that is there; none of them tells the credential."""
+    hubs = bootstraps.look().hubs
+    return frozenset(hashlib.sha256(hub.hub_id.encode() + _credential(hub.connection)).hexdigest()[:32] for hub in hubs)
+
+
+def _credential(connection: Connection) -> bytes:
+    token = connection.identity.token
+    return connection.identity.certificate or (token.text or str(token.file) if token is not None else "").encode()
+
+
+class Working(Protocol):
+    """An agent, or one process of it."""
+
+    async def run(self) -> None: ...
+
+
+class ResidentAgent:
+    """An agent that works unless its cluster has left. `make`: what works, anew each time; `list_of`: the list of hubs."""
+
+    def __init__(
+        self,
+        make: Callable[[], Working],
+        secrets: Secrets,
+        list_of: Callable[[], Bootstraps],
+        progress: Progress,
+        *,
+        rejoin: bool = False,
+    ) -> None:
+        self.progress = progress
+        self._make = make
+        self._secrets = secrets
+        self._list_of = list_of
+        self._rejoin = rejoin
+        self._mark: Mark | None = None
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises InvalidError as an agent does."""
+        await self._begin()
+        following = asyncio.create_task(self._follow(), name="departure")
+        try:
+            while True:
+                await (self._away(self._mark) if self._mark is not None else self._at_home())
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def _begin(self) -> None:
+        try:
+            if self._rejoin:
+                await forget_departure(self._secrets)
+            else:
+                self._take(await self._secrets.read(OWNER_SECRET))
+        except MusterError as error:
+            log.debug("departure.unknown", error=error.message)  # the agent meets the same and tells it
+
+    async def _at_home(self) -> None:
+        """The agent works until the mark is there."""
+        working = asyncio.create_task(self._make().run(), name="resident")
+        try:
+            while self._mark is None and not working.done():
+                self._news.clear()
+                news = asyncio.create_task(self._news.wait(), name="departure/news")
+                try:
+                    await asyncio.wait((working, news), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+        finally:
+            if not working.done():
+                working.cancel()
+                await asyncio.wait([working])
+                self.progress.stop()
+        if not working.cancelled():
+            working.result()
+
+    async def _away(self, mark: Mark) -> None:
+        """Nothing is done until the mark is lifted."""
+        since = f" since {mark.at}" if mark.at else ""
+        said = f"this cluster has left its hubs{since}: hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
+        log.warning("departure.away", because=said)
+        self.progress.waits(lambda: Answer(ok=True, text=f"ok: {said}"))
+        self.progress.role = lambda: Role(f"stays away: {said}")
+        try:
+            bootstraps = self._list_of()
+            while self._mark == mark:
+                await bootstraps.load()
+                if not mark.stands(fingerprints(bootstraps)):
+                    await forget_departure(self._secrets)
+                    self._mark = None
+                    return
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK.total_seconds()):
+                        await self._news.wait()
+        except MusterError as error:
+            log.warning("departure.not_lifted", error=error.message)
+            await asyncio.sleep(AGAIN.total_seconds())
+        finally:
+            self.progress.waits(lambda: None)
+            self.progress.role = Role
+
+    async def _follow(self) -> None:
+        """Keeps the mark as the secret has it, however often the watch fails."""
+        while True:
+            try:
+                changes = cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(OWNER_SECRET))
+                async with aclosing(changes) as snapshots:
+                    async for snapshot in snapshots:
+                        self._take(snapshot)
+            except Exception:
+                log.exception("departure.not_watched", in_seconds=AGAIN.total_seconds())
+            await asyncio.sleep(AGAIN.total_seconds())
+
+    def _take(self, snapshot: SecretSnapshot) -> None:
+        self._mark = mark_in(snapshot.contents)
+        self._news.set()
+
+
+async def forget_departure(secrets: Secrets) -> None:
+    """Takes the mark away, and the secret with it where it holds nothing else."""
+    slot = Slot(secrets, OWNER_SECRET)
+    contents = await slot.read()
+    mark = mark_in(contents)
+    if mark is None:
+        return
+    log.info("departure.forgotten", left_at=mark.at, next="registering anew")
+    if set(contents) == {LEFT}:
+        await slot.delete()
+    else:
+        await slot.change(lambda present: {key: value for key, value in present.items() if key != LEFT})

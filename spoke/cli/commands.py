@@ -1,0 +1,143 @@
+"""What the commands about an agent are made of: they look at what it works with, beside it, and take nothing from it."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+from machinery.client.rest import KubeClient
+from machinery.runtime.clock import SystemClock
+from spoke.agent.address_file import probes_of
+from spoke.agent.candidate import LEASE, OwnLock, candidate_of
+from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
+from spoke.cli.doctor import Doctor, Patient, Step
+from spoke.cli.leave import Ground, Leave
+from spoke.cli.network import SystemNetwork
+from spoke.cli.status import Source
+from spoke.cluster import KubeCluster
+from spoke.cluster.kubernetes_cluster import CLAIMS, PROPERTIES
+from spoke.cluster.permissions import Permission, missing_permissions
+from spoke.credentials.slot import OWNER_SECRET
+from spoke.feature_gates import gates_of
+from spoke.secrets import AtomicDirectory, KubeRemains, KubeSecrets
+from spoke.settings import Settings
+
+READ = ("get", "list", "watch")
+COORDINATION = "coordination.k8s.io"
+Steps = Callable[[], AsyncGenerator[Step, None]]
+
+
+@asynccontextmanager
+async def examine(settings: Settings) -> AsyncIterator[Steps]:
+    """`spoke doctor`, with the settings of the agent. Raises InvalidError."""
+    clock = SystemClock()
+    own, managed = needed_permissions(settings)
+    async with AsyncExitStack() as stack:
+        management = await client_of(settings.kubeconfig, stack)
+        secrets = KubeSecrets(management, settings.component_namespace)
+
+        async def missing() -> Sequence[Permission]:
+            """Asks the managed cluster, too, where it is another one."""
+            async with AsyncExitStack() as aside:
+                spoke = await client_of(settings.spoke_kubeconfig, aside) if settings.spoke_kubeconfig else management
+                return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
+
+        yield Doctor(
+            Patient(
+                bootstrap=bootstraps_of(settings, secrets),
+                management=KubeCluster(management),
+                secrets=secrets,
+                dial=dialer(clock),
+                clock=clock,
+                network=SystemNetwork(),
+                names=(settings.cluster_name, settings.agent_id),
+                reach=reach_of(settings),
+                probes=probes_of(settings),
+                lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
+                namespace=settings.component_namespace,
+                missing=missing,
+            )
+        ).steps
+
+
+def needed_permissions(settings: Settings) -> tuple[Sequence[Permission], Sequence[Permission]]:
+    """What an agent of these settings needs in its own cluster, and in the one that it manages, as the chart grants it."""
+    home, gates = settings.component_namespace, gates_of(settings.feature_gates)
+    own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
+    if settings.leader_elect:
+        lease = settings.leader_elect_resource_name or LEASE
+        own.append(Permission(COORDINATION, "leases", ("create",), home))
+        own.append(Permission(COORDINATION, "leases", (*READ, "update", "delete"), home, lease))
+    managed = [
+        Permission("", "nodes", ("list", "watch")),
+        Permission("", "namespaces", ("get",), "", "kube-system"),
+        Permission("", "namespaces", ("list", "create", "patch")),
+    ]
+    if gates.cluster_claim:
+        managed.append(Permission(CLAIMS.group, CLAIMS.plural, ("list", "watch")))
+    if gates.cluster_property:
+        managed.append(Permission(PROPERTIES.group, PROPERTIES.plural, ("list", "watch")))
+    if settings.attestation_service_account:
+        namespace, _, account = settings.attestation_service_account.partition("/")
+        managed.append(Permission("", "serviceaccounts/token", ("create",), namespace, account))
+    if gates.addon_management:
+        for namespace in settings.addon_namespaces:
+            managed.append(Permission("", "secrets", ("get", "list", "create", "update", "delete"), namespace))
+            managed.append(Permission(COORDINATION, "leases", ("get",), namespace))
+    return own, managed
+
+
+@asynccontextmanager
+async def tell(settings: Settings) -> AsyncIterator[Source]:
+    """What `spoke status` asks. Raises InvalidError."""
+    async with AsyncExitStack() as stack:
+        management = await client_of(settings.kubeconfig, stack)
+        secrets = KubeSecrets(management, settings.component_namespace)
+        yield Source(
+            secrets=secrets,
+            remains=remains_of(settings, management, management),
+            bootstraps=bootstraps_of(settings, secrets),
+            network=SystemNetwork(),
+            clock=SystemClock(),
+            probes=probes_of(settings),
+            reach=reach_of(settings),
+        )
+
+
+def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
+    lease = settings.leader_elect_resource_name or LEASE
+    return KubeRemains(
+        management,
+        spoke,
+        settings.component_namespace,
+        owner=OWNER_SECRET,
+        lease=lease,
+        addon_namespaces=settings.addon_namespaces,
+    )
+
+
+@asynccontextmanager
+async def depart(settings: Settings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
+    """`spoke leave` and `spoke rejoin`, with the settings of the agent. Raises InvalidError."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        management = await client_of(settings.kubeconfig, stack)
+        spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
+        secrets = KubeSecrets(management, settings.component_namespace)
+        yield Leave(
+            Ground(
+                secrets=secrets,
+                remains=remains_of(settings, management, spoke),
+                cluster=KubeCluster(spoke),
+                bootstraps=bootstraps_of(settings, secrets),
+                dial=dialer(clock),
+                clock=clock,
+                lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
+                candidate=candidate_of({}),
+                directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
+                reach=reach_of(settings),
+                cluster_name=settings.cluster_name,
+                force=force,
+                rejoin=rejoin,
+                within=within,
+            )
+        ).steps

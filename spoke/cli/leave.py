@@ -1,0 +1,275 @@
+"""`spoke leave`: takes this cluster out of all its hubs, and the agent's credentials out of this cluster. Safe to call again.
+
+In this order, so that whatever breaks in between is mended by the next call: the mark that keeps the agent away; the agent's
+Lease, taken when its session has ended; every hub is told with the credential that it gave; then what it gave is deleted,
+add-ons' credentials first, the slots of hubs that could not be told only with `force`. The mark stays.
+
+`spoke rejoin` is the same without a word to hubs and without add-ons: at its end the mark is taken away, and the agent
+registers anew under its names.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from machinery.election import Candidate, Lock
+from machinery.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnavailableError,
+)
+from machinery.identity import AgentId, ClusterName, HubId
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
+from spoke.agent.unregistration import Mark, fingerprints, forget_departure, mark_in
+from spoke.bootstraps import Bootstraps
+from spoke.cli.doctor import Step
+from spoke.credentials.kubeconfigs import HOWEVER, Connection, stored_connection, stored_texts
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
+from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
+from spoke.domain.route import Reach
+from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
+
+LOOK = timedelta(milliseconds=250)
+HELD = timedelta(seconds=15)
+"""The Lease is not renewed: the mark keeps every process of the agent away, and it is deleted in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What there is to be left."""
+
+    secrets: Secrets
+    remains: Remains
+    cluster: Cluster
+    bootstraps: Bootstraps
+    dial: Dial
+    clock: Clock
+    lock: Lock | None
+    """The agent's Lease; None: it runs without an election."""
+    candidate: Candidate
+    directory: CredentialDirectory | None = None
+    reach: Reach = HOWEVER
+    cluster_name: str = ""
+    force: bool = False
+    rejoin: bool = False
+    """To register anew, not to leave: hubs and add-ons are left as they are."""
+    within: timedelta = timedelta(seconds=30)
+    """For the agent to stop, and for every hub to answer."""
+
+
+@dataclass(slots=True)
+class _Hub:
+    """A hub that has given a credential. `told`: it knows, or there is nothing that it could be told."""
+
+    hub_id: HubId
+    credential: Contents = field(repr=False)
+    connection: Connection
+    told: bool = False
+    final: bool = False
+    """Another call would not do better."""
+
+
+@dataclass(slots=True)
+class _Registration:
+    """A hub that has given no credential yet. `request`: the name of the certificate signing request, where one was noted."""
+
+    cluster: str
+    agent: str
+    request: str
+    owed: bool = True
+    """Whether another call may withdraw what this one could not."""
+
+
+class Leave:
+    """One leaving. `steps` yields what was done, in order."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._owner = Slot(ground.secrets, OWNER_SECRET)
+        self._hubs: dict[HubId, _Hub] = {}
+        self._registrations: dict[str, _Registration] = {}
+        """By slot, hubs where the agent has only registered."""
+        self._agent = ""
+        self._cluster = ground.cluster_name
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        """Raises MusterError when this cluster's API server does not do its part."""
+        await self._gather()
+        yield await self._marked()
+        if self._ground.lock is not None:
+            yield (stopped := await self._stopped(self._ground.lock))
+            if not stopped.ok and not self._ground.force:
+                return
+        if self._ground.rejoin:
+            yield await self._credentials()
+            await forget_departure(self._ground.secrets)
+            elected = self._ground.lock is not None
+            said = (
+                "a running agent registers anew now" if elected else "restart the agent, which has no Lease: it registers anew"
+            )
+            yield Step("agent", ok=True, said=said)
+            return
+        for hub in self._hubs.values():
+            yield await self._told(hub)
+        for slot, registration in self._registrations.items():
+            yield await self._withdrawn(slot, registration)
+        yield await self._addons()
+        yield await self._credentials()
+
+    async def _gather(self) -> None:
+        """All credentials, each with its hub: the owner's first."""
+        ground = self._ground
+        slots = [self._owner, *(Slot(ground.secrets, each) for each in await ground.remains.slots())]
+        for slot in slots:
+            contents = await slot.read()
+            cluster, agent = stored_texts(contents)
+            self._cluster, self._agent = self._cluster or cluster, self._agent or agent
+            credential = credential_of({key: value for key, value in contents.items() if key != LEFT})
+            try:
+                connection = stored_connection(credential, ground.reach)
+            except InvalidError:  # nothing but a request that pends, or nothing that could be used
+                if PENDING_REQUEST in contents:
+                    request = contents.get(REQUEST_NAME, b"").decode(errors="replace")
+                    self._registrations[slot.name] = _Registration(cluster, agent, request)
+                continue
+            self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
+
+    async def _withdrawn(self, slot: str, registration: _Registration) -> Step:
+        """Withdraws cluster and request at a hub that has given no credential, by the bootstrap credential for it."""
+        listed = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
+        known = listed.get(slot)
+        csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
+        if known is None:
+            said = "the agent has registered there, and its bootstrap kubeconfig is not on the list any more"
+            return Step(f"hub of {slot}", ok=False, said=self._kept(said), advice=f"{self._at_that_hub}{csr}")
+        name = f"hub {known.connection.address.target}"
+        client = self._ground.dial(known.connection.address, known.connection.identity)
+        try:
+            uid = await self._ground.cluster.uid()
+            cluster, agent = ClusterName(registration.cluster), AgentId(registration.agent)
+            gone = await _in_time(client.withdraw(cluster, agent, uid), self._ground.within)
+        except (MethodNotAllowedError, ForbiddenError) as error:
+            registration.owed = False
+            said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
+            return Step(name, ok=False, said=said, advice=f"{self._at_that_hub}{csr}")
+        except MusterError as error:
+            return Step(name, ok=False, said=self._kept(f"not told: {error.message}"), advice=f"{self._at_that_hub}{csr}")
+        finally:
+            await client.close()
+        registration.owed = False
+        if not gone:
+            said = "the request is withdrawn; the cluster stays, since an operator has decided about it"
+            return Step(name, ok=False, said=said, advice=self._at_that_hub)
+        return Step(name, ok=True, said="the agent had only registered there: the cluster and its request are withdrawn")
+
+    def _kept(self, said: str) -> str:
+        return said if self._ground.force else f"{said}; the registration is kept, so that `spoke leave` can be called again"
+
+    @property
+    def _at_that_hub(self) -> str:
+        return f"at that hub: hubctl delete cluster {self._cluster} (or kubectl delete managedcluster {self._cluster})"
+
+    async def _marked(self) -> Step:
+        ground = self._ground
+        await ground.bootstraps.load()
+        known, before = fingerprints(ground.bootstraps), mark_in(await self._owner.read())
+        at = before.at if before is not None and before.at else format_time(ground.clock.now())
+        known |= before.known if before is not None else frozenset()
+        mark = Mark(at, known)
+        await self._owner.change(lambda present: {**present, LEFT: mark.content()})
+        if ground.rejoin:
+            return Step("agent", ok=True, said=f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"')
+        again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
+        return Step("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
+
+    async def _stopped(self, lock: Lock) -> Step:
+        """Takes the Lease as soon as nobody holds it: the session has ended by then, and no other begins."""
+        holder = ""
+        try:
+            async with asyncio.timeout(self._ground.within.total_seconds()):
+                while True:
+                    record = await lock.read()
+                    if record is None or not record.holder or record.holder == self._ground.candidate.identity:
+                        try:
+                            await lock.take(record, self._ground.candidate, HELD)
+                        except ConflictError:
+                            continue
+                        return Step("session", ok=True, said="ended: no process of the agent works any more")
+                    holder = record.holder
+                    await asyncio.sleep(LOOK.total_seconds())
+        except TimeoutError:
+            said = f"{holder} still holds the agent's Lease after {self._ground.within.total_seconds():g} s"
+            advice = "look at its log; where it is an older version, stop it; then call `spoke leave` again"
+            return Step("session", ok=False, said=said, advice=advice)
+
+    async def _told(self, hub: _Hub) -> Step:
+        connection = hub.connection
+        name = f"hub {connection.address.target}"
+        operator = self._at_that_hub
+        client = self._ground.dial(connection.address, connection.identity)
+        try:
+            uid = await self._ground.cluster.uid()
+            cluster, agent = ClusterName(self._cluster), AgentId(self._agent)
+            known = await _in_time(client.leave(cluster, agent, uid), self._ground.within)
+        except NotFoundError:
+            known = False
+        except MethodNotAllowedError as error:
+            hub.final = True
+            return Step(name, ok=False, said=f"it cannot be told: {error.message}", advice=operator)
+        except MusterError as error:
+            retry = "" if self._ground.force else "; its credential is kept, so that `spoke leave` can be called again"
+            return Step(name, ok=False, said=f"not told: {error.message}{retry}", advice=operator)
+        finally:
+            await client.close()
+        hub.told = True
+        return Step(
+            name, ok=True, said="it was told, and has let go of this cluster" if known else "it does not know this cluster"
+        )
+
+    async def _addons(self) -> Step:
+        if not self._cluster:
+            return Step("add-ons", ok=True, said="there is no name under which this cluster had any")
+        places = await self._ground.remains.addons(ClusterName(self._cluster))
+        for place in places:
+            await self._ground.remains.remove(place)
+        names = ", ".join(f"{place.namespace}/{place.name}" for place in places)
+        return Step("add-ons", ok=True, said=f"deleted {names}" if names else "they have no credentials here")
+
+    async def _credentials(self) -> Step:
+        """Slots, the mirror, the owner's secret but for its mark, and the Lease."""
+        ground = self._ground
+        owed = [] if ground.force or ground.rejoin else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
+        keeps = {slot.name: hub for hub in owed for slot in (hub_slot(ground.secrets, hub.hub_id),)}
+        for name, hub in keeps.items():
+            await Slot(ground.secrets, name).change(partial(_only, hub.credential))
+        forgets = ground.force or ground.rejoin
+        owing = [name for name, each in self._registrations.items() if each.owed and not forgets and name not in keeps]
+        for name in await ground.remains.slots():
+            if name not in (*keeps, *owing):
+                await ground.secrets.delete(name)
+        if ground.directory is not None:
+            ground.directory.replace({})
+        stays = (LEFT, CLUSTER_NAME, AGENT_NAME) if ground.rejoin else (LEFT,)
+        await self._owner.change(lambda present: {key: present[key] for key in stays if key in present})
+        await ground.remains.forget_lease()
+        kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
+        return Step("credentials", ok=True, said=f"deleted{kept}")
+
+
+def _only(credential: Contents, _present: Contents) -> Contents:
+    return credential
+
+
+async def _in_time(work: Awaitable[bool], within: timedelta) -> bool:
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            return await work
+    except TimeoutError:
+        raise UnavailableError("no answer in time") from None

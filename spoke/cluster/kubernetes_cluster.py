@@ -1,0 +1,179 @@
+"""The managed cluster, read over its Kubernetes API. Source of the health rule: OCM's registration agent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from machinery.client.reflector import ObjectKey, Reflector, mirrored
+from machinery.client.rest import Answer, KubeClient, Object, Resource
+from machinery.errors import ForbiddenError, MusterError, NotFoundError
+from machinery.meta.timestamps import parse_time
+from spoke.domain.namespace import WANTED
+from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.status import PROBE_TIMEOUT, merged_claims
+from spoke.feature_gates import FeatureGates
+from spoke.ports import Cluster, Health
+
+NODES = Resource("", "v1", "nodes")
+NAMESPACES = Resource("", "v1", "namespaces")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+CLAIMS = Resource("cluster.open-cluster-management.io", "v1alpha1", "clusterclaims")
+PROPERTIES = Resource("about.k8s.io", "v1alpha1", "clusterproperties")
+
+GATES = FeatureGates()
+COALESCE = timedelta(milliseconds=200)
+"""Changes within this time are told as one."""
+_REPORTED_CLAIMS = {"labelSelector": "!open-cluster-management.io/spoke-only"}
+_NOT_SERVED = frozenset({403, 404})
+_SHOWN = 256
+
+log = structlog.get_logger(__name__)
+
+
+class KubeCluster(Cluster):
+    """The cluster behind `client`. Reads raise the tree of `machinery.errors`; health never raises."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        health_timeout: timedelta = PROBE_TIMEOUT,
+        coalesce: timedelta = COALESCE,
+        gates: FeatureGates = GATES,
+    ) -> None:
+        self._client = client
+        sources = ((CLAIMS, gates.cluster_claim), (PROPERTIES, gates.cluster_property))
+        self._told_by = [resource for resource, enabled in sources if enabled]
+        self._health_timeout = health_timeout
+        self._coalesce = coalesce
+
+    async def uid(self) -> str:
+        namespace = await self._client.get(NAMESPACES.path("kube-system"))
+        return str(namespace["metadata"]["uid"])
+
+    async def version(self) -> str:
+        return str((await self._client.get("/version")).get("gitVersion") or "")
+
+    async def health(self) -> Health:
+        try:
+            answer = await self._client.raw("GET", "/livez", accept="*/*", within=self._health_timeout)
+            if answer.status in _NOT_SERVED:
+                answer = await self._client.raw("GET", "/healthz", accept="*/*", within=self._health_timeout)
+        except MusterError as error:
+            return Health(ok=False, status_code=None, detail=error.message)
+        return _health(answer)
+
+    async def nodes(self) -> Sequence[NodeResources]:
+        return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
+
+    async def claims(self) -> Sequence[ClusterClaim]:
+        """Claims and properties, as far as the gates have them; of one name the property."""
+        return merged_claims([await self._claims_of(resource) for resource in self._told_by])
+
+    async def _claims_of(self, resource: Resource) -> Sequence[ClusterClaim]:
+        try:
+            return [_claim(item) async for page in self._client.pages(resource.path(), _REPORTED_CLAIMS) for item in page.items]
+        except NotFoundError:
+            return []
+
+    async def labelled_namespaces(self, label: str) -> frozenset[str]:
+        pages = self._client.pages(NAMESPACES.path(), {"labelSelector": f"{label}={WANTED}"})
+        return frozenset([str(item["metadata"]["name"]) async for page in pages for item in page.items])
+
+    async def namespace_exists(self, name: str) -> bool:
+        try:
+            await self._client.get(NAMESPACES.path(name))
+        except NotFoundError:
+            return False
+        except ForbiddenError:
+            return True  # an agent with rights in it alone may not read it
+        return True
+
+    async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
+        metadata = {"name": name, "labels": {label: value}}
+        try:
+            await self._client.patch(NAMESPACES.path(name), {"metadata": {"labels": {label: value}}})
+        except NotFoundError:
+            if create:
+                await self._client.create(NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
+        try:
+            lease = await self._client.get(LEASES.path(name, namespace=namespace))
+        except NotFoundError:
+            return None
+        renewed = (lease.get("spec") or {}).get("renewTime")
+        return parse_time(renewed) if renewed else None
+
+    async def changes(self) -> AsyncIterator[str]:
+        """`nodes` or `claims`: each after its first list, then after every change of what is reported, bursts told once.
+
+        A node's heartbeat changes nothing that is reported.
+        """
+        changed: dict[str, None] = {}
+        wake = asyncio.Event()
+
+        def tell(what: str) -> None:
+            changed[what] = None
+            wake.set()
+
+        claims = [
+            Reflector(
+                self._client,
+                resource.path(),
+                _claim,
+                query=_REPORTED_CLAIMS,
+                on_change=_telling(tell, "claims"),
+                on_failure=_claims_failed,
+            )
+            for resource in self._told_by
+        ]
+        nodes = Reflector(self._client, NODES.path(), _node, on_change=_telling(tell, "nodes"))
+        async with mirrored(nodes, *claims) as wait:
+            while True:
+                await wait(wake)
+                await asyncio.sleep(self._coalesce.total_seconds())
+                told = list(changed)
+                changed.clear()
+                wake.clear()
+                for what in told:
+                    yield what
+
+
+def _telling(tell: Callable[[str], None], what: str) -> Callable[[ObjectKey, object], None]:
+    def changed(_key: ObjectKey, _value: object) -> None:
+        tell(what)
+
+    return changed
+
+
+def _claims_failed(error: MusterError) -> None:
+    """A cluster without the ClusterClaim resource is an ordinary one."""
+    level = log.debug if isinstance(error, NotFoundError) else log.warning
+    level("cluster claims are not watched", reason=error.reason, error=error.message)
+
+
+def _health(answer: Answer) -> Health:
+    body = " ".join(answer.body.decode(errors="replace").split())[:_SHOWN]
+    return Health(ok=answer.status == 200, status_code=answer.status, detail=body)  # noqa: PLR2004 - HTTP OK
+
+
+def _node(item: Object) -> NodeResources:
+    status = item.get("status") or {}
+    return NodeResources(
+        name=str(item["metadata"]["name"]),
+        capacity=_quantities(status.get("capacity")),
+        allocatable=_quantities(status.get("allocatable")),
+        schedulable=not (item.get("spec") or {}).get("unschedulable"),
+    )
+
+
+def _quantities(resources: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in (resources or {}).items()}
+
+
+def _claim(item: Object) -> ClusterClaim:
+    return ClusterClaim(name=str(item["metadata"]["name"]), value=str((item.get("spec") or {}).get("value") or ""))

@@ -1,0 +1,224 @@
+"""The two kubeconfigs of an agent: the bootstrap file that it is given, and the hub kubeconfig secret that it keeps.
+
+Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports` dials with.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import NAMESPACE_URL, uuid5
+
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
+from machinery.errors import InvalidError
+from machinery.identity import HubId, recovery_subject
+from machinery.pki import CertificateFacts, parse_chain, public_key_of
+from machinery.product import GROUP_SUFFIX
+from spoke.domain.credential import (
+    AGENT_NAME,
+    CERTIFICATE,
+    CLUSTER_NAME,
+    KEY,
+    KUBECONFIG,
+    ORIGIN,
+    RECOVERY,
+    TRUST,
+    HubEntry,
+    StoredCredential,
+    present_keys,
+    validity,
+)
+from spoke.domain.names import Names
+from spoke.domain.route import Driver, Reach, over_grpc
+from spoke.ports import ClientIdentity, HubAddress
+
+HOWEVER = Reach()
+"""As the kubeconfig has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A hub and who we are there."""
+
+    hub: HubEntry
+    address: HubAddress
+    identity: ClientIdentity
+    chain: tuple[CertificateFacts, ...]
+    kubeconfig: bytes = field(repr=False)
+    """A hub kubeconfig for this hub: holds no key, at most a proxy's password."""
+    cluster_name: str = ""
+    """The name that a bootstrap credential is bound to; empty: none is told."""
+    source: str = ""
+    """Where the kubeconfig lies, for people."""
+
+    @property
+    def hub_id(self) -> HubId:
+        """The hub's own id; where the kubeconfig tells none, one that stands for the server and its entry's name."""
+        return _hub_id(self.hub)
+
+    @property
+    def trust(self) -> Mapping[str, bytes]:
+        """How the hub is known, as it lies in a secret."""
+        origin = self.hub.grpc_ca or self.hub.ca
+        return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
+
+    @property
+    def certificate(self) -> CertificateFacts:
+        return self.chain[0]
+
+
+def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
+    """The connection of a stored credential that was judged to be good. Raises InvalidError.
+
+    The hub is also known by the CAs that it told of later.
+    """
+    connection = replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
+    told = contents.get(TRUST, b"").strip()
+    if not told:
+        return connection
+    return replace(connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + told + b"\n"))
+
+
+def stored_hub(contents: Mapping[str, bytes]) -> HubId:
+    """The hub of a stored credential, good or not. Raises InvalidError."""
+    return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
+
+
+def recovery_connection(
+    contents: Mapping[str, bytes], names: Names, now: datetime, reach: Reach = HOWEVER
+) -> Connection | None:
+    """A stored credential's hub with the identity of its recovery certificate; None: there is none that is good now.
+
+    Hubs without a gRPC door recover nobody.
+    """
+    if not contents.get(RECOVERY):
+        return None
+    with suppress(InvalidError):
+        connection = stored_connection({**contents, CERTIFICATE: contents[RECOVERY]}, reach)
+        own = connection.certificate.subject == recovery_subject(names.cluster, names.agent)
+        over = connection.address.driver is Driver.GRPC
+        return connection if own and over and validity(connection.chain, now) is None else None
+    return None
+
+
+def why_not_recovered(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
+    """Why an expired credential cannot be replaced without a bootstrap credential; empty: nothing speaks against it.
+
+    Whether the recovery certificate itself is good is `recovery_connection`'s to say.
+    """
+    with suppress(InvalidError):
+        if stored_connection(contents, reach).address.driver is Driver.CSR:
+            return (
+                "over the Kubernetes API (driver csr) a hub brings nobody back: it takes a bootstrap credential that is good, "
+                "and the approval of its request"
+            )
+    return "" if contents.get(RECOVERY) else "it came without a recovery certificate, so it takes a good bootstrap credential"
+
+
+def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
+    """What the rules need of the hub kubeconfig secret; what cannot be read is None."""
+    hub: HubEntry | None = None
+    chain: tuple[CertificateFacts, ...] | None = None
+    public_key: bytes | None = None
+    with suppress(InvalidError):
+        chain = parse_chain(contents.get(CERTIFICATE, b""))
+    with suppress(InvalidError):
+        public_key = public_key_of(contents.get(KEY, b""))
+    with suppress(InvalidError):
+        hub = _stored_entry(contents)
+    return StoredCredential(
+        present=present_keys(contents), hub=hub, chain=chain, public_key=public_key, names=stored_texts(contents)
+    )
+
+
+def stored_texts(contents: Mapping[str, bytes]) -> tuple[str, str]:
+    """Cluster name and agent id as they stand in a secret; empty where there is none."""
+    cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
+    return cluster, agent
+
+
+def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
+    return parse_kubeconfig(contents.get(KUBECONFIG, b""), source="in the hub kubeconfig secret", folder=contents)
+
+
+def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
+    """The hub as it was registered with, and what it is known by now. Raises InvalidError."""
+    entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
+    entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca, contents.get(TRUST, b""))))
+    if not origin.strip():
+        return entry
+    return replace(entry, grpc_ca=origin) if entry.grpc_ca else replace(entry, ca=origin)
+
+
+def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
+    """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
+    cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
+    driver = reach.driver_for(
+        source=kubeconfig.source, endpoint=endpoint is not None, certificate=kubeconfig.credential is not None
+    )
+    identity, chain = _identity(kubeconfig, driver)
+    endpoint = replace(endpoint, cluster_name=None) if endpoint is not None else None
+    bound = cluster.endpoint.cluster_name if cluster.endpoint is not None else cluster.cluster_name
+    return Connection(
+        hub=_hub_entry(cluster),
+        address=_address(kubeconfig, driver, reach),
+        identity=identity,
+        chain=chain,
+        kubeconfig=write_hub_kubeconfig(replace(cluster, endpoint=endpoint, cluster_name=None)),
+        cluster_name=bound or "",
+        source=kubeconfig.source,
+    )
+
+
+def _identity(kubeconfig: Kubeconfig, driver: Driver) -> tuple[ClientIdentity, tuple[CertificateFacts, ...]]:
+    """The client certificate, where there is one; else the token, for the driver that takes it."""
+    if kubeconfig.credential is None and kubeconfig.token is not None and driver is Driver.CSR:
+        return ClientIdentity(token=kubeconfig.token), ()
+    credential = kubeconfig.require_credential()
+    try:
+        chain = parse_chain(credential.chain)
+        paired = chain[0].public_key == public_key_of(credential.key)
+    except InvalidError as error:
+        raise InvalidError(f'kubeconfig {kubeconfig.source}: user "{kubeconfig.user}": {error.message}') from None
+    if not paired:
+        raise InvalidError(f'kubeconfig {kubeconfig.source}: user "{kubeconfig.user}": the certificate is not for the key')
+    return ClientIdentity(credential.chain, credential.key), chain
+
+
+def _address(kubeconfig: Kubeconfig, driver: Driver, reach: Reach) -> HubAddress:
+    cluster, named = kubeconfig.cluster, kubeconfig.cluster.proxy_url or ""
+    try:
+        if driver is Driver.GRPC:
+            endpoint = kubeconfig.require_endpoint()
+            proxy = over_grpc(reach.proxy_for(endpoint.grpc_server, named=named))
+            return HubAddress(
+                endpoint.grpc_server, endpoint.certificate_authority or cluster.certificate_authority, proxy=proxy
+            )
+        proxy = reach.proxy_for(cluster.server, named=named)
+    except InvalidError as error:
+        raise InvalidError(f"kubeconfig {kubeconfig.source}: {error.message}") from None
+    return HubAddress(
+        cluster.server,
+        cluster.certificate_authority,
+        driver,
+        proxy,
+        cluster.tls_server_name or "",
+        cluster.endpoint.group_suffix if cluster.endpoint is not None else GROUP_SUFFIX,
+    )
+
+
+def _hub_id(hub: HubEntry) -> HubId:
+    return hub.hub_id or HubId(str(uuid5(NAMESPACE_URL, f"{hub.server}#{hub.cluster}")))
+
+
+def _hub_entry(cluster: ClusterEntry) -> HubEntry:
+    endpoint = cluster.endpoint or HubEndpoint("", HubId(""))
+    return HubEntry(
+        cluster=cluster.name,
+        server=cluster.server,
+        ca=cluster.certificate_authority,
+        grpc_server=endpoint.grpc_server,
+        hub_id=endpoint.hub_id,
+        grpc_ca=endpoint.certificate_authority or b"",
+        proxy_url=cluster.proxy_url or "",
+    )

@@ -1,0 +1,138 @@
+"""The owner's secret: which hub holds the agent's session, at which epoch, with which credential.
+
+Every change of hub is one write, guarded by the version that was read: it names the hub, holds its credential and raises the
+epoch, before the hub is dialled. So no two hubs are ever dialled with one epoch, whatever dies or stops in between, and of two
+copies of the agent one loses, and sees that somebody else is the owner.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from machinery.errors import AlreadyExistsError, ConflictError, MusterError
+from machinery.identity import HubId
+from machinery.runtime.clock import Clock
+from spoke.credentials.kubeconfigs import view_stored
+from spoke.credentials.reconciliation import owner_of
+from spoke.credentials.slot import ATTEMPTS, OWNER_SECRET, Contents, credential_of, hub_slot, owned, settled
+from spoke.domain.credential import EPOCH, HUB_ID, present_keys
+from spoke.domain.hubs import keeps, next_epoch
+from spoke.ports import Secrets
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What the owner's secret says."""
+
+    contents: Contents = field(default_factory=dict, repr=False)
+    hub_id: HubId | None = None
+    epoch: int = 0
+
+    def same_order(self, other: "Owner") -> bool:
+        return (self.hub_id, self.epoch) == (other.hub_id, other.epoch)
+
+
+class OvertakenError(MusterError):
+    """Somebody else has written the owner's secret: another copy of this agent is at work."""
+
+    reason = "Conflict"
+
+
+class Ownership:
+    """Reads and changes the owner's secret. `hub_clock` shows the hub's time, `clock` this machine's."""
+
+    def __init__(self, secrets: Secrets, hub_clock: Clock, clock: Clock) -> None:
+        self._secrets = secrets
+        self._hub_clock = hub_clock
+        self._clock = clock
+
+    async def read(self) -> Owner:
+        return _seen((await self._secrets.read(OWNER_SECRET)).contents)
+
+    async def give(self, known: Owner, hub: HubId, credential: Contents, *, told: int = 0) -> Owner:
+        """Makes `hub` the owner, with a higher epoch where it was not; `told`: the highest that a hub knows of.
+
+        Raises OvertakenError unless the secret still says what is `known`, or less: one that was deleted, or put back from
+        an older day, is written over.
+        """
+        same = known.epoch and hub == known.hub_id and self.keeps(known)
+        epoch = known.epoch if same else self._above(known, told)
+        if known.hub_id is not None and hub != known.hub_id:
+            await self._keep(known)
+        return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
+
+    async def raise_epoch(self, known: Owner, *, told: int = 0) -> Owner:
+        """The same owner, above what a hub knows, with the credential that lies there now. Raises OvertakenError as `give`.
+
+        One that was deleted, or put back from the time of another owner, is made good with what is `known`.
+        """
+        if known.hub_id is None:
+            raise ConflictError("there is no owner whose epoch could be raised")
+        hub = known.hub_id
+
+        def same(present: Contents) -> Contents:
+            return present if owner_of(present) == hub else owned(present, credential_of(known.contents), hub)
+
+        return await self._write(known, same, self._above(known, told))
+
+    def keeps(self, known: Owner) -> bool:
+        """Whether hubs take its epoch; one that they do not was made by an earlier version, or by a wrong clock."""
+        return keeps(known.epoch, self._clock.now())
+
+    async def confirm(self, known: Owner) -> None:
+        """Raises OvertakenError when the secret says something else."""
+        _check(known, await self.read())
+
+    def _above(self, known: Owner, told: int) -> int:
+        return next_epoch(known.epoch, told, self._hub_clock.now(), self._clock.now())
+
+    async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
+        for _ in range(ATTEMPTS):
+            present = await self._secrets.read(OWNER_SECRET)
+            _check(known, _seen(present.contents))
+            contents = {**edit(present.contents), EPOCH: str(epoch).encode()}
+            try:
+                written = await self._secrets.write(OWNER_SECRET, contents, present.version)
+            except (ConflictError, AlreadyExistsError):
+                continue  # somebody wrote it meanwhile: who it was is seen at the next look
+            return _seen(written.contents)
+        raise ConflictError("the owner's secret is written by others all the time")
+
+    async def _keep(self, known: Owner) -> None:
+        """The credential of the hub that is left stays in its slot."""
+        if known.hub_id is None or not _whole(known.contents):
+            return
+        slot = hub_slot(self._secrets, known.hub_id)
+        ours = credential_of(known.contents)
+        if _begins(credential_of(await slot.read())) < _begins(ours):
+            await slot.change(lambda present: {**ours, **_pending(present)})
+
+
+def _check(known: Owner, present: Owner) -> None:
+    older = present.hub_id is None or present.epoch < known.epoch
+    if not older and not present.same_order(known):
+        raise OvertakenError(
+            f"another copy of this agent has made the hub {present.hub_id} the owner, with the epoch {present.epoch}"
+        )
+
+
+def _seen(contents: Contents) -> Owner:
+    text = contents.get(EPOCH, b"").decode(errors="replace").strip()
+    return Owner(contents, owner_of(contents), int(text) if text.isdecimal() else 0)
+
+
+def _pending(contents: Contents) -> Contents:
+    kept = settled(contents)
+    return {key: content for key, content in contents.items() if key not in kept}
+
+
+def _whole(contents: Contents) -> bool:
+    return bool(present_keys(contents) - {HUB_ID, EPOCH}) and view_stored(contents).chain is not None
+
+
+def _begins(contents: Contents) -> float:
+    chain = view_stored(contents).chain
+    return chain[0].not_before.timestamp() if chain else 0.0

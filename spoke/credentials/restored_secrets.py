@@ -1,0 +1,93 @@
+"""The agent's own secrets, which are created again from memory when somebody else deletes them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+
+from machinery.errors import AlreadyExistsError, MusterError, NotLeaderError
+from spoke.credentials.slot import OWNER_SECRET
+from spoke.domain.credential import LEFT
+from spoke.ports import Secrets, SecretSnapshot
+
+PERIOD = timedelta(seconds=30)
+
+log = structlog.get_logger(__name__)
+
+
+class RememberedSecrets(Secrets):
+    """`inner`, of which the owner's secret and the slots of hubs are remembered as they were last read or written.
+
+    Nothing is created again after `spoke leave` or by a process that does not hold the Lease (`inner` refuses its writes). A
+    namespace that is being deleted refuses it by itself. `tell`: called with a reason and a message for an Event.
+    """
+
+    def __init__(self, inner: Secrets, tell: Callable[[str, str], None]) -> None:
+        self._inner = inner
+        self._tell = tell
+        self._known: dict[str, Mapping[str, bytes]] = {}
+        self._one = asyncio.Lock()
+        self._trouble = ""
+
+    async def read(self, name: str) -> SecretSnapshot:
+        """The secret; one that is missing and known is created again first."""
+        snapshot = await self._inner.read(name)
+        if snapshot.version is None and name in self._known:
+            return await self._restored(name) or snapshot
+        return self._noted(name, snapshot)
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        return self._noted(name, await self._inner.write(name, contents, version))
+
+    async def delete(self, name: str) -> None:
+        async with self._one:
+            await self._inner.delete(name)
+            self._known.pop(name, None)
+
+    async def named(self, prefix: str) -> Sequence[str]:
+        return await self._inner.named(prefix)
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        return self._inner.changes(name)
+
+    async def run(self) -> None:
+        """Looks for missing secrets until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD.total_seconds())
+            for name in tuple(self._known):
+                try:
+                    await self.read(name)
+                except MusterError as error:
+                    log.debug("secret.not_looked_at", secret=name, error=error.message)
+
+    def _noted(self, name: str, snapshot: SecretSnapshot) -> SecretSnapshot:
+        if snapshot.version is not None and name.startswith(OWNER_SECRET):
+            self._known[name] = snapshot.contents
+        return snapshot
+
+    async def _restored(self, name: str) -> SecretSnapshot | None:
+        """The secret as it was created again; None: it was not."""
+        async with self._one:
+            if LEFT in (await self._inner.read(OWNER_SECRET)).contents:
+                self._known.clear()
+            contents = self._known.get(name)
+            if contents is None:
+                return None
+            try:
+                written = await self._inner.write(name, contents, None)
+            except NotLeaderError:
+                return None
+            except AlreadyExistsError:
+                return await self._inner.read(name)
+            except MusterError as error:
+                if error.message != self._trouble:
+                    log.warning("secret.not_restored", secret=name, error=error.message)
+                self._trouble = error.message
+                return None
+        self._trouble = ""
+        log.warning("secret.restored", secret=name, because="somebody has deleted it")
+        self._tell(
+            "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
+        )
+        return written

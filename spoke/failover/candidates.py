@@ -1,0 +1,200 @@
+"""The hubs of the list as the agent sees them: what the reserve tells of each, what it has met there, what it decides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import Random
+
+import structlog
+
+from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.scheduler import Timetable
+from spoke.bootstraps import Bootstrap, Listing
+from spoke.credentials.owner_record import Owner
+from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why, choose, is_better, refuse_move
+from spoke.failover.standby_records import Reserve
+from spoke.observability.progress import Progress
+from spoke.options import Hubs
+
+REST, BACK = "hub-rest", "hub-fail-back"
+BEHIND = timedelta(milliseconds=1)
+"""After the end of a rest, which is then over however times are rounded."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What failed at a hub."""
+
+    backoff: Backoff
+    until: float | None = None
+    """By the monotonic clock: whatever the clock on the wall is set to, it rests no longer."""
+    trouble: str = ""
+
+
+class HubList:
+    """Written by the agent; read by the choice, by the hub that holds the session, and by `spoke status`."""
+
+    def __init__(
+        self,
+        options: Hubs,
+        reserve: Reserve,
+        progress: Progress,
+        *,
+        clock: Clock,
+        timetable: Timetable,
+        random: Random,
+        stir: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._reserve = reserve
+        self._progress = progress
+        self._clock = clock
+        self._timetable = timetable
+        self._random = random
+        self._stir = stir
+        self._listing = Listing()
+        self._owner = Owner()
+        self._busy: HubId | None = None
+        self._met: dict[HubId, tuple[HubState, datetime | None]] = {}
+        self._memories: dict[HubId, _Memory] = {}
+        self._ready_since: dict[HubId, float] = {}
+        self._lost_since: float | None = None
+        self._decision: Decision | None = None
+        self._decided_at: datetime | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether there is anything to choose."""
+        return len(self._listing.hubs) > 1
+
+    @property
+    def told(self) -> int:
+        """The highest epoch that a hub of the reserve has told."""
+        return self._reserve.epoch
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an owner has failed since a session was last open."""
+        return self._lost_since is not None
+
+    def settle(self, listing: Listing, owner: Owner) -> None:
+        """The list and the owner as they are now."""
+        self._listing, self._owner = listing, owner
+        self._show()
+
+    def deal_with(self, hub: HubId) -> None:
+        """From now on the agent itself knows best how it stands with this hub."""
+        self._busy = hub
+
+    def meet(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
+        """How the agent itself stands with a hub."""
+        before = self._met.get(hub)
+        self._met[hub] = state, ends_at or (before[1] if before else None)
+        if self._met[hub] != before:
+            self._show()
+            if self.several:  # with one hub there is nothing to choose, and the rest after a failure is not cut short
+                self._stir()
+
+    def met(self, hub: HubId) -> bool:
+        """Whether anything is known of it."""
+        return hub in self._met or hub in self._reserve.hubs
+
+    def fail(self, hub: HubId, why: str) -> None:
+        """It rests for a while; longer each time, until `be_steady`."""
+        memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
+        rest = memory.backoff.next()
+        memory.until = self._clock.monotonic() + rest.total_seconds()
+        memory.trouble = why
+        self._timetable.at(self._clock.now() + rest + BEHIND, self._stir, name=REST)
+        if hub == self._owner.hub_id and self._lost_since is None:
+            self._lost_since = self._clock.monotonic()
+        self._show()
+
+    def be_open(self) -> None:
+        """The owner has taken a session."""
+        self._lost_since = None
+
+    def be_steady(self, hub: HubId) -> None:
+        """Its failures are forgiven."""
+        if self._memories.pop(hub, None) is not None:
+            self._show()
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        found = tuple(self._candidate(hub) for hub in self._listing.hubs)
+        ready = {each.hub.hub_id for each in found if each.ready_since is not None}
+        self._ready_since = {hub: self._ready_since.get(hub, self._clock.monotonic()) for hub in ready}
+        return found
+
+    def listed(self) -> tuple[ListedHub, ...]:
+        return tuple(each.hub for each in self.candidates())
+
+    def decide(self) -> Decision | None:
+        """Where the session is to be; None: no hub is listed."""
+        candidates, now = self.candidates(), self._clock.now()
+        self._wake_for_the_way_back(candidates, now)
+        lost_since = self._when(self._lost_since, now)
+        return choose(candidates, self._owner.hub_id, now, self._options.policy, lost_since=lost_since)
+
+    def is_better(self) -> bool:
+        """Whether there is a good hub beside the owner."""
+        return is_better(self.candidates(), self._owner.hub_id, self._clock.now(), self._options.policy)
+
+    def refuse_move(self, target: HubId) -> str:
+        return refuse_move(self.candidates(), target, self._clock.now())
+
+    def name_of(self, hub: HubId) -> str:
+        found = self._listing.get(hub)
+        return found.name if found is not None else hub
+
+    def take(self, decision: Decision) -> bool:
+        """The agent acts on it; whether it is another than the last one, and therefore told."""
+        same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
+        if decision.why is Why.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
+            same = True
+        if not same or self._decision is None:
+            self._decision, self._decided_at = decision, self._clock.now()
+            log.info("hub.decision", hub=self.name_of(decision.hub_id), why=decision.why.value, because=decision.message)
+        self._show()
+        return not same
+
+    def _candidate(self, bootstrap: Bootstrap) -> Candidate:
+        hub_id, now = bootstrap.hub_id, self._clock.now()
+        kept = self._reserve.hubs.get(hub_id)
+        if kept is not None and hub_id != self._busy:
+            hub = replace(kept, name=bootstrap.name, url=bootstrap.connection.hub.server)
+        else:
+            state, ends_at = self._met.get(hub_id, (HubState.REGISTERING, None))
+            hub = ListedHub(hub_id, bootstrap.name, bootstrap.connection.hub.server, state, ends_at)
+        memory = self._memories.get(hub_id)
+        since = self._when(self._ready_since.get(hub_id), now) or now if hub.state is HubState.READY else None
+        return Candidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
+
+    def _when(self, moment: float | None, now: datetime) -> datetime | None:
+        """A moment of the monotonic clock, by the wall clock as it is set now."""
+        return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
+
+    def _wake_for_the_way_back(self, candidates: tuple[Candidate, ...], now: datetime) -> None:
+        after = self._options.policy.fail_back_after
+        if after is None:
+            return
+        dues = []
+        for each in candidates:
+            if each.hub.hub_id == self._owner.hub_id:
+                break
+            if each.ready_since is None:
+                continue
+            # Its rest goes by another clock than the timetable, which is early where the machine slept; and others rest, too.
+            due = max(each.ready_since + after, each.rests_until or now)
+            if due > now:
+                dues.append(due)
+        if dues:
+            self._timetable.at(min(dues) + BEHIND, self._stir, name=BACK)
+
+    def _show(self) -> None:
+        found = self.candidates()
+        hubs = tuple(each.hub for each in found)
+        self._progress.standing = Standing(self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found)

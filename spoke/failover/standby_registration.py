@@ -1,0 +1,317 @@
+"""One hub of the list that does not hold the agent's session: registered there, its credential renewed, the hub told of it.
+
+Rules:
+
+1. It registers as soon as it can, with the steps and the slot that the agent itself would use: whoever goes to the hub later
+   finds its credential there, or goes on with the request that pends.
+2. It opens no session: EnsureCluster, a certificate signing request, and StandBy, at registration, after each change of owner,
+   and whenever the hub wants to be told again. In between nothing happens.
+3. A certificate is renewed at the instant that was drawn for it, in this hub's time. The one before is put back where the hub
+   does not take the new one. One that has expired comes back by its recovery certificate, else by the bootstrap credential.
+4. A hub that knows no StandBy is asked for what it has to say of the cluster, where it has a word for that.
+5. Nothing that happens here ever ends the agent, or touches another hub.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+)
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import OffsetClock
+from spoke.bootstraps import Bootstrap
+from spoke.credentials.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
+from spoke.credentials.slot import Contents, hub_slot, settled
+from spoke.credentials.trust_bundle import Belief, fingerprints
+from spoke.domain.bootstrap import State
+from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity
+from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
+from spoke.domain.renewal import AskedAgain
+from spoke.domain.rotation import rotate_at
+from spoke.failover.standby_records import Errand, Kept
+from spoke.observability.progress import Progress
+from spoke.options import Options, Pause, World
+from spoke.ports import HubClient, Loss, StandingBy, loss_of
+from spoke.registration.csr_flow import RequestDeniedError
+from spoke.registration.pending import pends_for, read_pending
+from spoke.registration.register import RECOVERABLE, Joining, StartOverError
+
+AGAIN = timedelta(minutes=5)
+"""Between two words to a hub that does not say when it wants to be told again."""
+SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=12)
+LEAST = timedelta(seconds=5)
+"""Between two words to one hub, whatever it asks for."""
+PATIENCE = timedelta(minutes=2)
+"""How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
+LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+"""Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
+OVERTAKES_AGAIN = timedelta(hours=1)
+SOON = 0.1
+_FLAWS = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED, Loss.UNRECORDED: Flaw.UNRECORDED}
+"""A credential that is not renewed with this part of its life left is told to people."""
+
+log = structlog.get_logger(__name__)
+
+
+class Keeper:
+    """Keeps one hub. `changed` is called whenever `kept` is another; `run` never ends by itself."""
+
+    def __init__(
+        self, bootstrap: Bootstrap, errand: Errand, options: Options, world: World, changed: Callable[[Kept, Kept], None]
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.errand = errand
+        url = bootstrap.connection.hub.server
+        self.kept = Kept(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+        self._options = options
+        self._world = world
+        self._changed = changed
+        self._clock = OffsetClock(world.clock)
+        self._slot = hub_slot(world.secrets, bootstrap.hub_id)
+        self._belief = Belief(self._slot, bootstrap.hub_id, world.dial)
+        self._asked = AskedAgain()
+        self._joining = Joining(options, world, None, hub_clock=self._clock, progress=Progress(world.clock))
+        self._doubt: Finding | None = None
+        self._revoked: Finding | None = None
+        self._previous: Contents = {}
+        """The slot as it was before the last renewal, until the new credential has worked."""
+        self._plain = False
+        """This hub knows no StandBy."""
+        self._ways = 1
+        """How many ways there are to a credential, as far as their certificates tell."""
+        self._last_way = False  # the one that was tried is the only one
+        self._renews_at = 0.0
+        self._overtaken_at: float | None = None
+        """When the hub last claimed a higher epoch than the agent's."""
+        self._news = asyncio.Event()
+        pauses = options.pauses
+        self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
+            pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
+        )
+
+    def tell(self, errand: Errand) -> None:
+        """The owner, or the epoch, is another: the hub is told at once."""
+        if errand != self.errand:
+            self.errand = errand
+            self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        bind_contextvars(hub=self.bootstrap.name)
+        while True:
+            self._news.clear()
+            nap = await self._attempt()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(nap.total_seconds()):
+                    await self._news.wait()
+
+    async def _attempt(self) -> timedelta:
+        """One round; returns how long nothing is to be done."""
+        try:
+            nap = await self._round()
+        except StartOverError:
+            return timedelta()
+        except RequestDeniedError as error:
+            return self._trouble(HubState.DENIED, error, self._denied)
+        except (ForbiddenError, AlreadyExistsError) as error:
+            return self._trouble(HubState.DENIED if self._holds else HubState.REGISTERING, error, self._denied)
+        except MusterError as error:
+            return self._failed(error)
+        except Exception:
+            # a defect of ours at one hub must not cost the agent the others
+            nap = self._retry.next()
+            log.exception("standby.failed", in_seconds=round(nap.total_seconds(), 1))
+            return nap
+        self._retry.reset()
+        self._denied.reset()
+        self._lost.reset()
+        return nap
+
+    def _failed(self, error: MusterError) -> timedelta:
+        if self._doubt is not None:
+            return self._retry.next()  # the credential is the reason; what follows is told by the next round
+        if self._holds:
+            return self._trouble(HubState.UNREACHABLE, error, self._retry)
+        if self._revoked is not None:
+            return self._trouble(HubState.REVOKED, error, self._lost)
+        if not self._ways or (self._last_way and isinstance(error, UnauthorizedError)):
+            return self._trouble(HubState.LOST, error, self._lost)
+        return self._trouble(HubState.REGISTERING, error, self._retry)
+
+    def _trouble(self, state: HubState, error: MusterError, backoff: Backoff) -> timedelta:
+        delay = backoff.next()
+        delay = max(delay, error.retry_after or delay)
+        if (self.kept.hub.state, self.kept.trouble) != (state, error.message):
+            log.warning("standby.trouble", state=state.value, error=error.message, in_seconds=round(delay.total_seconds(), 1))
+        self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state), trouble=error.message))
+        return delay
+
+    async def _round(self) -> timedelta:
+        """From what the slot holds to a hub that knows that we stand by."""
+        contents = await self._slot.read()
+        finding = self._judge(contents)
+        if finding is not None:
+            await self._register(contents, finding)
+            contents = await self._slot.read()
+        connection = stored_connection(contents, self._options.reach)
+        self._hold(connection.certificate.not_after)
+        client = self._world.dial(connection.address, connection.identity)
+        try:
+            return await self._at(client, connection, contents)
+        finally:
+            await client.close()
+
+    def _judge(self, contents: Contents) -> Finding | None:
+        hub, names = self.bootstrap.connection.hub, self.errand.names
+        stored = view_stored(contents)
+        finding, doubt = judge(stored, hub, names, self._clock.now()), self._doubt
+        self._doubt = None
+        self._revoked = next((each for each in (doubt, self._revoked) if each is not None and each.lasts(stored)), None)
+        doubt = doubt or self._revoked
+        if finding is not None and finding.about_time and self._clock.offset is None:
+            return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
+        return finding or doubt
+
+    async def _register(self, contents: Contents, finding: Finding) -> None:
+        self._hold(None)
+        names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
+        recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
+        good = validity(bootstrap.chain, now) is None
+        way = self._joining.way(contents, names, finding, bootstrap)
+        if way is None:
+            raise AssertionError  # there is a bootstrap credential, good or not
+        self._ways = recovers + good
+        self._last_way = self._ways == 1 and (recovers if way.recovers else good)
+        await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
+
+    async def _at(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+        """With a credential: tells the hub, and renews the credential when it is due."""
+        standing = await self._stand_by(client, connection)
+        self._clock.learn(standing.time)
+        self._accept(connection, standing)
+        if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
+            return SOONEST  # the hub is told so, and whatever else is due is done then
+        leaf = connection.certificate
+        in_time, now = rotate_at(leaf.serial, leaf.not_before, leaf.not_after), self._clock.now()
+        due = self._asked.due(leaf.serial, in_time, standing.renew_within, now) - now
+        pends = read_pending(contents) is not None
+        if pends and pends_for(contents, leaf.public_key):
+            await self._slot.forget()  # the run before ended between storing the certificate and forgetting its request
+        elif pends or (due <= timedelta() and self._world.clock.monotonic() >= self._renews_at):
+            return await self._renew(client, connection, contents)
+        again = (standing.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
+        if not standing.accepted:
+            again = min(again, self._unaccepted.next())
+        return max(min(again, due, LATEST), LEAST)
+
+    def _accept(self, connection: Connection, standing: StandingBy) -> None:
+        """The hub takes the credential, and says whether it would take a session."""
+        if self._previous:
+            self._previous = {}
+            self._renewals.reset()
+        if standing.accepted:
+            self._unaccepted.reset()
+        leaf = connection.certificate
+        soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
+        state, trouble = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED, ""
+        if not is_credible(standing.epoch, self._world.clock.now()):
+            state, trouble = HubState.DENIED, incredible(standing.epoch)
+            if trouble != self.kept.trouble:
+                log.warning("standby.claim_not_believed", error=trouble)
+        epoch = 0 if trouble else self._claimed(standing.epoch)
+        self._publish(Kept(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
+
+    def _claimed(self, epoch: int) -> int:
+        """The claim as it counts: a hub overtakes the agent once in `OVERTAKES_AGAIN`, as each time costs a new session."""
+        now = self._world.clock.monotonic()
+        if epoch <= max(self.errand.epoch, self.kept.epoch):
+            return epoch
+        if self._overtaken_at is not None and now - self._overtaken_at < OVERTAKES_AGAIN.total_seconds():
+            return self.kept.epoch
+        self._overtaken_at = now
+        return epoch
+
+    async def _stand_by(self, client: HubClient, connection: Connection) -> StandingBy:
+        try:
+            return await self._told(client, fingerprints(connection.address.ca))
+        except (UnauthorizedError, NotFoundError) as error:
+            await self._give_up(connection, self._told_off(connection, error))
+            raise
+        except MusterError:
+            ended = validity(connection.chain, self._clock.now())
+            if ended is not None and ended.flaw is Flaw.EXPIRED:
+                self._doubt = ended  # TLS does not tell
+            raise
+
+    @staticmethod
+    def _told_off(connection: Connection, error: MusterError) -> Finding:
+        """What the hub's refusal says of the credential."""
+        flaw = _FLAWS.get(loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED)
+        serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
+        return Finding(flaw, f"the hub does not take the credential: {error.message}", serial)
+
+    async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
+        """A hub that is still the owner's is told nothing, and only looked at."""
+        errand, names = self.errand, self.errand.names
+        if not self._plain and errand.owner != self.bootstrap.hub_id:
+            try:
+                own = names.cluster, names.agent, errand.cluster_uid
+                return await client.stand_by(*own, owner=errand.owner, epoch=errand.epoch, trusted=trusted)
+            except MethodNotAllowedError as error:
+                self._plain = True
+                log.info("standby.not_told", because=error.message)
+        asked = await client.info()
+        return StandingBy(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
+
+    async def _give_up(self, connection: Connection, finding: Finding) -> None:
+        """The certificate before is put back once; without one the hub is registered with anew."""
+        previous, self._previous = self._previous, {}
+        if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
+            self._doubt = finding
+            return
+        log.warning("certificate.fallback", why=finding.message, next="the certificate before")
+        self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
+        await self._slot.change(lambda _: settled(previous))
+
+    async def _renew(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+        """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""
+        errand = self.errand
+        enrolment = self._joining.renewal(connection, errand.names, errand.cluster_uid, self._slot)
+        enrolment.resume(contents)
+        log.info("CertificateRotationStarted", pending=enrolment.state is not State.UNPREPARED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await enrolment.run(client)
+        if enrolment.done:
+            self._previous = contents
+        return SOONEST
+
+    @property
+    def _holds(self) -> bool:
+        """Whether there is a credential that may be good."""
+        return self.kept.hub.credential_ends_at is not None
+
+    def _hold(self, ends_at: datetime | None) -> None:
+        """There is a credential that ends then; None: there is none. Who was lost stays so until the hub takes something."""
+        state = self.kept.hub.state
+        if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
+            state = HubState.REGISTERING
+        if ends_at != self.kept.hub.credential_ends_at:
+            self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))
+
+    def _publish(self, kept: Kept) -> None:
+        before, self.kept = self.kept, kept
+        if kept != before:
+            self._changed(before, kept)

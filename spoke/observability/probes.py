@@ -1,0 +1,92 @@
+"""`/livez`, `/healthz`, `/readyz` and `/metrics` over plain HTTP: a few lines on asyncio streams, so that an agent stays small.
+
+`/livez` and `/healthz` tell whether this process makes progress and never judge the hub: a probe must not restart an agent
+because a hub is away. `/readyz` tells whether a beat was acknowledged within the lease duration, else which step fails.
+`/metrics` is for Prometheus; it names no cluster, no hub and no secret.
+`/statusz` is for `spoke status`, as JSON, and only for who asks from this very machine or pod; it holds no secret.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+
+from machinery.observability.metrics import CONTENT_TYPE, Registry
+from spoke.observability.metrics import registry_of
+from spoke.observability.overview import overview
+from spoke.observability.progress import Answer, Progress
+
+PATIENCE = timedelta(seconds=5)
+LONGEST_REQUEST = 8 << 10
+TEXT = "text/plain; charset=utf-8"
+_MOST_HEADERS = 100
+
+
+@asynccontextmanager
+async def serve(progress: Progress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
+    """Answers probes for the length of the block; yields the port. Raises OSError when it cannot listen.
+
+    `registry`: what `/metrics` tells; None: what can be told of every agent.
+    """
+    told = registry or registry_of(progress)
+    server = await asyncio.start_server(partial(_answer, progress, told), host, port, limit=LONGEST_REQUEST)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def _answer(progress: Progress, registry: Registry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            method, path = await _request(reader)
+            peer = str(writer.get_extra_info("peername", ("",))[0])
+            code, body, kind = _respond(progress, registry, method, path, near=is_near(peer))
+            content = b"" if method == "HEAD" else body.encode()
+            head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body.encode())}\r\n"
+            writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + content)
+            await writer.drain()
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
+    """Method and path; the headers are read and forgotten."""
+    first = (await reader.readuntil(b"\n")).decode("latin-1").split()
+    for _ in range(_MOST_HEADERS):
+        if not (await reader.readuntil(b"\n")).strip():
+            break
+    method, target = (*first, "", "")[:2]
+    return method, target.split("?", 1)[0]
+
+
+def is_near(peer: str) -> bool:
+    """Whether the address is this machine's own."""
+    with suppress(ValueError):
+        address = ip_address(peer.partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+    return False
+
+
+def _respond(progress: Progress, registry: Registry, method: str, path: str, *, near: bool) -> tuple[str, str, str]:
+    """Status line, body and its type."""
+    if method not in ("GET", "HEAD"):
+        return "405 Method Not Allowed", "only GET\n", TEXT
+    if path in ("/livez", "/healthz"):
+        return _verdict(progress.live())
+    if path == "/readyz":
+        return _verdict(progress.ready())
+    if path == "/metrics":
+        return "200 OK", registry.text(), CONTENT_TYPE
+    if path == "/statusz" and near:
+        return "200 OK", json.dumps(overview(progress)) + "\n", "application/json"
+    return "404 Not Found", "there are /livez, /healthz, /readyz and /metrics\n", TEXT
+
+
+def _verdict(answer: Answer) -> tuple[str, str, str]:
+    return ("200 OK" if answer.ok else "503 Service Unavailable"), f"{answer.text}\n", TEXT

@@ -1,0 +1,240 @@
+"""What an add-on identifies itself with at a hub, or elsewhere: a certificate, or a token of its ServiceAccount on the hub.
+
+Each is kept in one secret, which is replaced as a whole: the old credential stays until the new one is there.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from machinery.client.kubeconfig import by_token_file, is_same_but_for_trust
+from machinery.errors import InvalidError, MusterError
+from machinery.identity import HubId
+from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.meta.timestamps import format_time
+from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
+from machinery.runtime.clock import Clock
+from spoke.credentials.slot import Contents, Slot
+from spoke.domain import addon_token as addontoken
+from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
+from spoke.domain.bootstrap import State
+from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
+from spoke.domain.names import Names
+from spoke.domain.renewal import Renewal
+from spoke.domain.rotation import rotate_at
+from spoke.options import AddOnCare
+from spoke.ports import AddOnToken, HubClient, Secrets
+from spoke.registration.csr_flow import Enrolment, Wanted
+
+PATIENCE = timedelta(seconds=30)
+"""How long one look waits for a decision; the request stays, the next look goes on with it."""
+RETRY = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What the credentials of add-ons have in common, on one hub."""
+
+    names: Names
+    cluster_uid: str
+    kubeconfig: bytes
+    secrets: Callable[[AddOn], Secrets]
+    """Where the secrets of an add-on are."""
+    pending: Callable[[str], Slot]
+    """Where the pending request for a secret is kept."""
+    duration: timedelta | None = None
+    hub_id: HubId | None = None
+    care: AddOnCare = field(default_factory=AddOnCare)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the hub asks to be renewed, and when it was heard to, in hub time."""
+
+    renewal: Renewal
+    heard_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of one look: when to look again, and what is to be told of the add-on."""
+
+    nap: timedelta
+    told: Condition | None = None
+    there: bool = True
+    """Whether the credential is stored now."""
+
+
+class RefusedError(MusterError):
+    """A credential could not be had; `told` says so on the add-on."""
+
+    reason = "ServiceUnavailable"
+
+    def __init__(self, error: MusterError, told: Condition) -> None:
+        super().__init__(error.message, retry_after=error.retry_after)
+        self.told = told
+
+
+class AddOnCredential(Protocol):
+    """One credential, in one secret."""
+
+    target: Slot
+    """Where it lies."""
+
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "Asked | None" = None) -> Looked:
+        """Obtains it where that is needed. Raises RefusedError. `clock` tells the hub's time.
+
+        `asked`: the hub asks for certificates of its own to be renewed ahead of their time.
+        """
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        """Where it holds a kubeconfig of the hub, that is this one from now on; nothing else of it changes."""
+
+    async def forget(self) -> None:
+        """Deletes what is kept for a credential that is yet to come."""
+
+
+def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: Registered) -> AddOnCredential:
+    """What a registration asks for."""
+    target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.names.cluster.encode()}
+    if entry.for_hub and entry.driver == TOKEN:
+        return TokenCredential(addon, target, {**extra, KUBECONFIG: by_token_file(shared.kubeconfig)}, shared)
+    extra[KUBECONFIG if entry.for_hub else HUB_ID] = shared.kubeconfig if entry.for_hub else (shared.hub_id or "").encode()
+    return CertificateCredential(addon, entry, target, extra, shared)
+
+
+class CertificateCredential(AddOnCredential):
+    """A certificate, renewed like the agent's own."""
+
+    def __init__(
+        self, addon: AddOn, entry: AddOnRegistration, target: Slot, extra: Mapping[str, bytes], shared: Registered
+    ) -> None:
+        self.target = target
+        self._entry = entry
+        self._extra = dict(extra)
+        self._pending = shared.pending(target.name)
+        self._wanted = Wanted(
+            shared.names, shared.cluster_uid, entry.subject, shared.duration, addon=(addon.name, entry.signer_name)
+        )
+        self._enrolment = self._afresh()
+        self._resumed = False
+
+    def _afresh(self) -> Enrolment:
+        return Enrolment(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
+
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
+        del addon
+        asked = asked if self._entry.for_hub else None
+        if self._enrolment.state is State.UNPREPARED:
+            nap = self._good_for(await self._known(), clock, asked)
+            if nap > timedelta():
+                return Looked(nap)
+        if not self._resumed:
+            self._enrolment.resume(await self._pending.read())
+            self._resumed = True
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await self._enrolment.run(client)
+        except TimeoutError:
+            return Looked(RETRY, there=False)
+        except MusterError as error:
+            raise RefusedError(error, _not_rotated(error.message)) from error
+        leaf = self._enrolment.certificate
+        self._enrolment = self._afresh()
+        return Looked(_until_due(leaf, clock, asked), _rotated(leaf))
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        if KUBECONFIG in self._extra:
+            self._extra[KUBECONFIG] = kubeconfig  # an enrolment that is under way stores this one
+            await self._known()
+
+    async def forget(self) -> None:
+        await self._pending.delete()
+
+    async def _known(self) -> Contents:
+        """What is stored; a kubeconfig that knows the hub by other CAs is replaced, and the certificate stays."""
+        contents = await self.target.read()
+        ours, theirs = self._extra.get(KUBECONFIG, b""), contents.get(KUBECONFIG, b"")
+        if ours == theirs or not is_same_but_for_trust(ours, theirs):
+            return contents
+        return await self.target.change(lambda present: {**present, KUBECONFIG: ours})
+
+    def _good_for(self, contents: Contents, clock: Clock, asked: Asked | None) -> timedelta:
+        """How long the stored certificate needs no replacement; nothing: it is due now."""
+        if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
+            return timedelta()
+        if contents.get(HUB_ID, self._extra.get(HUB_ID)) != self._extra.get(HUB_ID):
+            return timedelta()  # another hub's signer; a release before this one did not say whose
+        try:
+            chain = parse_chain(contents.get(CERTIFICATE, b""))
+            key = public_key_of(contents.get(KEY, b""))
+        except InvalidError:
+            return timedelta()
+        if chain[0].subject != self._entry.subject or chain[0].public_key != key or validity(chain, clock.now()):
+            return timedelta()
+        return _until_due(chain[0], clock, asked)
+
+
+class TokenCredential(AddOnCredential):
+    """A token of the add-on's ServiceAccount on the hub, replaced when a fifth of its life is left."""
+
+    def __init__(self, addon: AddOn, target: Slot, extra: Mapping[str, bytes], shared: Registered) -> None:
+        self.target = target
+        self._addon = addon.name
+        self._extra = dict(extra)
+        self._cluster = shared.names.cluster
+        self._lifetime = shared.care.token_lifetime
+        self._unsaved: AddOnToken | None = None
+
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
+        del asked  # a token is no certificate
+        if not addon.account_uid:
+            return Looked(RETRY, there=False)  # the hub makes the account, and tells
+        contents = await self.target.read()
+        claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
+        due = addontoken.due_of(claims)
+        if due is not None and not addontoken.flaw(claims, addon.account_uid, clock.now()):
+            await self._complete(contents, contents[TOKEN_FILE])
+            return Looked(due - clock.now())
+        try:
+            self._unsaved = self._unsaved or await client.addon_token(self._cluster, self._addon, self._lifetime)
+            token = self._unsaved
+            await self._complete(contents, token.token.encode())
+        except MusterError as error:
+            raise RefusedError(error, addontoken.not_refreshed(error.message)) from error
+        self._unsaved = None
+        due = addontoken.due_of(unverified_claims(token.token)) or token.expires_at
+        return Looked(max(due - clock.now(), RETRY), addontoken.refreshed(token.expires_at))
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        self._extra[KUBECONFIG] = by_token_file(kubeconfig)
+        contents = await self.target.read()
+        if contents.get(TOKEN_FILE):
+            await self._complete(contents, contents[TOKEN_FILE])
+
+    async def forget(self) -> None:
+        self._unsaved = None
+
+    async def _complete(self, contents: Contents, token: bytes) -> None:
+        """Stores the token with what belongs beside it, and nothing of a certificate; equal contents are not written."""
+        filled = {**self._extra, TOKEN_FILE: token}
+        wanted = {**{key: value for key, value in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY)}, **filled}
+        if dict(contents) != wanted:
+            await self.target.change(lambda _: wanted)
+
+
+def _until_due(leaf: CertificateFacts, clock: Clock, asked: Asked | None) -> timedelta:
+    due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
+    sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.heard_at) if asked is not None else None
+    return max(min(due, sooner or due) - clock.now(), timedelta())
+
+
+def _rotated(leaf: CertificateFacts) -> Condition:
+    said = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
+    return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", said)
+
+
+def _not_rotated(why: str) -> Condition:
+    return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", f"Failed to rotated client certificate {why}")

@@ -1,0 +1,279 @@
+"""Obtaining one certificate: the steps of `spoke.domain.bootstrap`, each with its one effect.
+
+First registration, renewal and add-on certificates are the same steps with other names, other secrets and another identity at
+the hub. A step that fails is simply repeated; what was reached stays in memory and, where it matters, in the secrets.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
+from machinery.identity import AddOnName, Subject
+from machinery.meta.timestamps import format_time
+from machinery.observability import tracing
+from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
+from spoke.credentials.slot import Contents, Slot, settled, without_credential, without_trust
+from spoke.domain.bootstrap import Event, Pending, State, after, resume
+from spoke.domain.credential import CERTIFICATE, KEY, RECOVERY, HubEntry
+from spoke.domain.names import Names
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import CredentialDirectory, HubClient, RequestState
+from spoke.registration.pending import pending_contents, read_pending
+
+log = structlog.get_logger(__name__)
+
+
+class RequestDeniedError(MusterError):
+    """The hub denied the request, or failed it for good."""
+
+    reason = "Forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The certificate to be obtained."""
+
+    names: Names
+    cluster_uid: str
+    subject: Subject
+    duration: timedelta | None = None
+    addon: tuple[AddOnName, str] | None = None
+    """Add-on and signer, where the certificate is an add-on's."""
+    ensure_cluster: bool = False
+    """Whether the cluster itself may still be unknown to the hub."""
+    endpoints: tuple[ExternalEndpoint, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    recovery: bytes = b""
+
+    def contents(self) -> dict[str, bytes]:
+        """The keys that it fills in a secret."""
+        filled = {CERTIFICATE: self.certificate, KEY: self.key}
+        return {**filled, RECOVERY: self.recovery} if self.recovery else filled
+
+
+class Enrolment:
+    """One certificate from nothing to stored. `step` until `state` is DONE; then `credential` is what the secret holds."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        pending: Slot,
+        target: Slot,
+        extra: Mapping[str, bytes],
+        mirror: CredentialDirectory | None = None,
+        hub: HubEntry | None = None,
+        known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """`known_by`: how the hub is known from now on, of what is stored; None: nothing is stored of that."""
+        self.wanted = wanted
+        self.hub = hub
+        self.state = State.UNPREPARED
+        self.issued: Issued | None = None
+        self.credential: Contents = {}
+        self._pending_slot = pending
+        self._target = target
+        self._extra = extra
+        self._mirror = mirror
+        self._known_by = known_by
+        self._pending: Pending | None = None
+        self._resubmitted = self._disappointed = False
+        self._steps: Mapping[State, Callable[[HubClient], Awaitable[Event]]] = {
+            State.UNPREPARED: self._prepare,
+            State.PREPARED: self._ensure,
+            State.KNOWN: self._submit,
+            State.SUBMITTED: self._note,
+            State.REQUESTED: self._follow,
+            State.ISSUED: self._store,
+            State.STORED: self._publish,
+            State.MIRRORED: self._forget,
+        }
+
+    @property
+    def certificate(self) -> CertificateFacts:
+        """What was issued."""
+        if self.issued is None:
+            raise AssertionError
+        return parse_certificate(self.issued.certificate)
+
+    def resume(self, contents: Contents) -> None:
+        """Goes on where an earlier run stopped, as the pending secret tells."""
+        self._pending = read_pending(contents)
+        if self._pending is not None and parse_request(self._pending.request).subject != self.wanted.subject:
+            self._pending = None  # made for a subject that is wanted no longer
+        self.state = resume(self._pending, self.wanted.names)
+        if self.state is not State.UNPREPARED:
+            log.info("request.resumed", request=self._pending.request_name if self._pending else "", next=self.state.value)
+
+    async def step(self, client: HubClient) -> State:
+        """Does what is next. An error leaves the state as it is, but for a denied request: then a new one is next."""
+        try:
+            event = await self._steps[self.state](client)
+        except RequestDeniedError:
+            self.state = after(self.state, Event.DENIED)
+            raise
+        self.state = after(self.state, event)
+        return self.state
+
+    @property
+    def done(self) -> bool:
+        """Everything is stored and the pending request forgotten."""
+        return self.state is State.DONE
+
+    async def run(self, client: HubClient, *, on_step: Callable[[State], object] | None = None) -> None:
+        """All steps; the first error ends it, a later call goes on there. They are one trace, however long the hub takes."""
+        self._resubmitted = self._disappointed = False
+        with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
+            while not self.done:
+                if on_step is not None:
+                    on_step(self.state)
+                await self.step(client)
+
+    async def _prepare(self, _: HubClient) -> Event:
+        key = generate_key()
+        pending = Pending(self.wanted.names, key, build_request(self.wanted.subject, key))
+        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
+        self._pending = pending
+        return Event.PERSISTED
+
+    async def _ensure(self, client: HubClient) -> Event:
+        wanted = self.wanted
+        if wanted.ensure_cluster:
+            try:
+                registered = await client.ensure_cluster(
+                    wanted.names.cluster,
+                    wanted.names.agent,
+                    wanted.cluster_uid,
+                    endpoints=wanted.endpoints,
+                    annotations=wanted.annotations,
+                    labels=wanted.labels,
+                )
+            except ForbiddenError as error:
+                if error.verdict is not None:
+                    raise
+                message = (
+                    f'{error.message}; this agent joins as "{wanted.names.cluster}": --cluster-name NAME gives another name'
+                )
+                raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error
+            log.info(
+                "cluster.registered",
+                cluster=wanted.names.cluster,
+                created=registered.created,
+                accepted=registered.accepted,
+            )
+        return Event.ENSURED
+
+    async def _submit(self, client: HubClient) -> Event:
+        pending, wanted = self._present(), self.wanted
+        name = await client.submit_request(
+            wanted.names.cluster,
+            wanted.names.agent,
+            wanted.cluster_uid,
+            pending.request,
+            duration=wanted.duration,
+            addon=wanted.addon,
+        )
+        self._pending = Pending(pending.names, pending.key, pending.request, name)
+        return Event.ACCEPTED
+
+    async def _note(self, _: HubClient) -> Event:
+        pending = self._present()
+        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
+        log.info("request.submitted", request=pending.request_name)
+        return Event.NOTED
+
+    async def _follow(self, client: HubClient) -> Event:
+        pending = self._present()
+        try:
+            decided = await _decision(client.follow_request(pending.request_name), pending.request_name)
+        except (NotFoundError, ForbiddenError):
+            if self._resubmitted:
+                raise
+            self._resubmitted = True  # once: a hub that forgets at once is not asked in a tight circle
+            log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
+            return Event.UNKNOWN
+        leaf, why = _looked_at(decided, pending.key)
+        if leaf is None:
+            log.error("request.useless", request=pending.request_name, why=why, next="a new key and a new request")
+            return self._disappoint(pending.request_name, why)
+        self.issued = Issued(decided.certificate, pending.key, decided.recovery_certificate)
+        log.info("request.issued", request=pending.request_name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
+        return Event.ISSUED
+
+    def _disappoint(self, request: str, why: str) -> Event:
+        """Once in a run: a signer that issues nothing else is not asked in a tight circle. Raises UnavailableError."""
+        if self._disappointed:
+            raise UnavailableError(f'what the hub issued for the certificate signing request "{request}" is of no use: {why}')
+        self._disappointed = True
+        return Event.USELESS
+
+    async def _store(self, _: HubClient) -> Event:
+        if self.issued is None:
+            raise AssertionError
+        filled = {**self._extra, **self.issued.contents()}
+        self.credential = await self._target.change(lambda present: {**self._kept(present), **filled})
+        return Event.STORED
+
+    def _kept(self, present: Contents) -> Contents:
+        kept = without_credential(present)
+        return kept if self._known_by is None else {**without_trust(kept), **self._known_by(present)}
+
+    async def _publish(self, _: HubClient) -> Event:
+        if self._mirror is not None:
+            self._mirror.replace(self.credential)
+        return Event.MIRRORED
+
+    async def _forget(self, _: HubClient) -> Event:
+        await self._pending_slot.forget()
+        self._pending = None
+        return Event.FORGOTTEN
+
+    def _present(self) -> Pending:
+        if self._pending is None:
+            raise AssertionError
+        return self._pending
+
+
+def _looked_at(decided: RequestState, key: bytes) -> tuple[CertificateFacts | None, str]:
+    """The certificate that was issued; or None, and why it is of no use to who has this key."""
+    try:
+        leaf = parse_certificate(decided.certificate)
+    except InvalidError as error:
+        return None, error.message
+    if decided.hub_time is not None and leaf.not_after < decided.hub_time:
+        return None, "its certificate has expired"
+    if leaf.public_key != public_key_of(key):
+        return None, "its certificate is not for our key"
+    return leaf, ""
+
+
+async def _decision(states: AsyncGenerator[RequestState, None], name: str) -> RequestState:
+    """The issued state. Raises RequestDeniedError; UnavailableError when the stream ends before a decision."""
+    waiting = ""
+    async with aclosing(states) as following:
+        async for state in following:
+            if state.state == "issued":
+                return state
+            if state.state in ("denied", "failed"):
+                said = ": ".join(part for part in (state.reason, state.message) if part)
+                raise RequestDeniedError(
+                    f'the certificate signing request "{name}" was {state.state} ({said or "no reason given"})'
+                )
+            if state.state != waiting:
+                waiting = state.state
+                how = {"next": f"hubctl certificate approve {name}"} if waiting == "pending" else {}
+                log.info("request.waiting", request=name, state=waiting, **how)
+    raise UnavailableError(f'the hub stopped telling about the certificate signing request "{name}"')

@@ -1,0 +1,38 @@
+"""What the agent is called: the same names at every hub of its list, from the first request on."""
+
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping
+
+from structlog.contextvars import bind_contextvars
+
+from spoke.bootstraps import Listing
+from spoke.credentials.kubeconfigs import stored_texts
+from spoke.credentials.slot import Contents
+from spoke.domain.names import Names, choose_names, fresh_agent_id
+from spoke.options import Options
+from spoke.ports import CredentialDirectory
+
+
+class Naming:
+    """Remembers the names of this run."""
+
+    def __init__(self, options: Options, directory: CredentialDirectory | None) -> None:
+        self._options = options
+        self._directory = directory
+        self._names: Names | None = None
+
+    def choose(self, held: Contents, asked: Iterable[Contents], listing: Listing) -> Names:
+        """`held`: the owner's secret; `asked`: the hubs' slots, the more telling first."""
+        fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
+        remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
+        mirrored: Mapping[str, bytes] = self._directory.read() if self._directory is not None else {}
+        # what was merely asked for is given up when the operator hands in a bootstrap kubeconfig for another name
+        bound = (next((hub.connection.cluster_name for hub in listing.hubs if hub.connection.cluster_name), ""), "")
+        places = [stored_texts(held), stored_texts(mirrored), bound, *map(stored_texts, asked)]
+        cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
+        self._names = choose_names(
+            options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered
+        )
+        bind_contextvars(cluster=self._names.cluster)  # of this agent's tasks: a process may hold a fleet
+        return self._names

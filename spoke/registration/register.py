@@ -1,0 +1,208 @@
+"""Registering: with the bootstrap credential, or coming back with the recovery certificate of one that has expired."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from machinery.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+    Verdict,
+)
+from machinery.observability import tracing
+from machinery.runtime.clock import OffsetClock
+from spoke.credentials.kubeconfigs import Connection, recovery_connection, view_stored, why_not_recovered
+from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
+from spoke.credentials.trust_bundle import trust_in
+from spoke.domain.credential import Finding, Flaw, validity
+from spoke.domain.names import Names
+from spoke.observability.progress import Progress
+from spoke.options import Options, World
+from spoke.ports import HubClient
+from spoke.registration.csr_flow import Enrolment, Wanted
+from spoke.registration.pending import names_contents, pends_for
+
+RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
+"""The recovery certificate beside the credential may still be good."""
+
+log = structlog.get_logger(__name__)
+
+
+class StartOverError(Exception):
+    """What is known has changed: everything is to be looked at anew, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where and with which credential a certificate is asked for."""
+
+    connection: Connection
+    recovers: bool = False
+    """With a recovery certificate; else with a bootstrap credential."""
+
+
+class Joining:
+    """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all.
+
+    Where there are two ways it tries them in turn. With an `owner` the credential is that of the hub that the agent reports to,
+    and is mirrored; without, it goes to the hub's slot alone.
+    """
+
+    def __init__(
+        self, options: Options, world: World, owner: Slot | None, *, hub_clock: OffsetClock, progress: Progress
+    ) -> None:
+        self._options = options
+        self._world = world
+        self._owner = owner
+        self._hub_clock = hub_clock
+        self._progress = progress
+        self._present: Enrolment | None = None
+        self._failures = 0
+
+    def way(self, contents: Contents, names: Names, finding: Finding, bootstrap: Connection | None) -> Way | None:
+        """The one to try next: the recovery certificate first, since it may need nobody's approval. None: there is no way."""
+        recovery = None
+        if finding.flaw in RECOVERABLE and self._world.recover is not None:
+            recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
+        ways = [Way(connection, recovers) for connection, recovers in ((recovery, True), (bootstrap, False)) if connection]
+        return ways[self._failures % len(ways)] if ways else None
+
+    async def obtain(self, way: Way, names: Names, cluster_uid: str, contents: Contents, finding: Finding) -> Contents:
+        """Obtains and stores a certificate; `finding` is what is wrong with the one in `contents`.
+
+        Raises StartOverError when the hub's time takes that back.
+        """
+        by = "recovery certificate" if way.recovers else "bootstrap credential"
+        why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
+        told = {"not_recovered": why_not} if why_not else {}
+        log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by, **told)
+        pending = hub_slot(self._world.secrets, way.connection.hub_id)
+        kept, stored = await pending.read(), view_stored(contents)
+        if stored.chain and pends_for(kept, stored.chain[0].public_key):
+            kept = {}  # spent: it led to the very certificate that is no good
+        enrolment = self._prepare(way, names, cluster_uid, pending, kept)
+        tried, self._failures = self._failures, self._failures + 1
+        try:
+            with tracing.span("recover" if way.recovers else "join", {"muster.cluster": names.cluster}):
+                await (self._recover(way, enrolment) if way.recovers else self._register(way.connection, enrolment, finding))
+        except StartOverError:
+            self._failures = tried  # nothing has failed yet
+            raise
+        self._failures = 0
+        return enrolment.credential
+
+    def _prepare(self, way: Way, names: Names, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
+        """The registration under way, while it is for this hub and these names; else the one that `kept` tells of, or anew.
+
+        One that has its certificate already is stored, whichever way that came.
+        """
+        present = self._present
+        if present is not None and present.wanted.names == names and present.hub == way.connection.hub and not present.done:
+            goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.recovers
+            if goes_on:
+                return present
+        wanted = Wanted(
+            names=names,
+            cluster_uid=cluster_uid,
+            subject=names.subject,
+            duration=self._options.duration,
+            ensure_cluster=not way.recovers,
+            endpoints=self._options.endpoints,
+            annotations=self._options.annotations,
+            labels=self._options.labels,
+        )
+        self._present = self.enrolment(wanted, way.connection, pending)
+        self._present.resume(kept)
+        return self._present
+
+    def enrolment(self, wanted: Wanted, connection: Connection, slot: Slot) -> Enrolment:
+        """Obtains a certificate for the agent itself: the first one or a renewal. `slot`: the hub's."""
+        extra = names_contents(wanted.names)
+
+        def known_by(present: Contents) -> Mapping[str, bytes]:
+            """A registration believes its bootstrap kubeconfig; a renewal changes nothing, whatever was pushed meanwhile."""
+            return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
+
+        if self._owner is None:
+            return Enrolment(wanted, pending=slot, target=slot, extra=extra, hub=connection.hub, known_by=known_by)
+        target = OwnedSlot(slot, self._owner, connection.hub_id, moves=wanted.ensure_cluster)
+        mirror = self._world.directory
+        return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=mirror, hub=connection.hub, known_by=known_by)
+
+    def renewal(self, connection: Connection, names: Names, cluster_uid: str, slot: Slot) -> Enrolment:
+        """The next certificate, obtained with the present one."""
+        wanted = Wanted(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=self._options.duration)
+        return self.enrolment(wanted, connection, slot)
+
+    async def _recover(self, way: Way, enrolment: Enrolment) -> None:
+        if self._world.recover is None:
+            raise AssertionError
+        self._progress.enter("coming back with the recovery certificate")
+        client = self._world.recover(way.connection.address, way.connection.identity)
+        try:
+            await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
+        except (UnauthorizedError, ForbiddenError, NotFoundError, AlreadyExistsError) as error:
+            raise UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}") from error
+        finally:
+            await client.close()
+
+    async def _register(self, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> None:
+        client = self._world.dial(bootstrap.address, bootstrap.identity)
+        try:
+            if enrolment.issued is None:
+                by_our_clock = self._hub_clock.offset is None
+                audience = await self._meet(client, bootstrap)
+                if audience:
+                    await self._attest(client, audience)
+                if finding.about_time and by_our_clock:
+                    raise StartOverError
+            await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
+        except (UnauthorizedError, UnavailableError) as error:
+            raise self._refused(bootstrap, error) from error
+        except ForbiddenError as error:
+            if error.verdict is not Verdict.CLUSTER_REVOKED:
+                raise
+            raise self._refused(bootstrap, UnauthorizedError(error.message, causes=error.causes)) from error
+        finally:
+            await client.close()
+
+    async def _attest(self, client: HubClient, audience: str) -> None:
+        """Has the client bring a token of this cluster, which the hub demands."""
+        if self._world.attest is None:
+            raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
+        client.bring(await self._world.attest.token(audience))
+
+    async def _meet(self, client: HubClient, bootstrap: Connection) -> str:
+        """Learns the hub's time, that it is the kubeconfig's, and for whom a token of this cluster is wanted."""
+        self._progress.enter("reaching the hub with the bootstrap credential")
+        info = await client.info()
+        self._hub_clock.learn(info.time)
+        if info.hub_id and info.hub_id != bootstrap.hub_id:
+            raise ConflictError(
+                f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
+                f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
+            )
+        return info.attestation_audience
+
+    def _refused(self, bootstrap: Connection, error: MusterError) -> MusterError:
+        """What to do, where the bootstrap credential is the reason or may be: TLS does not tell."""
+        finding = validity(bootstrap.chain, self._hub_clock.now())
+        if finding is None and not isinstance(error, UnauthorizedError):
+            return error
+        why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message
+        return UnauthorizedError(
+            f"the bootstrap credential {_placed(bootstrap.source)} does not work ({why}): make a new one with "
+            "hubctl create bootstrap-kubeconfig and put it in its place, the agent goes on by itself"
+        )
+
+
+def _placed(source: str) -> str:
+    """A kubeconfig's source as a phrase; that of a secret is one already."""
+    return source if source.startswith("in ") else f"in {source}"

@@ -1,0 +1,51 @@
+"""How one session follows another: what opens the next link, and what a session that has ended says of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from machinery.errors import MusterError
+from spoke.ports import HubLostError
+from spoke.session.active_session import Link
+
+
+class SucceededError(Exception):
+    """Not a failure: another link has taken over."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__("a successor took over")
+        self.link = link
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """How the link is opened that takes over."""
+
+    begin: Callable[[], Awaitable[Link]]
+    once: bool = False
+    undo: Callable[[HubLostError], Awaitable[None]] | None = None
+    """Makes good what `begin` has done where the link does not take over, whether it was opened or not."""
+
+
+async def outcome(ended: BaseExceptionGroup[BaseException]) -> Link:
+    """The link that took over; else raises what ended the session."""
+    leaves = list(_leaves(ended))
+    task = asyncio.current_task()
+    for leaf in leaves:
+        if isinstance(leaf, SucceededError):
+            if task is not None and task.cancelling():
+                await leaf.link.close()
+                raise asyncio.CancelledError
+            return leaf.link
+    for leaf in leaves:
+        if isinstance(leaf, MusterError):
+            raise leaf
+    raise ended
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

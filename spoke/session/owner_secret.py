@@ -1,0 +1,111 @@
+"""The owner's secret as one stay with a hub sees it: who the owner is, how that is changed, and healed when put back."""
+
+from datetime import timedelta
+
+import structlog
+
+from machinery.errors import MusterError
+from machinery.identity import HubId
+from spoke.credentials.kubeconfigs import view_stored
+from spoke.credentials.owner_record import Owner
+from spoke.credentials.slot import Contents, credential_of, hub_slot
+from spoke.domain.credential import judge
+from spoke.domain.names import Names
+from spoke.failover.standby_records import Post
+from spoke.options import Pause
+from spoke.ports import HubLostError, Loss, StaleEpochError
+from spoke.session.context import Parts
+
+HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
+"""Between one raising of the epoch and the next, where raising it does not help for long."""
+
+log = structlog.get_logger(__name__)
+
+
+class Holding:
+    """`owner` is what the secret said when it was read or written last."""
+
+    def __init__(self, parts: Parts, owner: Owner, names: Names, cluster_uid: str) -> None:
+        self.owner = owner
+        self._parts = parts
+        self._names = names
+        self._cluster_uid = cluster_uid
+        self._heals = HEALS.backoff(parts.world.random)
+
+    def attend(self, busy: HubId) -> None:
+        """Whoever keeps the other hubs learns who the owner is now, and which hub the agent itself deals with."""
+        parts, owner = self._parts, self.owner
+        parts.hubs.settle(parts.bootstrap.listing, owner)
+        parts.hubs.deal_with(busy)
+        parts.reserve.attend(Post(parts.bootstrap.listing, self._names, self._cluster_uid, busy, owner.hub_id, owner.epoch))
+
+    async def give(self, known: Owner, hub: HubId) -> Owner:
+        """Makes `hub` the owner in the secret, with the credential of its slot; `owner` stays as it is. Raises HubLostError."""
+        credential = await self._credential(hub)
+        try:
+            owner = await self._parts.ownership.give(known, hub, credential, told=self._parts.hubs.told)
+        except MusterError as error:
+            raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
+        self._mirror(owner)
+        return owner
+
+    async def take_back(self, hub: HubId) -> None:
+        """Makes `hub` the owner again where the secret names another: none is dialled before that.
+
+        Raises OvertakenError, and what cannot be read or written.
+        """
+        if self.owner.hub_id not in (None, hub):
+            await self.confirm()
+            self.owner = await self.give(self.owner, hub)
+            self._parts.hubs.settle(self._parts.bootstrap.listing, self.owner)
+
+    async def confirm(self) -> None:
+        """Raises OvertakenError when another copy of this agent has written the secret."""
+        await self._parts.ownership.confirm(self.owner)
+
+    async def heal(self, stale: StaleEpochError, hub: HubId) -> None:
+        """Goes above what the hub knows. Raises OvertakenError when another copy of this agent has written that."""
+        await self.confirm()
+        if self._heals.failures:
+            troubled = self._parts.progress.troubled(stale, self._heals.next(), "raising the epoch")
+            await self._parts.bootstrap.rest(troubled)
+        else:
+            self._heals.next()
+        await self._raise_epoch(stale.epoch, f"the hub {self._parts.hubs.name_of(hub)}", hub)
+
+    async def outgrow(self, hub: HubId) -> None:
+        """Goes above what a hub in reserve knows, which takes another for the owner. Raises HubLostError."""
+        try:
+            await self._raise_epoch(self._parts.hubs.told, "a hub in reserve", hub)
+        except MusterError as error:
+            raise HubLostError(f"the epoch could not be raised: {error.message}") from error
+
+    def be_steady(self) -> None:
+        """A session did its work: raising the epoch has helped."""
+        self._heals.reset()
+
+    async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
+        before = self.owner.epoch
+        self.owner = await self._parts.ownership.raise_epoch(self.owner, told=told)
+        now = self.owner.epoch
+        log.warning("hub.epoch_raised", known=told, before=before, epoch=now)
+        message = f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {now} now"
+        self._parts.announcements.tell("HubEpochRaised", message, warning=True)
+        self._mirror(self.owner)
+        self.attend(busy)
+
+    async def _credential(self, hub: HubId) -> Contents:
+        """What lies in a hub's slot. Raises HubLostError when it is no good."""
+        try:
+            kept = credential_of(await hub_slot(self._parts.world.secrets, hub).read())
+        except MusterError as error:
+            raise HubLostError(f"the credential could not be read: {error.message}") from error
+        finding = judge(view_stored(kept), None, self._names, self._parts.hub_clock.now())
+        if finding is not None and not finding.about_time:  # the time is that of the hub that is left, which may be wrong
+            self._parts.hubs.fail(hub, finding.message)
+            raise HubLostError(finding.message, Loss.UNAUTHENTICATED)
+        return kept
+
+    def _mirror(self, owner: Owner) -> None:
+        if self._parts.world.directory is not None:
+            self._parts.world.directory.replace(owner.contents)

@@ -1,0 +1,116 @@
+"""What one session tells the hub of the cluster: its state, its ManagedCluster's keeping, the namespaces of sets, and news."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from machinery.identity import parse_agent_user
+from machinery.meta.conditions import FALSE, Condition
+from machinery.runtime.controller import Controller, Reconciler
+from spoke.controllers.cluster_upkeep import KEY as UPKEEP
+from spoke.controllers.cluster_upkeep import ClusterUpkeep
+from spoke.controllers.managed_namespaces import KEY as NAMESPACES
+from spoke.controllers.managed_namespaces import ManagedNamespaces
+from spoke.controllers.status import CHANGED, RESYNC, StatusController
+from spoke.domain.event import News, news_of
+from spoke.domain.namespace import hub_label
+from spoke.observability.progress import Progress
+from spoke.ports import Desired, HubLostError
+from spoke.session.active_session import Link, Surroundings
+from spoke.session.hub_events import Telling
+
+K = TypeVar("K")
+
+TEAR_AFTER = timedelta(seconds=1)
+"""How long a controller's step may go on when the session is over."""
+
+
+class Reporting:
+    """Of one link. Nothing is told before the hub accepts the cluster."""
+
+    def __init__(self, link: Link, around: Surroundings) -> None:
+        self._around = around
+        self._telling = Telling(link.session)
+        label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
+        self._namespaces = ManagedNamespaces(around.spoke, label, self._namespaces_changed)
+        self._status = StatusController(
+            link.session,
+            around.spoke,
+            around.watch,
+            around.claims,
+            endpoints=around.endpoints,
+            further=lambda: tuple(around.conditions.values()),
+            namespaces=lambda: self._namespaces.reports,
+            tell=self._telling.tell,
+        )
+        names = parse_agent_user(link.connection.certificate.subject.common_name)
+        upkeep = ClusterUpkeep(link.client, around.spoke, names, around.annotations, around.endpoints)
+        self._status_controller = watched("status", self._status, around.progress)
+        self._namespaces_controller = watched("managed-namespaces", self._namespaces, around.progress)
+        self._upkeep_controller = watched("cluster-upkeep", upkeep, around.progress)
+
+    def work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs while the session lasts."""
+        yield "events", self._telling.run()
+        for controller in (self._status_controller, self._namespaces_controller, self._upkeep_controller):
+            yield controller.name, controller.run()
+
+    def wakes(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """What is looked at anew from time to time, by name."""
+        yield "status", lambda: self._status_controller.enqueue(RESYNC)
+        yield "managed-namespaces", lambda: self._namespaces_controller.enqueue(NAMESPACES)
+
+    def take(self, desired: Desired) -> None:
+        """What the hub wants now."""
+        self._status.accept(accepted=desired.accepted)
+        if not desired.accepted:
+            return
+        self.changed()
+        self._upkeep_controller.enqueue(UPKEEP)
+        if self._namespaces.want(desired.namespaces, deleting=desired.deleting):
+            self._namespaces_controller.enqueue(NAMESPACES)
+
+    def changed(self) -> None:
+        """Something of the cluster is not as it was."""
+        self._status_controller.enqueue(CHANGED)
+
+    def tell(self, condition: Condition) -> None:
+        """A further condition of the cluster, which stays with its reports."""
+        self._around.conditions[condition.type] = condition
+        self._telling.tell(news_of(condition))
+        self.changed()
+
+    def news(self, news: News) -> None:
+        """Tells people at the hub."""
+        self._telling.tell(news)
+
+    def _namespaces_changed(self) -> None:
+        for report in self._namespaces.reports:
+            if report.condition.status == FALSE:
+                self._telling.tell(news_of(report.condition))
+        self.changed()
+
+
+def watched(name: str, reconciler: Reconciler[K], progress: Progress, *, workers: int = 1) -> Controller[K]:
+    """A controller of a session: the probes know of its steps, and it leaves the loss of the session to others."""
+
+    def observe(controller: str, outcome: str) -> None:
+        progress.counts.steps[controller, outcome] += 1
+
+    return Controller(name, _Watched(name, reconciler, progress), workers=workers, observe=observe, grace=TEAR_AFTER)
+
+
+class _Watched(Reconciler[K]):
+    """Notes when a step begins and ends, for `/livez`; the loss of the session is told elsewhere."""
+
+    def __init__(self, name: str, inner: Reconciler[K], progress: Progress) -> None:
+        self._name = name
+        self._inner = inner
+        self._progress = progress
+
+    async def reconcile(self, key: K) -> timedelta | None:
+        with self._progress.working(self._name):
+            try:
+                return await self._inner.reconcile(key)
+            except HubLostError:
+                return None  # the whole session ends with it, and the next one looks at everything anew

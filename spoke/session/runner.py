@@ -1,0 +1,290 @@
+"""One session with a hub: its controllers and feeds in one task group, which ends as a whole.
+
+It ends in one of two ways: the hub is lost (HubLostError), or a successor has taken over: a new connection, with a new
+certificate or because the hub asked us to leave, that has carried a beat. While a successor is under way, the loss of this
+session is no news: the hub ends it because the other one is there.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from machinery.runtime.backoff import Backoff
+from spoke.controllers.addon_lease import AddOnLeaseController
+from spoke.controllers.certificate_rotation import KEY, CertificateRotation
+from spoke.controllers.lease import LeaseController
+from spoke.credentials.kubeconfigs import stored_connection
+from spoke.credentials.slot import Contents
+from spoke.domain.ack_timeout import SILENCE, UNANSWERED, patience
+from spoke.ports import Capability, Desired, HubLostError, Loss
+from spoke.registration.csr_flow import Enrolment
+from spoke.session.active_session import Link, Opener, Registrar, Surroundings
+from spoke.session.handover import SucceededError, Succession, outcome
+from spoke.session.reports import Reporting, watched
+
+REGISTRATION_RESYNC = timedelta(minutes=10)
+SOONEST_LEAVE = timedelta(milliseconds=500)
+"""A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
+
+TELLING_PAUSE = timedelta(seconds=1)
+"""What changes of the list in quick succession is told at once."""
+
+log = structlog.get_logger(__name__)
+
+
+class SessionRun:
+    """Runs everything that lives as long as one link."""
+
+    def __init__(
+        self, link: Link, around: Surroundings, *, open_link: Opener, rotation: Enrolment, registration: "Registrar"
+    ) -> None:
+        self._link = link
+        self._around = around
+        self._open = open_link
+        self._lease = LeaseController(
+            link.session,
+            verdict=lambda: around.watch.verdict,
+            acknowledged=self._acknowledged,
+            silence=_silence(link, around.silence),
+            random=around.random,
+            latency=around.progress.counts.acknowledgement,
+            hub_clock=around.hub_clock if _acknowledges(link) else None,
+        )
+        self._reporting = Reporting(link, around)
+        self._addon_lease = AddOnLeaseController(
+            link.session, around.spoke, around.management, around.clock, grace=around.addons.lease_grace
+        )
+        self._registration = registration(link)
+        self._rotation = CertificateRotation(
+            link.client,
+            link.connection.certificate,
+            rotation,
+            hub_clock=around.hub_clock,
+            renewed=self._renewed,
+            tell=self._reporting.tell,
+        )
+        self.addon_lease = watched("addon-lease", self._addon_lease, around.progress)
+        self.addon_registration = watched("addon-registration", self._registration, around.progress, workers=4)
+        self.rotation = watched("certificate-rotation", self._rotation, around.progress)
+        self._desired: Desired | None = None
+        self._addons_known = False
+        self._successor: asyncio.Future[Succession] = asyncio.get_running_loop().create_future()
+        self._further: Succession | None = None
+        self._hubs_changed = asyncio.Event()
+        self._succeeding = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def go_over(self, succession: Succession) -> None:
+        """Lets what it opens take over, once that has carried a beat. Where it is tried once and fails the session goes on."""
+        self._succeed(succession)
+
+    def tell_hubs(self) -> None:
+        """The list of hubs is another: the hub is told soon."""
+        self._hubs_changed.set()
+
+    async def run(self) -> Link:
+        """Until the session is over: returns the link that took over. Raises HubLostError."""
+        stop_listening = self._around.watch.listen(self._verdict_changed)
+        self._schedule()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, work in self._work():
+                    group.create_task(self._guarded(work), name=f"session/{name}")
+                # a task group that is left cleanly before it fails forgets to take back its own cancellation (Python 3.11)
+                await asyncio.Event().wait()
+        except BaseExceptionGroup as ended:
+            return await outcome(ended)
+        finally:
+            stop_listening()
+            self._unschedule()
+        raise AssertionError  # no task of a session ends by itself
+
+    def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
+        yield "end", self._end()
+        yield "desired", self._follow_hub()
+        yield "cluster", self._follow_cluster()
+        yield "lease", self._lease.run()
+        if Capability.DRAIN in self._link.client.capabilities:
+            yield "drain", self._leave_when_asked()
+        if Capability.TRUST in self._link.client.capabilities:
+            yield "trust", self._around.hubs.follow_trust(self._link, self._registration.know_hub_by, self._reporting.news)
+        if Capability.SEVERAL_HUBS in self._link.client.capabilities:
+            yield "hubs", self._tell_hubs()
+        yield "succession", self._change_over()
+        yield from self._reporting.work()
+        for controller in (self.addon_lease, self.addon_registration, self.rotation):
+            yield controller.name, controller.run()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A loss waits for the outcome of a succession that is under way."""
+        try:
+            await work
+        except HubLostError:
+            if not self._succeeding.is_set():
+                raise
+            await self._settled.wait()
+            raise
+
+    async def _end(self) -> None:
+        raise await self._link.session.ended()
+
+    async def _follow_hub(self) -> None:
+        async with aclosing(self._link.session.desired()) as following:
+            async for desired in following:
+                self._take(desired)
+
+    def _take(self, desired: Desired) -> None:
+        before, self._desired = self._desired, desired
+        if before is None or before.accepted != desired.accepted:
+            log.info("hub.accepted" if desired.accepted else "hub.not_accepted", cluster_deleting=desired.deleting)
+        if desired.second_agent and (before is None or before.second_agent != desired.second_agent):
+            log.warning("agent.second_refused", message=desired.second_agent)
+        self._around.progress.lease(desired.lease_duration)
+        if before is not None and desired.lease_duration < before.lease_duration:
+            self._lease.hurry()  # the pause under way was drawn from the interval of the longer lease
+        self._around.progress.enter(
+            "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
+        )
+        self._around.hubs.accepted(accepted=desired.accepted)
+        if self._rotation.ask(desired.renewal):
+            self.rotation.enqueue(KEY)
+        self._lease.accept(accepted=desired.accepted)
+        self._reporting.take(desired)
+        if desired.addons_known and self._around.addons.enabled:
+            self._take_addons(desired)
+
+    def _take_addons(self, desired: Desired) -> None:
+        addons = desired.addons if desired.accepted else ()
+        names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
+        self._addon_lease.set_addons(addons)
+        self._registration.set_addons(desired.addons, desired.renewal)
+        self._addons_known = True
+        if desired.accepted:
+            for name in names:
+                self.addon_lease.enqueue(name)
+                self.addon_registration.enqueue(name)
+
+    async def _follow_cluster(self) -> None:
+        changes = self._around.spoke.changes()
+        try:
+            async for _ in changes:
+                self._reporting.changed()
+        finally:
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    async def _leave_when_asked(self) -> None:
+        while True:
+            drain = await self._link.session.drained()
+            if drain.target is not None:
+                self._around.hubs.asked_to_move(drain.target, drain.reason)
+                continue
+            log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
+            wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
+            await asyncio.sleep(wait.total_seconds())
+            self._succeed(Succession(lambda: self._open(self._link.connection)))
+
+    async def _tell_hubs(self) -> None:
+        while True:
+            await self._hubs_changed.wait()
+            self._hubs_changed.clear()
+            await self._link.session.tell_hubs(self._around.hubs.listed())
+            await asyncio.sleep(TELLING_PAUSE.total_seconds())
+
+    def _succeed(self, succession: Succession) -> None:
+        """One at a time; a renewed certificate or a drain does not get lost behind a move that fails."""
+        if not self._successor.done():
+            self._successor.set_result(succession)
+        elif not succession.once:
+            self._further = succession
+
+    async def _change_over(self) -> None:
+        """Opens the successor and lets it carry a beat; the old session goes on until then, and if need be after."""
+        while True:
+            try:
+                await self._go_over(await self._successor)
+            finally:
+                self._settled.set()  # however it ends, and if it is cancelled: others wait for it
+            self._successor = asyncio.get_running_loop().create_future()
+            if self._further is not None:
+                self._successor.set_result(self._further)
+                self._further = None
+
+    async def _go_over(self, succession: Succession) -> None:
+        """Raises SucceededError; returns when it was to be tried but once, and failed."""
+        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
+        while True:
+            self._succeeding.set()
+            self._settled.clear()
+            try:
+                await self._hand_over(await succession.begin())
+            except HubLostError as error:
+                self._succeeding.clear()
+                self._settled.set()
+                log.warning("succession.failed", error=error.message, loss=error.loss.name)
+                if succession.undo is not None:
+                    await succession.undo(error)
+                if succession.once:
+                    return
+                await asyncio.sleep(backoff.next().total_seconds())
+
+    async def _hand_over(self, link: Link) -> None:
+        try:
+            if self._desired is not None and self._desired.accepted:
+                async with asyncio.timeout(SILENCE.total_seconds()):
+                    await link.session.beat(available=self._around.watch.verdict)
+        except (HubLostError, TimeoutError) as error:
+            await link.close()
+            raise HubLostError(f"the successor carried no beat: {error}", Loss.SILENT) from error
+        except BaseException:
+            await link.close()
+            raise
+        raise SucceededError(link)
+
+    def _renewed(self, contents: Contents) -> None:
+        self._around.progress.counts.renewals += 1
+        connection = stored_connection(contents, self._around.reach)
+        self._succeed(Succession(lambda: self._open(connection)))
+
+    def _acknowledged(self) -> None:
+        self._around.progress.beat()
+
+    def _verdict_changed(self) -> None:
+        self._lease.hurry()
+        self._reporting.changed()
+
+    def _schedule(self) -> None:
+        timetable, around = self._around.timetable, self._around
+        for name, wake in self._reporting.wakes():
+            timetable.every(around.resync, wake, name=name)
+        timetable.every(around.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
+        timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
+        until_due = self._rotation.due - around.hub_clock.now()
+        timetable.at(around.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        self.rotation.enqueue(KEY)
+
+    def _unschedule(self) -> None:
+        for name in ("status", "managed-namespaces", "addon-lease", "addon-registration", "certificate-rotation"):
+            self._around.timetable.drop(name)
+
+    def _enqueue_addon_leases(self) -> None:
+        for name in self._addon_lease.names:
+            self.addon_lease.enqueue(name)
+
+    def _enqueue_addon_registrations(self) -> None:
+        if not self._addons_known:
+            return  # an add-on that cannot be seen is not one that is gone
+        for name in self._registration.names:
+            self.addon_registration.enqueue(name)
+
+
+def _silence(link: Link, silence: timedelta) -> timedelta:
+    return patience(link.session.beat_interval, silence) if _acknowledges(link) else UNANSWERED
+
+
+def _acknowledges(link: Link) -> bool:
+    """Whether the hub takes many beats at once. Where each is a request of its own, none is in step."""
+    return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities

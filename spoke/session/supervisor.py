@@ -1,0 +1,301 @@
+"""One hub as the owner: session after session with it, for as long as that is where the session is to be.
+
+A loss is first tried to be made good at the same hub, for a short, drawn time: a restart, or a change to another replica, is no
+reason to leave. Where the hub says no, or its credential is spent, there is nothing to wait for. Leaving is the outer loop's:
+it reads everything anew. A hub that works is left the other way round: the session at the next one is opened, with a raised
+epoch, and has carried a beat, before the hub that is left is told where the agent goes, and its session closed.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from machinery.errors import MusterError
+from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
+from spoke.bootstraps import BootstrapChangedError
+from spoke.credentials.kubeconfigs import Connection, stored_connection
+from spoke.credentials.owner_record import OvertakenError, Owner
+from spoke.credentials.slot import Contents, hub_slot
+from spoke.credentials.trust_bundle import known_by
+from spoke.domain.hubs import Decision, HubState, ListedHub, Why, incredible, is_credible
+from spoke.domain.names import Names
+from spoke.failover.reconnect import Trial
+from spoke.options import Pause
+from spoke.ports import HubLostError, Loss, StaleEpochError
+from spoke.registration.csr_flow import Enrolment
+from spoke.registration.pending import pends_for
+from spoke.session.active_session import HubNews, KeepAddOns, Link, TellNews
+from spoke.session.context import LeaveError, Parts, judge_loss
+from spoke.session.handover import Succession
+from spoke.session.open_session import opened, registrar_of
+from spoke.session.owner_secret import Holding
+from spoke.session.runner import SessionRun
+from spoke.session.trust_bundle_sync import Stay, Trusting
+
+T = TypeVar("T")
+
+SHORTEST_DIAL = 0.25
+"""Seconds that a try may take however little of the patience is left."""
+PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
+"""What may be over in a moment."""
+
+log = structlog.get_logger(__name__)
+
+
+class Attachment(HubNews, Stay):
+    """`run` is the whole of it."""
+
+    def __init__(self, parts: Parts, owner: Owner, connection: Connection, names: Names, cluster_uid: str) -> None:
+        self._parts = parts
+        self._holding = Holding(parts, owner, names, cluster_uid)
+        self._connection = connection
+        self._previous: Connection | None = None
+        self._names = names
+        self._cluster_uid = cluster_uid
+        self._run: SessionRun | None = None
+        self._trial = Trial(parts.options.hubs, lambda: parts.hubs.is_lost, parts.world.clock, parts.world.random)
+        pauses = parts.options.pauses
+        self._reconnect, self._superseded = map(self._backoff, (pauses.retry, pauses.refused))
+        self._unwelcome = self._backoff(pauses.unwelcome)
+
+    @property
+    def hub(self) -> HubId:
+        return self._connection.hub_id
+
+    async def run(self, kept: Contents, retry: Backoff) -> None:
+        """Raises what the outer loop has to decide about; never returns."""
+        parts = self._parts
+        rotation = await self._rotation(kept)
+        link: Link | None = None
+        while True:
+            try:
+                if link is None:
+                    link = await parts.bootstrap.unless_changed(self._dialled(), leave=self._leaves)
+                self._be_open(retry)
+                if link.connection.certificate.serial != self._connection.certificate.serial:
+                    self._stand_on(link)
+                    rotation = await self._rotation({})
+                link = await parts.bootstrap.unless_changed(self._session(link, rotation), leave=self._reconsider)
+            except HubLostError as lost:
+                link = None
+                await self._after(lost)
+
+    def accepted(self, *, accepted: bool) -> None:
+        ends_at = self._connection.chain[-1].not_after if self._connection.chain else None
+        self._parts.hubs.meet(self.hub, HubState.READY if accepted else HubState.NOT_ACCEPTED, ends_at)
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        hubs = self._parts.hubs
+        if target == self.hub:
+            return
+        if refusal := hubs.refuse_move(target):
+            log.warning("hub.move_refused", to=hubs.name_of(target), because=refusal)
+            self._parts.announcements.tell(
+                "HubMoveRefused", f"the agent does not move as asked ({why}): {refusal}", warning=True
+            )
+            return
+        message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
+        self._move(Decision(target, Why.MOVED, message))
+
+    def listed(self) -> tuple[ListedHub, ...]:
+        return self._parts.hubs.listed()
+
+    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+        await Trusting(self._parts, self).follow(link, addons, tell)
+
+    def know_by(self, authorities: bytes) -> None:
+        self._connection = known_by(self._connection, authorities)
+        self._previous = self._previous and known_by(self._previous, authorities)
+
+    # -- opening
+
+    async def _dialled(self) -> Link:
+        """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
+        await self._holding.take_back(self.hub)
+        left = self._trial.left
+        try:
+            async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
+                return await self.open(self._connection)
+        except TimeoutError as error:
+            raise HubLostError("the hub did not answer in time", Loss.UNREACHABLE) from error
+
+    async def open(self, connection: Connection, owner: Owner | None = None) -> Link:
+        """Opens a link with what the owner's secret says. Raises HubLostError."""
+        return await opened(self._parts, connection, owner or self._holding.owner, self._cluster_uid)
+
+    def _be_open(self, retry: Backoff) -> None:
+        self._reconnect.reset()
+        retry.reset()
+        self._trial.opened()
+        self._parts.hubs.be_open()
+
+    def _stand_on(self, link: Link) -> None:
+        """The link that took over is with a new certificate, or with another hub."""
+        moved = link.connection.hub_id != self.hub
+        self._previous = None if moved else self._connection
+        self._connection = link.connection
+        if moved:
+            self._trial.moved()
+            self._holding.owner = link.owner
+            self._holding.attend(self.hub)
+
+    # -- a session
+
+    async def _session(self, link: Link, rotation: Enrolment) -> Link:
+        parts = self._parts
+
+        around, registrar = replace(parts.surroundings, hubs=self), registrar_of(parts, self._names, self._cluster_uid)
+        try:
+            self._run = SessionRun(link, around, open_link=self.open, rotation=rotation, registration=registrar)
+            after = await self._run.run()
+            if after.connection.hub_id != link.connection.hub_id:
+                await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+            return after
+        finally:
+            self._run = None
+            await link.close()
+
+    async def _rotation(self, kept: Contents) -> Enrolment:
+        """The renewal of this certificate, resumed where one is pending."""
+        slot = hub_slot(self._parts.world.secrets, self.hub)
+        enrolment = self._parts.joining.renewal(self._connection, self._names, self._cluster_uid, slot)
+        if pends_for(kept, self._connection.certificate.public_key):
+            await slot.forget()  # the run before ended between storing the certificate and forgetting its request
+        else:
+            enrolment.resume(kept)
+        return enrolment
+
+    # -- going elsewhere
+
+    def _leaves(self) -> bool:
+        """While it is dialled: whether the list, or the choice, has no place for this hub any more."""
+        if self._is_off():
+            return True
+        return self._trial.is_over and self._elsewhere() is not None
+
+    def _reconsider(self) -> bool:
+        """While a session is open: whether to end it now. What can be done in order is begun, and the session goes on."""
+        if self._is_off():
+            return True
+        if self._run is not None:
+            self._run.tell_hubs()
+            if self._parts.hubs.told > self._holding.owner.epoch:
+                self._run.go_over(Succession(self._outgrown, once=True))
+                return False
+        if (decision := self._elsewhere()) is not None and decision.not_before is None:
+            self._move(decision)
+        return False
+
+    def _is_off(self) -> bool:
+        """Settles the list. A new credential for the same hub is no reason to leave it, nor is another hub further on."""
+        parts = self._parts
+        if not parts.bootstrap.replaced:
+            parts.bootstrap.acknowledge()
+            return False
+        listing = parts.bootstrap.settle()
+        parts.hubs.settle(listing, self._holding.owner)
+        if not listing.hubs:
+            return False
+        own = listing.get(self.hub)
+        if own is None or self._connection.hub.difference(own.connection.hub):
+            return True
+        self._holding.attend(self.hub)
+        return False
+
+    def _elsewhere(self) -> Decision | None:
+        decision = self._parts.hubs.decide() if self._parts.hubs.several else None
+        if decision is None:
+            return None
+        if decision.hub_id == self.hub:
+            self._parts.hubs.take(decision)
+            return None
+        return decision
+
+    def _move(self, decision: Decision) -> None:
+        if self._run is not None:
+            self._run.go_over(Succession(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
+
+    async def _go_over(self, decision: Decision) -> Link:
+        """Makes another hub the owner and opens the link."""
+        parts, holding = self._parts, self._holding
+        holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
+        link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
+        parts.hubs.settle(parts.bootstrap.listing, owner)
+        self._announce(decision)
+        return link
+
+    async def _stay(self, decision: Decision, error: HubLostError) -> None:
+        """The session does not go over: this hub is the owner again, as soon as that can be written."""
+        parts = self._parts
+        parts.hubs.fail(decision.hub_id, error.message)
+        parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
+        pauses = self._backoff(parts.options.pauses.retry)
+        while True:
+            try:
+                return await self._holding.take_back(self.hub)
+            except OvertakenError:
+                raise
+            except MusterError as failed:
+                log.warning("hub.owner_not_put_back", error=failed.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    async def _outgrown(self) -> Link:
+        await self._holding.outgrow(self.hub)
+        return await self.open(self._connection)
+
+    def _announce(self, decision: Decision) -> None:
+        if self._parts.hubs.take(decision):
+            self._parts.announcements.tell(decision.why.value, decision.message)
+
+    # -- after a loss
+
+    async def _after(self, lost: HubLostError) -> None:
+        """What follows from it. Returns when the same hub is to be dialled again; else raises."""
+        if lost.loss is Loss.UNAUTHENTICATED and self._previous is not None:
+            log.warning("certificate.fallback", why=lost.message, next="the certificate before")
+            self._connection, self._previous = self._previous, None
+            return
+        if self._trial.lost():
+            self._parts.hubs.be_steady(self.hub)
+            self._holding.be_steady()
+        if isinstance(lost, StaleEpochError):
+            if is_credible(lost.epoch, self._parts.world.clock.now()):
+                await self._holding.heal(lost, self.hub)
+                return
+            name = self._parts.hubs.name_of(self.hub)
+            lost = HubLostError(f"the hub {name} takes no session: {incredible(lost.epoch)}", Loss.REFUSED)
+        if lost.loss is Loss.SUPERSEDED:
+            await self._holding.confirm()
+        judge_loss(lost, self._connection.chain, self._parts.hub_clock.now())
+        pauses = {Loss.REFUSED: self._unwelcome, Loss.SUPERSEDED: self._superseded}
+        delay = pauses.get(lost.loss, self._reconnect).next()
+        await self._rest(lost, max(delay, lost.retry_after or delay))
+
+    async def _rest(self, lost: HubLostError, delay: timedelta) -> None:
+        hubs = self._parts.hubs
+        left = self._trial.left if lost.loss in PATIENT else 0.0
+        if lost.loss is Loss.REFUSED:
+            hubs.meet(self.hub, HubState.DENIED)
+        if hubs.several:
+            if not left:
+                self._give_up(lost)
+            elif hubs.is_better():
+                delay = min(delay, timedelta(seconds=left))
+        await self._parts.bootstrap.rest(self._parts.progress.troubled(lost, delay, "reconnecting"))
+        if self._parts.bootstrap.changed and self._leaves():
+            raise BootstrapChangedError from lost
+
+    def _give_up(self, lost: HubLostError) -> None:
+        """The hub rests. Raises LeaveError when the session is to be elsewhere."""
+        hubs = self._parts.hubs
+        hubs.fail(self.hub, lost.message)
+        if self._elsewhere() is not None:
+            raise LeaveError from lost
+
+    def _backoff(self, pause: Pause) -> Backoff:
+        return pause.backoff(self._parts.world.random)

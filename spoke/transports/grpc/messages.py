@@ -1,0 +1,156 @@
+"""Between the wire's messages and the agent's values."""
+
+from collections.abc import Sequence
+from datetime import UTC, timedelta
+
+from machinery.identity import AddOnName, HubId
+from machinery.meta.conditions import Condition
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.session.v1 import session_pb2 as session
+from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.event import News
+from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.renewal import Renewal
+from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.ports import Desired, Drain, RequestState, StandingBy
+
+_STATES = {
+    registration.FollowRequestResponse.STATE_PENDING: "pending",
+    registration.FollowRequestResponse.STATE_APPROVED: "approved",
+    registration.FollowRequestResponse.STATE_DENIED: "denied",
+    registration.FollowRequestResponse.STATE_FAILED: "failed",
+    registration.FollowRequestResponse.STATE_ISSUED: "issued",
+}
+_HUB_STATES = {
+    HubState.READY: session.Hub.STATE_READY,
+    HubState.NOT_ACCEPTED: session.Hub.STATE_NOT_ACCEPTED,
+    HubState.REGISTERING: session.Hub.STATE_REGISTERING,
+    HubState.DENIED: session.Hub.STATE_DENIED,
+    HubState.UNREACHABLE: session.Hub.STATE_UNREACHABLE,
+    HubState.REVOKED: session.Hub.STATE_LOST,
+    HubState.LOST: session.Hub.STATE_LOST,
+}
+DEFAULT_LEASE = timedelta(seconds=60)
+
+
+def verdict_of(available: bool | None) -> session.Verdict.ValueType:  # noqa: FBT001 - it is the verdict
+    if available is None:
+        return session.VERDICT_UNSPECIFIED
+    return session.VERDICT_AVAILABLE if available else session.VERDICT_UNAVAILABLE
+
+
+def request_state(answer: registration.FollowRequestResponse) -> RequestState | None:
+    """The state; None for one that this version does not know."""
+    state = _STATES.get(answer.state)
+    if state is None:
+        return None
+    return RequestState(
+        state=state,
+        reason=answer.reason,
+        message=answer.message,
+        certificate=answer.certificate,
+        recovery_certificate=answer.recovery_certificate,
+        hub_time=answer.hub_time.ToDatetime(UTC) if answer.HasField("hub_time") else None,
+    )
+
+
+def desired_of(message: session.Desired) -> Desired:
+    lease = message.lease_duration.ToTimedelta() if message.HasField("lease_duration") else timedelta()
+    return Desired(
+        accepted=message.accepted,
+        lease_duration=lease or DEFAULT_LEASE,
+        addons=tuple(_addon(addon) for addon in message.addons),
+        deleting=message.deleting,
+        revision=message.revision,
+        renewal=_renewal(message),
+        namespaces=tuple(ManagedNamespace(entry.name, entry.cluster_set) for entry in message.managed_namespaces),
+        second_agent=message.second_agent,
+    )
+
+
+def _renewal(message: session.Desired) -> Renewal | None:
+    within = message.renew_within.ToTimedelta() if message.HasField("renew_within") else None
+    before = message.renew_addons_before.ToDatetime(UTC) if message.HasField("renew_addons_before") else None
+    return Renewal(within, before) if within is not None or before is not None else None
+
+
+def _addon(message: session.AddOn) -> AddOn:
+    return AddOn(
+        name=AddOnName(message.name),
+        install_namespace=message.install_namespace,
+        hosting_cluster_name=message.hosting_cluster_name,
+        health_check_mode=message.health_check_mode or "Lease",
+        registrations=tuple(
+            AddOnRegistration(
+                signer_name=entry.signer_name,
+                user=entry.user,
+                groups=tuple(entry.groups),
+                organization_units=tuple(entry.organization_units),
+                driver=(entry.driver or CSR) if entry.signer_name == KUBE_SIGNER else "",
+            )
+            for entry in message.registrations
+        ),
+        deleting=message.deleting,
+        account_uid=message.token_account_uid,
+    )
+
+
+def drain_of(message: session.Drain) -> Drain:
+    after = message.reconnect_after.ToTimedelta() if message.HasField("reconnect_after") else timedelta()
+    return Drain(reconnect_after=after, reason=message.reason, target=HubId(message.target_hub_id) or None)
+
+
+def hubs_of(hubs: Sequence[ListedHub]) -> session.Hubs:
+    listed = session.Hubs()
+    for hub in hubs:
+        entry = listed.hubs.add(hub_id=hub.hub_id, name=hub.name, url=hub.url, state=_HUB_STATES[hub.state])
+        if hub.credential_ends_at is not None:
+            entry.credential_ends_at.FromDatetime(hub.credential_ends_at)
+    return listed
+
+
+def standing_by(answer: registration.StandByResponse) -> StandingBy:
+    return StandingBy(
+        accepted=answer.accepted,
+        epoch=answer.epoch,
+        time=answer.hub_time.ToDatetime(UTC),
+        trust_bundle=answer.trust_bundle,
+        again_after=answer.again_after.ToTimedelta() if answer.HasField("again_after") else None,
+        renew_within=answer.renew_within.ToTimedelta() if answer.HasField("renew_within") else None,
+    )
+
+
+def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
+    return session.StatusReport(
+        sequence=sequence,
+        conditions=conditions_of(report.conditions),
+        capacity=dict(report.capacity),
+        allocatable=dict(report.allocatable),
+        kubernetes_version=report.kubernetes_version,
+        claims=[session.Claim(name=claim.name, value=claim.value) for claim in report.claims],
+        complete=report.complete,
+        node_count=report.node_count,
+        client_configs=[session.ClientConfig(url=endpoint.url, ca_bundle=endpoint.ca_bundle) for endpoint in report.endpoints],
+        managed_namespaces=[
+            session.ManagedNamespace(
+                name=each.namespace.name, cluster_set=each.namespace.cluster_set, conditions=conditions_of([each.condition])
+            )
+            for each in report.namespaces
+        ],
+    )
+
+
+def event_of(news: News) -> session.Event:
+    return session.Event(type=news.type, reason=news.reason, message=news.message, addon_name=news.addon)
+
+
+def conditions_of(conditions: Sequence[Condition]) -> list[session.Condition]:
+    return [
+        session.Condition(type=entry.type, status=entry.status, reason=entry.reason, message=entry.message)
+        for entry in conditions
+    ]
+
+
+def client_configs(endpoints: Sequence[ExternalEndpoint]) -> list[registration.ClientConfig]:
+    return [registration.ClientConfig(url=endpoint.url, ca_bundle=endpoint.ca_bundle) for endpoint in endpoints]

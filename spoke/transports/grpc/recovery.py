@@ -1,0 +1,80 @@
+"""A hub as the holder of a recovery certificate meets it: one call, which submits a request and tells its state."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+
+import grpc
+from grpc import aio
+
+from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
+from machinery.identity import AddOnName, AgentId, ClusterName
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import NONE, Registered, RequestState
+from spoke.transports.grpc.client import GrpcHubClient, carried
+from spoke.transports.grpc.errors import to_error
+from spoke.transports.grpc.messages import request_state
+
+
+class RecoveringHubClient(GrpcHubClient):
+    """Obtains a certificate as any client does; everything else is refused by the hub."""
+
+    _asked: wire.RecoverRequest | None = None
+
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
+    ) -> Registered:
+        del cluster, agent, cluster_uid, endpoints, annotations, labels
+        raise ForbiddenError("a recovery certificate brings back an agent and registers no cluster")
+
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        if addon is not None:
+            raise ForbiddenError("a recovery certificate brings back an agent and no add-on")
+        asked = wire.RecoverRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request)
+        if duration is not None:
+            asked.requested_duration.FromTimedelta(duration)
+        self._asked = asked
+        async with aclosing(self._answers(asked)) as answers:
+            async for answer in answers:
+                return answer.name
+        raise UnavailableError("the hub did not say under which name it keeps the certificate signing request")
+
+    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        """Raises NotFoundError for a request that this client has not submitted: it is to be submitted again first."""
+        if self._asked is None:
+            raise NotFoundError(f'the certificate signing request "{name}" was submitted with another credential')
+        async with aclosing(self._answers(self._asked)) as answers:
+            async for answer in answers:
+                if (state := request_state(answer)) is not None:
+                    yield state
+
+    async def _answers(self, asked: wire.RecoverRequest) -> AsyncGenerator[wire.FollowRequestResponse, None]:
+        call = RegistrationStub(self._channel).Recover(asked, metadata=carried())
+        try:
+            async for answer in call:
+                yield answer
+        except aio.AioRpcError as error:
+            told = to_error(error)
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise UnavailableError(await self._explained(told.message), retry_after=told.retry_after) from error
+            raise told from error
+        finally:
+            call.cancel()

@@ -1,0 +1,308 @@
+"""The session stream: one reader, serialised writes, acknowledgements matched to what they acknowledge."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from grpc import aio
+
+from machinery import product
+from machinery.errors import BY_REASON, InvalidError
+from machinery.identity import AddOnName, HubId
+from machinery.meta.conditions import Condition
+from machinery.observability import tracing
+from machinery.runtime.clock import Clock
+from machinery.wire.session.v1 import session_pb2 as wire
+from spoke.domain.ack_timeout import PATIENCE
+from spoke.domain.event import News
+from spoke.domain.hubs import ListedHub
+from spoke.domain.report import ClusterReport
+from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, Loss
+from spoke.transports.grpc.errors import to_loss
+from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
+
+Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
+
+PROTOCOL = "v1"
+CAPABILITIES = ("drain", "several-hubs", "trust")
+DEFAULT_INTERVAL = timedelta(seconds=10)
+LAST_WORDS = timedelta(seconds=1)
+"""How long a hub that is left has to hear where the agent goes."""
+
+
+class GrpcSession(HubSession):
+    """One open stream. `start` says hello and waits for the welcome, `stop` ends it."""
+
+    def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
+        """`patience`: for how long a beat may stay unacknowledged where beats come often."""
+        self._stream = stream
+        self._patience = patience
+        self._clock = clock
+        self._interval = DEFAULT_INTERVAL
+        self._offset = timedelta()
+        self._writing = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
+        self._beats = 0
+        self._reports = 0
+        self._unacknowledged: dict[int, asyncio.Future[None]] = {}
+        self._unanswered: dict[int, asyncio.Future[int]] = {}
+        self._desired: Desired | None = None
+        self._news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[HubLostError] = loop.create_future()
+        self._drains: asyncio.Queue[Drain] = asyncio.Queue()
+        self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
+        self._leaving = False
+        self._reader: asyncio.Task[None] | None = None
+        self.hub_id = HubId("")
+        self.session_id = ""
+
+    @property
+    def beat_interval(self) -> timedelta:
+        return self._interval
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        return self._offset
+
+    async def start(self, greeting: Greeting) -> None:
+        """Says hello. Raises HubLostError with the hub's reason when it does not welcome us."""
+        hello = wire.Hello(
+            agent_version=product.version(),
+            protocol_versions=[PROTOCOL],
+            capabilities=CAPABILITIES,
+            cluster_uid=greeting.cluster_uid,
+            epoch=greeting.epoch,
+            hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
+            patience_seconds=int(min(self._patience, PATIENCE).total_seconds()),
+            trusted_authorities=greeting.trusted,
+        )
+        hello.agent_time.FromDatetime(self._clock.now())
+        try:
+            await self._stream.write(wire.AgentMessage(hello=hello))
+            first = await self._stream.read()
+        except aio.AioRpcError as error:
+            raise to_loss(error) from error
+        except asyncio.InvalidStateError as error:  # the call ended while we wrote
+            raise await self._ending() from error
+        if not isinstance(first, wire.HubMessage):
+            raise await self._ending()
+        if first.WhichOneof("message") != "welcome":
+            raise HubLostError("the hub did not begin with a welcome: is this a hub of this project?")
+        self._welcomed(first.welcome)
+        self._reader = asyncio.create_task(self._read(), name="session reader")
+
+    async def stop(self) -> None:
+        """Ends the stream; everything that waits is told."""
+        self._finish(HubLostError("the session was closed"))
+        self._stream.cancel()
+        if self._writes:
+            await asyncio.wait(self._writes)
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+
+    async def beat(self, *, available: bool | None) -> None:
+        self._check()
+        self._beats += 1
+        sequence = self._beats
+        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unacknowledged[sequence] = acknowledged
+        try:
+            await self._write(wire.AgentMessage(beat=wire.Beat(sequence=sequence, verdict=verdict_of(available))))
+            await acknowledged
+        finally:
+            self._unacknowledged.pop(sequence, None)
+
+    @tracing.asking("report status")
+    async def report(self, report: ClusterReport) -> int:
+        sequence = self._next_report()
+        message = wire.AgentMessage(status=report_of(report, sequence))
+        message.status.agent_time.FromDatetime(self._clock.now())
+        message.status.traceparent = _traceparent()
+        return await self._ask(sequence, message)
+
+    @tracing.asking("report addon")
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        sequence = self._next_report()
+        told = wire.AddOnReport(
+            sequence=sequence,
+            addon_name=addon,
+            conditions=conditions_of(conditions),
+            kube_client_driver=driver,
+            traceparent=_traceparent(),
+        )
+        return await self._ask(sequence, wire.AgentMessage(addon=told))
+
+    async def tell(self, news: News) -> None:
+        await self._write(wire.AgentMessage(event=event_of(news)))
+
+    async def desired(self) -> AsyncGenerator[Desired, None]:
+        seen: Desired | None = None
+        while True:
+            self._news.clear()
+            self._check()
+            if self._desired is not None and self._desired != seen:
+                seen = self._desired
+                yield seen
+            else:
+                await self._news.wait()
+
+    async def ended(self) -> Exception:
+        return await asyncio.shield(self._end)
+
+    async def drained(self) -> Drain:
+        return await self._drains.get()
+
+    async def trust_bundle(self) -> bytes:
+        return await self._bundles.get()
+
+    async def trust_installed(self, trusted: Sequence[str]) -> None:
+        await self._write(wire.AgentMessage(trust_installed=wire.TrustInstalled(trusted_authorities=trusted)))
+
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        """The hub ends a stream that says no more; to cancel it at once could overtake the words."""
+        with suppress(HubLostError, aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS.total_seconds()):
+                await self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
+                await self._stream.done_writing()
+                await self.ended()
+        await self.stop()
+
+    def _welcomed(self, welcome: wire.Welcome) -> None:
+        self.hub_id = HubId(welcome.hub_id)
+        self.session_id = welcome.session_id
+        if welcome.HasField("hub_time"):
+            hub_time: datetime = welcome.hub_time.ToDatetime(UTC)
+            self._offset = hub_time - self._clock.now()
+        if welcome.HasField("beat_interval"):
+            self._set_interval(welcome.beat_interval.ToTimedelta())
+
+    def _set_interval(self, interval: timedelta) -> None:
+        if interval > timedelta():
+            self._interval = interval
+
+    def _next_report(self) -> int:
+        self._check()
+        self._reports += 1
+        return self._reports
+
+    async def _ask(self, sequence: int, message: wire.AgentMessage) -> int:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._unanswered[sequence] = answer
+        try:
+            await self._write(message)
+            return await answer
+        finally:
+            self._unanswered.pop(sequence, None)
+
+    async def _write(self, message: wire.AgentMessage) -> None:
+        """Writes even if the caller is cancelled meanwhile: grpc cancels the whole call with a write that is cancelled."""
+        writing = asyncio.create_task(self._written(message), name="session write")
+        self._writes.add(writing)
+        writing.add_done_callback(self._wrote)
+        await asyncio.shield(writing)
+
+    def _wrote(self, writing: asyncio.Task[None]) -> None:
+        self._writes.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # the caller may be gone; `_end` says why the stream is over
+
+    async def _written(self, message: wire.AgentMessage) -> None:
+        async with self._writing:
+            self._check()
+            try:
+                await self._stream.write(message)
+            except (aio.AioRpcError, asyncio.InvalidStateError):
+                lost = await self._ending()
+                self._finish(lost)
+                raise lost from None
+
+    def _check(self) -> None:
+        if self._end.done():
+            raise self._lost()
+
+    def _lost(self) -> HubLostError:
+        return self._end.result().afresh()
+
+    async def _read(self) -> None:
+        lost = HubLostError("the session was closed")
+        try:
+            while isinstance(message := await self._stream.read(), wire.HubMessage):
+                self._take(message)
+            lost = await self._ending()
+        except aio.AioRpcError as error:
+            lost = to_loss(error)
+        finally:
+            self._finish(lost)
+
+    async def _ending(self) -> HubLostError:
+        """Why the stream is over, as its status says."""
+        code, details = await self._stream.code(), await self._stream.details()
+        trailing = await self._stream.trailing_metadata()
+        error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
+        lost = to_loss(error)
+        if lost.loss is Loss.UNREACHABLE and self._leaving:
+            return HubLostError(lost.message, Loss.DRAINED)
+        return lost
+
+    def _finish(self, lost: HubLostError) -> None:
+        if not self._end.done():
+            self._end.set_result(lost)
+        self._news.set()
+        _fail(self._unacknowledged.values(), self._lost())
+        _fail(self._unanswered.values(), self._lost())
+
+    def _take(self, message: wire.HubMessage) -> None:
+        """One message of the hub; kinds that this version does not know are nothing to it."""
+        match message.WhichOneof("message"):
+            case "beat_ack":
+                self._beat_acknowledged(message.beat_ack)
+            case "report_ack":
+                self._report_answered(message.report_ack)
+            case "desired":
+                self._desired = desired_of(message.desired)
+                self._news.set()
+            case "drain":
+                drain = drain_of(message.drain)
+                self._leaving = self._leaving or drain.target is None
+                self._drains.put_nowait(drain)
+            case "trust_bundle":
+                self._bundles.put_nowait(message.trust_bundle.certificates)
+            case _:
+                pass
+
+    def _beat_acknowledged(self, ack: wire.BeatAck) -> None:
+        if ack.HasField("next_interval"):
+            self._set_interval(ack.next_interval.ToTimedelta())
+        for sequence, waiting in self._unacknowledged.items():
+            if sequence <= ack.sequence and not waiting.done():
+                waiting.set_result(None)
+
+    def _report_answered(self, ack: wire.ReportAck) -> None:
+        waiting = self._unanswered.get(ack.sequence)
+        if waiting is None or waiting.done():
+            return
+        if ack.reason:
+            waiting.set_exception(BY_REASON.get(ack.reason, InvalidError)(ack.message or ack.reason))
+        else:
+            waiting.set_result(ack.revision)
+
+
+def _traceparent() -> str:
+    """The trace that the hub is to go on with; empty: there is none."""
+    context = tracing.current()
+    return context.traceparent if context is not None else ""
+
+
+def _fail(waiting: Iterable[asyncio.Future[Any]], error: HubLostError) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever failed while writing never looks here, and that is no error worth a line

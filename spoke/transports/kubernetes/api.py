@@ -1,0 +1,136 @@
+"""One Kubernetes API as one identity: opened by the first call, with its own time, which every answer tells by its Date."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from machinery.client.errors import from_answer
+from machinery.client.rest import Answer, KubeClient, Resource
+from machinery.errors import MusterError, UnauthorizedError, UnavailableError
+from machinery.identity import AgentId, ClusterName, parse_agent_user
+from machinery.pki import parse_chain
+from machinery.runtime.clock import Clock, OffsetClock
+from spoke.domain.route import shown_proxy
+from spoke.ports import ClientIdentity, HubAddress
+from spoke.transports.kubernetes.documents import add_ons, managed_clusters
+
+WITHIN = timedelta(seconds=10)
+"""A call unanswered for this long has failed."""
+_OK = 200
+_UNAUTHORIZED = 401
+_FAILURES = 500
+DATE_STEP = timedelta(seconds=1)
+"""What a Date header is exact to."""
+
+
+class ApiDoor:
+    """Where a hub's API is, who we are there, and what time it is there. Errors are those of KubeClient."""
+
+    def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock) -> None:
+        self.address = address
+        self._identity = identity
+        self._own = clock
+        self._time = OffsetClock(clock)
+        self._opened: KubeClient | None = None
+
+    @property
+    def clusters(self) -> Resource:
+        return managed_clusters(self.address.group_suffix)
+
+    def add_ons(self, version: str) -> Resource:
+        return add_ons(self.address.group_suffix, version)
+
+    def now(self) -> datetime:
+        """The hub's time, as far as it was ever told."""
+        return self._time.now()
+
+    @property
+    def offset(self) -> timedelta:
+        """How far the hub's clock is ahead of ours."""
+        return self._time.offset or timedelta()
+
+    def agent(self) -> tuple[ClusterName, AgentId]:
+        """The names in our certificate. Raises UnauthorizedError: this is not an agent's."""
+        names = parse_agent_user(parse_chain(self._identity.certificate)[0].subject.common_name)
+        if names is None:
+            raise UnauthorizedError("the certificate is not that of a cluster's agent")
+        return names
+
+    @property
+    def left(self) -> timedelta:
+        """For how long our certificate is still good, by the hub's time."""
+        return parse_chain(self._identity.certificate)[0].not_after - self.now()
+
+    async def kube(self) -> KubeClient:
+        if self._opened is None:
+            self._opened = await KubeClient.from_document(
+                self._kubeconfig(), origin="of the hub", within=WITHIN, environment_proxies=False
+            )
+        return self._opened
+
+    async def ask_version(self) -> str:
+        """The API server's version, empty where it is a secret; learns its time. Raises UnauthorizedError, UnavailableError."""
+        try:
+            answer = await (await self.kube()).raw("GET", "/version")
+        except UnavailableError as error:
+            raise self._explained(error) from error
+        self._learn(answer)
+        if answer.status == _UNAUTHORIZED or answer.status >= _FAILURES:
+            raise from_answer(answer.status, answer.body, retry_after=answer.headers.get("Retry-After"))
+        return _version(answer)
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
+
+    def _learn(self, answer: Answer) -> None:
+        """A Date within our own second tells nothing that we do not know better."""
+        try:
+            told = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
+        except ValueError:
+            return
+        now = self._own.now()
+        self._time.learn(now if told - DATE_STEP <= now <= told + 2 * DATE_STEP else told + DATE_STEP / 2)
+
+    def _explained(self, error: MusterError) -> MusterError:
+        if not self.address.proxy:
+            return error
+        return UnavailableError(f"{error.message} (through the proxy {shown_proxy(self.address.proxy)})")
+
+    def _kubeconfig(self) -> Mapping[str, Any]:
+        address, identity = self.address, self._identity
+        cluster: dict[str, Any] = {"server": address.target, "certificate-authority-data": _encoded(address.ca)}
+        named = {"proxy-url": address.proxy, "tls-server-name": address.tls_server_name}
+        cluster.update({name: value for name, value in named.items() if value})
+        return {
+            "current-context": "hub",
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "agent"}}],
+            "clusters": [{"name": "hub", "cluster": cluster}],
+            "users": [{"name": "agent", "user": _user(identity)}],
+        }
+
+
+def _user(identity: ClientIdentity) -> dict[str, str]:
+    if identity.token is None:
+        return {"client-certificate-data": _encoded(identity.certificate), "client-key-data": _encoded(identity.key)}
+    if identity.token.text:
+        return {"token": identity.token.text}
+    return {"tokenFile": str(identity.token.file)}
+
+
+def _encoded(pem: bytes) -> str:
+    return b64encode(pem).decode()
+
+
+def _version(answer: Answer) -> str:
+    if answer.status != _OK:
+        return ""
+    try:
+        document = json.loads(answer.body)
+    except ValueError:
+        return ""
+    return str(document.get("gitVersion") or "") if isinstance(document, dict) else ""

@@ -1,0 +1,202 @@
+"""The port `HubClient` over a Kubernetes API, with one credential."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import structlog
+
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+    Verdict,
+)
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.meta.conditions import HUB_ACCEPTED
+from machinery.observability import tracing
+from machinery.runtime.clock import Clock
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import (
+    NONE,
+    Acceptance,
+    AddOnToken,
+    Capability,
+    ClientIdentity,
+    Greeting,
+    HubAddress,
+    HubClient,
+    HubInfo,
+    HubLostError,
+    HubSession,
+    Loss,
+    Registered,
+    RequestState,
+    StandingBy,
+    loss_of,
+)
+from spoke.transports.kubernetes import clusters, requests
+from spoke.transports.kubernetes.addons import SERVICE_ACCOUNTS, token_of, token_request
+from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.clusters import ClusterKeeping, look
+from spoke.transports.kubernetes.documents import is_another, own_annotations, section
+from spoke.transports.kubernetes.session import ApiSession
+
+log = structlog.get_logger(__name__)
+
+
+class ApiHubClient(HubClient):
+    """Nothing is sent before the first call. `annotations` are kept on the ManagedCluster while a session lasts."""
+
+    def __init__(
+        self, address: HubAddress, identity: ClientIdentity, clock: Clock, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        self._door = ApiDoor(address, identity, clock)
+        self._annotations = annotations or {}
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset()
+
+    @tracing.asking("get hub")
+    async def info(self) -> HubInfo:
+        version = await self._door.ask_version()
+        return HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
+
+    @tracing.asking("ensure cluster")
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
+    ) -> Registered:
+        del agent  # the hub learns it from the request
+        return await clusters.ensure_cluster(
+            self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
+        )
+
+    @tracing.asking("submit request")
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        del agent, cluster_uid
+        return await requests.submit(self._door, cluster, request, duration=duration, addon=addon)
+
+    def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        return requests.follow(self._door, name)
+
+    @tracing.asking("issue addon token")
+    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
+        kube = await self._door.kube()
+        path = SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
+        return token_of(await kube.create(path, token_request(duration)))
+
+    @asynccontextmanager
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        session = await self._opened(greeting.cluster_uid)
+        running = asyncio.create_task(_guarded(session), name="session over the Kubernetes API")
+        try:
+            yield session
+        finally:
+            session.finish(HubLostError("the session was closed"))
+            running.cancel()
+            await asyncio.wait((running,))
+
+    @tracing.asking("stand by")
+    async def stand_by(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
+    ) -> StandingBy:
+        """Tells nothing, for want of a word for it: what the ManagedCluster says is the answer."""
+        del agent, owner, epoch, trusted
+        await self._door.ask_version()  # its time
+        try:
+            seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
+        except ForbiddenError:
+            seen = {}  # a hub of Open Cluster Management lets an agent see nothing before it accepts it
+        if is_another(seen, cluster_uid):
+            raise AlreadyExistsError(f'the cluster name "{cluster}" belongs to another cluster')
+        accepted = section(seen, "spec").get("hubAcceptsClient") is True
+        return StandingBy(accepted, 0, self._door.now(), self._door.address.ca)
+
+    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        del agent, cluster_uid
+        raise MethodNotAllowedError(
+            f'over the Kubernetes API an agent may not delete its cluster: delete the ManagedCluster "{cluster}" at the hub'
+        )
+
+    @tracing.asking("get hub")
+    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+        """A hub of Open Cluster Management lets an agent see nothing before it accepts it."""
+        try:
+            seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
+        except ForbiddenError as error:
+            return Acceptance.DENIED if error.verdict is Verdict.CLUSTER_DENIED else Acceptance.WAITING
+        except NotFoundError:
+            return Acceptance.UNKNOWN
+        if section(seen, "spec").get("hubAcceptsClient") is True:
+            return Acceptance.ACCEPTED
+        told = section(seen, "status").get("conditions")
+        known = [each.get("type") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+        return Acceptance.DENIED if HUB_ACCEPTED in known else Acceptance.WAITING
+
+    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        del cluster, agent, cluster_uid
+        raise MethodNotAllowedError("over the Kubernetes API a bootstrap credential may not delete what it registered")
+
+    async def close(self) -> None:
+        await self._door.close()
+
+    @tracing.asking("open session")
+    async def _opened(self, cluster_uid: str) -> ApiSession:
+        try:
+            names = self._door.agent()
+            await self._door.ask_version()
+            try:
+                seen = await look(self._door, names[0])
+            except ForbiddenError:
+                seen = None
+        except HubLostError:
+            raise
+        except UnauthorizedError as error:
+            raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+        except MusterError as error:
+            raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+        if seen is not None and is_another(seen, cluster_uid):
+            raise HubLostError(
+                f'the cluster name "{names[0]}" belongs to another cluster: register under another name, '
+                "or have the other ManagedCluster deleted first",
+                Loss.REFUSED,
+            )
+        keeping = ClusterKeeping(self._door, own_annotations(self._annotations, cluster_uid))
+        return ApiSession(self._door, names, seen, keeping)
+
+
+async def _guarded(session: ApiSession) -> None:
+    """A defect of ours in what goes on beside ends the session, and is told."""
+    try:
+        await session.run()
+    except Exception:
+        log.exception("session.failed")
+        session.finish(HubLostError("a part of the session failed: this is a defect of the agent"))

@@ -1,0 +1,101 @@
+"""The ManagedCluster of this agent: made while joining, looked at by its session, and kept as it should be."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from machinery.client.rest import Object
+from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
+from machinery.identity import ClusterName
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import HubLostError, Loss, Registered, loss_of
+from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.documents import is_another, kept_cluster, new_cluster, own_annotations, section
+
+ATTEMPTS = 8
+PAUSE = 0.02
+"""Seconds between the first two attempts; each further one waits longer."""
+
+log = structlog.get_logger(__name__)
+
+
+async def ensure_cluster(
+    door: ApiDoor,
+    name: ClusterName,
+    cluster_uid: str,
+    *,
+    endpoints: Sequence[ExternalEndpoint],
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> Registered:
+    """Makes or finds it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when it may not be made.
+
+    A bootstrap credential need not see it (OCM's may, a stricter hub's not): one that may neither see nor make it is refused.
+    """
+    present = await _seen(door, name)
+    created = False
+    if present is None:
+        kube = await door.kube()
+        body = new_cluster(door.clusters.group, name, own_annotations(annotations, cluster_uid), endpoints, labels)
+        try:
+            present, created = await kube.create(door.clusters.path(), body), True
+        except AlreadyExistsError:
+            present = await _seen(door, name) or {"metadata": {"name": name}}
+    if is_another(present, cluster_uid):
+        raise AlreadyExistsError(
+            f'the cluster name "{name}" belongs to another cluster: register under another name, '
+            "or have the other ManagedCluster deleted first"
+        )
+    accepted = section(present, "spec").get("hubAcceptsClient") is True
+    return Registered(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
+
+
+async def look(door: ApiDoor, cluster: ClusterName) -> Object:
+    """Our ManagedCluster. Raises ForbiddenError where it may not be seen, HubLostError where there is no session to be had."""
+    try:
+        return await (await door.kube()).get(door.clusters.path(cluster))
+    except ForbiddenError:
+        raise
+    except UnauthorizedError as error:
+        raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+    except NotFoundError as error:
+        raise HubLostError(error.message, Loss.FORGOTTEN) from error
+    except MusterError as error:
+        raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+
+
+async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:
+    """None: it is not there, or not for us to see."""
+    try:
+        return await (await door.kube()).get(door.clusters.path(name))
+    except (NotFoundError, ForbiddenError):
+        return None
+
+
+class ClusterKeeping:
+    """Keeps annotations and client configs of an accepted cluster; a hub that does not let us is asked once."""
+
+    def __init__(self, door: ApiDoor, annotations: Mapping[str, str]) -> None:
+        self._door = door
+        self._annotations = annotations
+        self._allowed = True
+
+    async def keep(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
+        """Writes what differs; returns the document as it is then. Raises NotFoundError and what calls raise."""
+        kube, path = await self._door.kube(), self._door.clusters.path(str(present["metadata"]["name"]))
+        for attempt in range(1, ATTEMPTS + 1):
+            wanted = kept_cluster(present, self._annotations, endpoints)
+            if wanted == present or not self._allowed:
+                return present
+            try:
+                return await kube.update(path, wanted)
+            except ConflictError:
+                if attempt == ATTEMPTS:
+                    raise
+                await asyncio.sleep(PAUSE * attempt)
+                present = await kube.get(path)
+            except ForbiddenError as error:
+                self._allowed = False
+                log.info("cluster.not_kept", why=error.message)
+        return present

@@ -1,0 +1,244 @@
+"""Documents of the Kubernetes API, as OCM's agent writes and reads them: functions of values.
+
+The agent owns, in its ManagedCluster: the conditions that it reports, capacity, allocatable, version and claims; its own URLs
+among the client configs; the annotations of its prefix. Everything else is somebody else's and goes back as it came.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from machinery.client.rest import Object, Resource
+from machinery.identity import ClusterName
+from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
+from machinery.meta.timestamps import format_micro_time
+from spoke.domain.addon import AddOn
+from spoke.domain.event import NORMAL, WARNING, News
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.ports import Desired, RequestState
+
+CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
+ADDON_LABEL = "open-cluster-management.io/addon-name"
+AGENT_ANNOTATIONS = "agent.open-cluster-management.io"
+CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
+"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+RECOVERY = "hub.open-cluster-management.io/recovery-certificate"
+LEASE_NAME = "managed-cluster-lease"
+NODES = "nodes"
+USAGES = ("digital signature", "key encipherment", "client auth")
+REPORTER = "registration-agent"
+DEFAULT_LEASE = timedelta(seconds=60)
+
+REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+EVENTS = Resource("events.k8s.io", "v1", "events")
+
+
+def managed_clusters(suffix: str) -> Resource:
+    return Resource(f"cluster.{suffix}", "v1", "managedclusters")
+
+
+def add_ons(suffix: str, version: str) -> Resource:
+    return Resource(f"addon.{suffix}", version, "managedclusteraddons")
+
+
+def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
+    """The mapping at `path`; empty where there is none."""
+    for step in path:
+        inner = (document or {}).get(step)
+        document = inner if isinstance(inner, Mapping) else {}
+    return document or {}
+
+
+def entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The mappings of a list; empty where there is none."""
+    listed = holder.get(name)
+    return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+
+
+def own_annotations(annotations: Mapping[str, str], cluster_uid: str) -> dict[str, str]:
+    """Those that an agent may set, with the uid of its cluster."""
+    kept = {name: value for name, value in annotations.items() if name.startswith(AGENT_ANNOTATIONS)}
+    return {**kept, CLUSTER_UID: cluster_uid} if cluster_uid else kept
+
+
+def new_cluster(
+    group: str,
+    name: ClusterName,
+    annotations: Mapping[str, str],
+    endpoints: Sequence[ExternalEndpoint],
+    labels: Mapping[str, str],
+) -> Object:
+    """The ManagedCluster that a join makes; acceptance and lease duration are the hub's."""
+    configs = {"managedClusterClientConfigs": _configs([], endpoints)} if endpoints else {}
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": name, "annotations": dict(annotations), **({"labels": dict(labels)} if labels else {})},
+        "spec": {"hubAcceptsClient": False, **configs},
+    }
+
+
+def kept_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
+    """`present` with what the agent owns of metadata and spec as it should be; equal when nothing is to be written."""
+    metadata, spec = dict(present["metadata"]), dict(section(present, "spec"))
+    notes = {**section(metadata, "annotations"), **annotations}
+    if notes:
+        metadata["annotations"] = notes
+    if endpoints:
+        spec["managedClusterClientConfigs"] = _configs(entries(spec, "managedClusterClientConfigs"), endpoints)
+    return {**present, "metadata": metadata, "spec": spec}
+
+
+def _configs(present: Sequence[Mapping[str, Any]], endpoints: Sequence[ExternalEndpoint]) -> list[dict[str, Any]]:
+    """Other URLs stay, ours get their CA bundle."""
+    ours = {endpoint.url: _config(endpoint) for endpoint in endpoints}
+    kept = [ours.pop(str(entry.get("url")), dict(entry)) for entry in present]
+    return [*kept, *ours.values()]
+
+
+def _config(endpoint: ExternalEndpoint) -> dict[str, Any]:
+    bundle = {"caBundle": b64encode(endpoint.ca_bundle).decode()} if endpoint.ca_bundle else {}
+    return {"url": endpoint.url, **bundle}
+
+
+def is_another(cluster: Object, cluster_uid: str) -> bool:
+    """Whether the record is known to be of a cluster with another uid."""
+    return str(section(cluster, "metadata", "annotations").get(CLUSTER_UID) or cluster_uid) != cluster_uid
+
+
+def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desired:
+    """What the hub wants. `cluster` None: it may not be seen, so it is not accepted. `add_ons` None: not to be seen now."""
+    spec, metadata = section(cluster, "spec"), section(cluster, "metadata")
+    told = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
+    seconds = spec.get("leaseDurationSeconds")
+    return Desired(
+        accepted=spec.get("hubAcceptsClient") is True and (told is None or told.status != FALSE),
+        lease_duration=timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE,
+        addons=tuple(sorted(add_ons or (), key=lambda addon: addon.name)),
+        deleting="deletionTimestamp" in metadata,
+        addons_known=add_ons is not None,
+        namespaces=tuple(managed_namespace(entry) for entry in entries(section(cluster, "status"), "managedNamespaces")),
+    )
+
+
+def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
+    """The merge patch that makes `present` say what is reported; empty when it does. Guarded by the version that was read."""
+    status = section(present, "status")
+    before = entries(status, "conditions")
+    conditions: Sequence[Mapping[str, Any]] = before
+    for condition in report.conditions:
+        conditions = with_condition(conditions, condition, now)
+    changes: Object = {} if conditions == before else {"conditions": list(conditions)}
+    if report.complete:
+        changes |= _resources(status, report)
+    if report.namespaces:
+        changes |= _namespaces(status, report, now)
+    if not changes:
+        return {}
+    metadata = present["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": changes}
+
+
+def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
+    capacity = {**report.capacity, NODES: str(report.node_count)}
+    claims = [{"name": claim.name, "value": claim.value} for claim in report.claims]
+    before, allocatable = section(status, "capacity"), section(status, "allocatable")
+    # what is in both was the agent's: others add to capacity alone
+    vanished = {name: None for name in before if name in allocatable and name not in capacity}
+    wanted: Object = {
+        "capacity": {**_differing(before, capacity), **vanished},
+        "allocatable": {
+            **_differing(allocatable, report.allocatable),
+            **{name: None for name in allocatable if name not in report.allocatable},
+        },
+        "version": _differing(section(status, "version"), {"kubernetes": report.kubernetes_version}),
+    }
+    changes = {field: value for field, value in wanted.items() if value}
+    return changes if claims == status.get("clusterClaims", []) else {**changes, "clusterClaims": claims}
+
+
+def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime) -> Object:
+    """What became of those that the hub wants; others are none of ours."""
+    before, told = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
+    after = []
+    for entry in before:
+        condition = told.get(managed_namespace(entry))
+        known = entries(entry, "conditions")
+        after.append({**entry, "conditions": with_condition(known, condition, now)} if condition else dict(entry))
+    return {} if after == before else {"managedNamespaces": after}
+
+
+def managed_namespace(entry: Mapping[str, Any]) -> ManagedNamespace:
+    """One entry of a ManagedCluster's `status.managedNamespaces`."""
+    return ManagedNamespace(str(entry.get("name") or ""), str(entry.get("clusterSet") or ""))
+
+
+def _differing(present: Mapping[str, Any], wanted: Mapping[str, str]) -> Object:
+    return {name: value for name, value in wanted.items() if present.get(name) != value}
+
+
+def renewed(lease: Object, now: datetime) -> Object:
+    """The lease with a new renewTime and nothing else."""
+    return {**lease, "spec": {**section(lease, "spec"), "renewTime": format_micro_time(now)}}
+
+
+def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
+    """The Event that tells of a changed availability, in OCM's words."""
+    name = str(cluster["metadata"]["name"])
+    good = available.status == TRUE
+    how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
+    note = f"The {name} is {how}." if good else f"The {name} is not available: {available.message}"
+    news = News("Available" if good else "Unavailable", note, NORMAL if good else WARNING)
+    return event(cluster, "ManagedCluster", news, agent, now)
+
+
+def event(about: Object, kind: str, news: News, agent: str, now: datetime) -> Object:
+    """An Event in the cluster's namespace about its ManagedCluster, or about one of its add-ons."""
+    metadata = section(about, "metadata")
+    name = str(metadata.get("name") or "")
+    namespace = str(metadata.get("namespace") or name)
+    regarding = {"apiVersion": about.get("apiVersion"), "kind": kind, "name": name, "namespace": namespace}
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name}-", "namespace": namespace},
+        "eventTime": format_micro_time(now),
+        "reportingController": REPORTER,
+        "reportingInstance": f"{REPORTER}-{agent}"[:128],
+        "action": news.reason,
+        "reason": news.reason,
+        "type": news.type,
+        "note": news.message[:1024],
+        "regarding": {**regarding, "uid": metadata.get("uid")},
+    }
+
+
+def reported_availability(report: ClusterReport) -> Condition | None:
+    return next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
+
+
+def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: str, duration: timedelta | None) -> Object:
+    """A CertificateSigningRequest as OCM's agent makes it."""
+    seconds = {"expirationSeconds": round(duration.total_seconds())} if duration is not None else {}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {"request": b64encode(request).decode(), "signerName": signer, "usages": list(USAGES), **seconds},
+    }
+
+
+def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> RequestState:
+    """Where a request stands; `certificate` and `recovery` are what it holds, `now` is the hub's time."""
+    conditions = entries(section(document, "status"), "conditions")
+    for kind, state in (("Denied", "denied"), ("Failed", "failed")):
+        if (found := find(conditions, kind)) is not None:
+            return RequestState(state, found.reason, found.message)
+    if find(conditions, "Approved") is None:
+        return RequestState("pending")
+    if not certificate:
+        return RequestState("approved")
+    return RequestState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)

@@ -1,0 +1,127 @@
+"""CertificateSigningRequests: the same bytes always have the same name, so that a restart finds its own.
+
+The name is drawn from the request's hash instead of by the hub: what was sent before a crash that kept the answer from us is
+found again, and no second request is ever made. It begins as OCM's names do.
+"""
+
+import asyncio
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from hashlib import sha256
+
+from machinery.client.rest import Object
+from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
+from machinery.identity import AddOnName, ClusterName
+from machinery.pki import check_request
+from machinery.runtime.backoff import Backoff
+from spoke.domain.addon import KUBE_SIGNER
+from spoke.ports import RequestState
+from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.documents import (
+    ADDON_LABEL,
+    CLUSTER_LABEL,
+    RECOVERY,
+    REQUESTS,
+    new_request,
+    request_state,
+    section,
+)
+
+HASHED = 10
+NAMES = 4
+"""Names that are tried where somebody else's request has ours."""
+WATCH = timedelta(minutes=4)
+MARGIN = timedelta(seconds=30)
+FINAL = frozenset(("issued", "denied", "failed"))
+
+
+async def submit(
+    door: ApiDoor,
+    cluster: ClusterName,
+    request: bytes,
+    *,
+    duration: timedelta | None,
+    addon: tuple[AddOnName, str] | None,
+) -> str:
+    """Creates it, or finds the one that holds the same bytes; returns its name. Raises InvalidError for what is no request."""
+    check_request(request)
+    kube = await door.kube()
+    prefix, labels, signer = f"{cluster}-", {CLUSTER_LABEL: str(cluster)}, KUBE_SIGNER
+    if addon is not None:
+        prefix, signer = f"addon-{cluster}-{addon[0]}-", addon[1]
+        labels[ADDON_LABEL] = str(addon[0])
+    digest = sha256(request).hexdigest()
+    for attempt in range(NAMES):
+        name = prefix + digest[attempt * HASHED : (attempt + 1) * HASHED]
+        body = new_request(name, labels, request, signer, duration)
+        try:
+            await kube.create(REQUESTS.path(), body)
+        except AlreadyExistsError:
+            found = await kube.get(REQUESTS.path(name))
+            if _decoded(section(found, "spec").get("request")) != request:
+                continue
+        return name
+    raise ConflictError(f"the names for this certificate signing request are taken by others ({prefix}...): delete those")
+
+
+async def follow(door: ApiDoor, name: str) -> AsyncGenerator[RequestState, None]:
+    """The state now and at each change, until it is final. Raises NotFoundError, ForbiddenError, UnavailableError, ..."""
+    told = ""
+    async with aclosing(_documents(door, name)) as documents:
+        async for document in documents:
+            status = section(document, "status")
+            certificate = _decoded(status.get("certificate"))
+            recovery = str(section(document, "metadata", "annotations").get(RECOVERY) or "")
+            if certificate:
+                await door.ask_version()  # its time: a certificate that has ended already is of no use
+            state = request_state(document, certificate, recovery.encode(), door.now())
+            if state.state != told:
+                told = state.state
+                yield state
+            if told in FINAL:
+                return
+
+
+async def _documents(door: ApiDoor, name: str) -> AsyncGenerator[Object, None]:
+    """The request as it is, and after each change; what was missed is listed anew."""
+    kube, pauses = await door.kube(), Backoff()
+    document = await kube.get(REQUESTS.path(name))
+    cluster = section(document, "metadata", "labels").get(CLUSTER_LABEL)
+    query = {"fieldSelector": f"metadata.name={name}", **({"labelSelector": f"{CLUSTER_LABEL}={cluster}"} if cluster else {})}
+    while True:
+        yield document
+        listed = [page async for page in kube.pages(REQUESTS.path(), query)]
+        found = [item for page in listed for item in page.items]
+        if not found:
+            raise NotFoundError(f'the certificate signing request "{name}" is gone')
+        yield found[0]
+        revision, seconds = listed[-1].resource_version, round(WATCH.total_seconds())
+        asked: dict[str, str | int | bool] = {
+            **query,
+            "resourceVersion": revision,
+            "allowWatchBookmarks": True,
+            "timeoutSeconds": seconds,
+        }
+        try:
+            async with kube.watch(REQUESTS.path(), asked, within=WATCH + MARGIN) as events:
+                async for event in events:
+                    if event.type == "DELETED":
+                        raise NotFoundError(f'the certificate signing request "{name}" was deleted')
+                    if event.type != "BOOKMARK":
+                        pauses.reset()
+                        yield event.object
+        except ExpiredError:
+            pass  # the list above is the cure
+        await asyncio.sleep(pauses.next().total_seconds())
+        document = await kube.get(REQUESTS.path(name))
+
+
+def _decoded(text: object) -> bytes:
+    """What base64 stands for; nothing where it is not."""
+    try:
+        return b64decode(text, validate=True) if isinstance(text, str) else b""
+    except Base64Error:
+        return b""

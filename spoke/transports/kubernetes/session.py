@@ -1,0 +1,294 @@
+"""A session over the Kubernetes API: there is none on the hub, only an agent that beats, reports, and watches what is wanted.
+
+It ends when the hub says that we are nobody (401) or that the cluster is gone, and when the hub cannot be reached: an error of
+any call or watch is a doubt, and a doubt is settled by one look at our ManagedCluster. What the hub merely refuses (403) ends
+nothing: the cluster is not accepted, and we wait.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import structlog
+
+from machinery.client.rest import Object
+from machinery.errors import (
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.meta.conditions import AVAILABLE, Condition, find
+from machinery.observability import tracing
+from machinery.runtime.backoff import Backoff
+from spoke.domain.event import News
+from spoke.domain.hubs import ListedHub
+from spoke.domain.report import ClusterReport
+from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss
+from spoke.transports.kubernetes.addons import report_patch
+from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.clusters import ATTEMPTS, ClusterKeeping, look
+from spoke.transports.kubernetes.documents import (
+    EVENTS,
+    LEASE_NAME,
+    LEASES,
+    availability_event,
+    entries,
+    event,
+    renewed,
+    reported_availability,
+    section,
+    status_patch,
+)
+from spoke.transports.kubernetes.watch import HubMirror
+
+T = TypeVar("T")
+
+REPAIR_PAUSE = timedelta(seconds=1)
+"""What others changed of our report is set right this much later, once for all of it."""
+HIDDEN_PAUSE = timedelta(seconds=5)
+"""How often a hub is asked that does not let us see our cluster any more."""
+LONGEST_SLEEP = timedelta(hours=1)
+
+log = structlog.get_logger(__name__)
+
+
+class ApiSession(HubSession):
+    """Beats and reports of one agent; `run` is what goes on beside them."""
+
+    def __init__(self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterKeeping) -> None:
+        self._door = door
+        self._cluster, self._agent = names
+        self._keeping = keeping
+        self._mirror = HubMirror(door, self._cluster, seen, changed=self._changed, failed=self._failed)
+        self._news = asyncio.Event()
+        self._doubt = asyncio.Event()
+        self._disturbed = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._reported: ClusterReport | None = None
+        self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def beat_interval(self) -> timedelta:
+        return self._mirror.desired.lease_duration
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        return self._door.offset
+
+    async def run(self) -> None:
+        """Mirrors, settles doubts and sets right what others overwrote, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirror.run(), name="hub/mirror")
+            group.create_task(self._settle_doubts(), name="hub/doubts")
+            group.create_task(self._repair(), name="hub/repair")
+            group.create_task(self._expire(), name="hub/expiry")
+
+    def finish(self, lost: HubLostError) -> None:
+        """Ends it; the first reason counts. Everything that waits is told."""
+        if not self._end.done():
+            self._end.set_result(lost)
+        self._news.set()
+
+    async def beat(self, *, available: bool | None) -> None:
+        del available  # the verdict is in the report alone
+        await self._while_open(self._beat())
+
+    @tracing.asking("report status")
+    async def report(self, report: ClusterReport) -> int:
+        self._reported = report
+        return await self._while_open(self._write(report))
+
+    @tracing.asking("report addon")
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        return await self._while_open(self._write_addon(addon, conditions, driver))
+
+    async def tell(self, news: News) -> None:
+        await self._while_open(self._tell_news(news))
+
+    async def desired(self) -> AsyncGenerator[Desired, None]:
+        seen: Desired | None = None
+        while True:
+            self._news.clear()
+            self._check()
+            present = self._mirror.desired
+            if present != seen:
+                seen = present
+                yield present
+            else:
+                await self._news.wait()
+
+    async def ended(self) -> Exception:
+        return await asyncio.shield(self._end)
+
+    async def drained(self) -> Drain:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        del hubs
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        del epoch
+        self.finish(HubLostError(f"the agent goes to the hub {hub_id}" if hub_id else "the session was closed"))
+
+    async def _beat(self) -> None:
+        """Renews the lease, again and again until the hub takes it: whoever asked knows for how long to wait."""
+        kube, path = await self._door.kube(), LEASES.path(LEASE_NAME, namespace=self._cluster)
+        pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=2))
+        while True:
+            try:
+                await kube.update(path, renewed(await kube.get(path), self._door.now()))
+            except MusterError as error:  # a conflict, too: the hub wrote it between our two calls
+                self._failed(error)
+                await asyncio.sleep(pauses.next().total_seconds())
+            else:
+                return
+
+    async def _write(self, report: ClusterReport) -> int:
+        async with self._writing:
+            written = await self._write_status(report)
+            kept = await self._keeping.keep(written, report.endpoints)
+        return _revision(kept)
+
+    async def _write_status(self, report: ClusterReport) -> Object:
+        kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
+        seen = self._mirror.document
+        present: Object = seen if seen is not None else await self._asked(kube.get(path))
+        pauses = _between_conflicts()
+        for _ in range(ATTEMPTS):
+            patch = status_patch(present, report, self._door.now())
+            if not patch:
+                return present
+            try:
+                written = await self._asked(kube.patch(f"{path}/status", patch))
+            except ConflictError:
+                await asyncio.sleep(pauses.next().total_seconds())
+                present = await self._asked(kube.get(path))
+            else:
+                await self._tell_availability(present, written, report)
+                return written
+        raise ConflictError(f'ManagedCluster "{self._cluster}" was changed by others {ATTEMPTS} times while we reported')
+
+    async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition], driver: str) -> int:
+        kube = await self._door.kube()
+        path, pauses = self._mirror.add_on_resource.path(addon, namespace=self._cluster), _between_conflicts()
+        for _ in range(ATTEMPTS):
+            present = await self._asked(kube.get(path))
+            patch = report_patch(present, conditions, driver, self._door.now())
+            if not patch:
+                return _revision(present)
+            try:
+                return _revision(await self._asked(kube.patch(f"{path}/status", patch)))
+            except ConflictError:
+                await asyncio.sleep(pauses.next().total_seconds())
+        raise ConflictError(f'add-on "{addon}" was changed by others {ATTEMPTS} times while we reported')
+
+    async def _tell_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
+        """An Event for a change of availability; one that cannot be told is no reason to fail."""
+        now = reported_availability(report)
+        was = find(entries(section(before, "status"), "conditions"), AVAILABLE)
+        if now is None or (was is not None and was.status == now.status):
+            return
+        event = availability_event(after, now, self._agent, self._door.now())
+        try:
+            await (await self._door.kube()).create(EVENTS.path(namespace=self._cluster), event)
+        except MusterError as error:
+            log.info("event.not_told", reason=event["reason"], error=error.message)
+
+    async def _tell_news(self, news: News) -> None:
+        kube, seen = await self._door.kube(), self._mirror.document
+        kind = "ManagedClusterAddOn" if news.addon else "ManagedCluster"
+        if news.addon:
+            seen = await kube.get(self._mirror.add_on_resource.path(news.addon, namespace=self._cluster))
+        if seen is not None:
+            told = event(seen, kind, news, self._agent, self._door.now())
+            await kube.create(EVENTS.path(namespace=self._cluster), told)
+
+    async def _repair(self) -> None:
+        """Reports again when the hub's record says something else than we last said, as OCM's hub does after a silence."""
+        while True:
+            await self._disturbed.wait()
+            await asyncio.sleep(REPAIR_PAUSE.total_seconds())
+            self._disturbed.clear()
+            document, report = self._mirror.document, self._reported
+            if document is None or report is None or not self._mirror.desired.accepted:
+                continue
+            if status_patch(document, report, self._door.now()):
+                try:
+                    await self._write(report)
+                except MusterError as error:
+                    log.info("report.not_repaired", error=error.message)
+
+    async def _asked(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await call
+        except MusterError as error:
+            self._failed(error)
+            raise
+
+    def _changed(self) -> None:
+        if self._mirror.gone:
+            self.finish(HubLostError("the hub does not know this cluster any more: it was deleted", Loss.FORGOTTEN))
+        self._news.set()
+        self._disturbed.set()
+
+    def _failed(self, error: MusterError) -> None:
+        """An error may mean that the session is over; the caller makes of it what it will."""
+        if isinstance(error, (UnauthorizedError, UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
+            self._doubt.set()
+
+    async def _settle_doubts(self) -> None:
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            pause = REPAIR_PAUSE
+            try:
+                self._mirror.show(await look(self._door, self._cluster))
+            except ForbiddenError:
+                self._mirror.hide()
+                self._doubt.set()  # rights may come back without any change of our cluster that would tell
+                pause = HIDDEN_PAUSE
+            except HubLostError as lost:
+                self.finish(lost)
+            await asyncio.sleep(pause.total_seconds())
+
+    async def _expire(self) -> None:
+        """A session ends with its certificate, though connections that are open would go on."""
+        while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock tells nobody
+            await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
+        self.finish(HubLostError("our certificate has expired", Loss.UNAUTHENTICATED))
+
+    async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its outcome, or the reason of the end where the session ends first."""
+        doing = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((doing, self._end), return_when=asyncio.FIRST_COMPLETED)
+            self._check()
+            return doing.result()
+        finally:
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait((doing,))
+            elif not doing.cancelled():
+                doing.exception()  # the end of the session is what is told
+
+    def _check(self) -> None:
+        if self._end.done():
+            end = self._end.result()
+            raise HubLostError(end.message, end.loss, retry_after=end.retry_after)
+
+
+def _between_conflicts() -> Backoff:
+    return Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
+
+
+def _revision(document: Object) -> int:
+    """The version that was written; clients must not compare those of a Kubernetes API, and nobody here does."""
+    text = str(section(document, "metadata").get("resourceVersion") or "")
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,181 @@
+"""What the hub wants of this cluster, by list and watch: its ManagedCluster, and its add-ons while it is accepted.
+
+A ManagedCluster that may not be seen is one that is not accepted: OCM's hub gives an agent no right to it until then. Add-ons
+that cannot be seen are not known, which is no word that there are none.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+
+from machinery.client.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirrored
+from machinery.client.rest import Object, Resource
+from machinery.errors import ForbiddenError, MusterError, NotFoundError
+from machinery.identity import ClusterName
+from machinery.runtime.backoff import Backoff
+from spoke.domain.addon import AddOn
+from spoke.ports import Desired
+from spoke.transports.kubernetes.addons import add_on_of
+from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.documents import desired_of
+
+LONGEST_PAUSE = timedelta(seconds=10)
+"""How late an acceptance may be noticed where nothing may be seen before."""
+ADD_ON_VERSIONS = ("v1beta1", "v1alpha1")
+NOT_SERVED = timedelta(minutes=5)
+"""A hub without add-ons may get them."""
+
+
+class HubMirror:
+    """One cluster on one hub. `changed` is called after every change, `failed` with every error that is no answer to it."""
+
+    def __init__(
+        self,
+        door: ApiDoor,
+        cluster: ClusterName,
+        seen: Object | None,
+        *,
+        changed: Callable[[], None],
+        failed: Callable[[MusterError], None],
+    ) -> None:
+        self._door = door
+        self._cluster = cluster
+        self._changed = changed
+        self._failed = failed
+        self._document = seen
+        self._hidden = seen is None
+        self._gone = False
+        self._add_ons: tuple[AddOn, ...] | None = None
+        self._accepted = asyncio.Event()
+        self._denied = asyncio.Event()
+        self.add_on_resource: Resource = door.add_ons(ADD_ON_VERSIONS[0])
+        """Which version of add-ons the hub serves."""
+        self._sort()
+
+    @property
+    def document(self) -> Object | None:
+        """The ManagedCluster; None: it may not be seen, or it is gone."""
+        return None if self._hidden else self._document
+
+    @property
+    def gone(self) -> bool:
+        """It was there, and was deleted."""
+        return self._gone
+
+    @property
+    def desired(self) -> Desired:
+        return desired_of(self.document, self._add_ons)
+
+    def hide(self) -> None:
+        """The hub does not let us see our cluster any more."""
+        if not self._hidden:
+            self._hidden = True
+            self._tell()
+
+    def show(self, document: Object) -> None:
+        """It was seen after all, other than by the mirror."""
+        if self._hidden:
+            self._hidden, self._document = False, document
+            self._tell()
+
+    async def run(self) -> None:
+        """Mirrors until cancelled."""
+        kube = await self._door.kube()
+        clusters = Reflector(
+            kube,
+            self._door.clusters.path(),
+            self._keep,
+            query={"fieldSelector": f"metadata.name={self._cluster}"},
+            on_change=self._take,
+            on_failure=self._failed,
+            backoff=_patience(),
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(clusters.run(), name="hub/cluster")
+            group.create_task(self._mirror_add_ons(), name="hub/add-ons")
+
+    def _keep(self, document: Object) -> Object:
+        if self._hidden:  # what is seen again may be the same as before, which the reflector would not tell
+            self._hidden = False
+            asyncio.get_running_loop().call_soon(self._tell)
+        return document
+
+    def _take(self, _key: ObjectKey, document: Object | None) -> None:
+        self._gone = document is None
+        self._document = document
+        self._tell()
+
+    def _tell(self) -> None:
+        self._sort()
+        self._changed()
+
+    def _sort(self) -> None:
+        on, off = (self._accepted, self._denied) if self.desired.accepted else (self._denied, self._accepted)
+        on.set()
+        off.clear()
+
+    async def _mirror_add_ons(self) -> None:
+        pauses = _patience()
+        while True:
+            await self._accepted.wait()
+            try:
+                served = await self._served()
+            except MusterError as error:
+                self._add_ons_failed(error)
+                await asyncio.sleep(pauses.next().total_seconds())
+                continue
+            pauses.reset()
+            if served:
+                await self._follow_add_ons()
+            else:
+                self._set_add_ons(())
+                await asyncio.sleep(NOT_SERVED.total_seconds())
+
+    async def _served(self) -> bool:
+        kube = await self._door.kube()
+        for version in ADD_ON_VERSIONS:
+            self.add_on_resource = self._door.add_ons(version)
+            try:
+                await kube.get(self.add_on_resource.path(namespace=self._cluster), {"limit": 1})
+            except NotFoundError:
+                continue
+            return True
+        return False
+
+    async def _follow_add_ons(self) -> None:
+        """Until the cluster is denied."""
+        news = asyncio.Event()
+        held = Reflector(
+            await self._door.kube(),
+            self.add_on_resource.path(namespace=self._cluster),
+            add_on_of,
+            on_change=lambda _key, _value: news.set(),
+            on_failure=self._add_ons_failed,
+            backoff=_patience(),
+        )
+        async with mirrored(held) as wait, asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell_add_ons(held, news))
+            await wait(self._denied)
+            telling.cancel()
+
+    async def _tell_add_ons(self, held: Reflector[AddOn], news: asyncio.Event) -> None:
+        """What is held, once the first list is complete, and after each change."""
+        await held.synced.wait()
+        while True:
+            self._set_add_ons(tuple(sorted(held.items.values(), key=lambda addon: addon.name)))
+            await news.wait()
+            news.clear()
+
+    def _set_add_ons(self, add_ons: tuple[AddOn, ...]) -> None:
+        if self._add_ons != add_ons:
+            self._add_ons = add_ons
+            self._changed()
+
+    def _add_ons_failed(self, error: MusterError) -> None:
+        if not isinstance(error, (ForbiddenError, NotFoundError)):  # the cluster itself says whether we are accepted
+            self._failed(error)
+
+
+def _patience() -> Backoff:
+    return Backoff(FIRST_PAUSE, LONGEST_PAUSE, random=Random())  # noqa: S311 - spreads load
