@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from bench.door import document
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.heartbeat import Beat
-from hub.domain.reported import AGENT_VERSION
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters.agent_annotations import AGENT_VERSION
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store import SqlStore
 from machinery.identity import ClusterName

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import click
 
+from hub.api.auditrecords.record import Record, ResponseStatus, Stage
 from hub.audit import Auditor, default_policy
 from hub.audit.auditor import reference_of, short, user_of
-from hub.audit.storesink import StoreSink
+from hub.audit.store_sink import StoreSink
 from hub.audit.trail import Trail
-from hub.domain.audit import Record, ResponseStatus, Stage
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor

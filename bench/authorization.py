@@ -17,13 +17,13 @@ from typing import Any
 
 import click
 
+from hub.access.cluster_acceptance import Standings
+from hub.access.rbac_cache import RoleBook
 from hub.access.rights import Standing
-from hub.access.rolebook import RoleBook
-from hub.access.standing import Standings
-from hub.apiserver.authorization import HubAuthorizer
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
-from hub.domain.roles import GROUP, Groups
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.core.roles import GROUP, Groups
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
+from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Transaction
 from hub.services import clusters, objects, roles
 from hub.store import SqlStore

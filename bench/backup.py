@@ -16,13 +16,13 @@ from typing import Any
 
 import click
 
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store import SqlStore
-from hub.store.archive import FORMAT, Archive, ArchiveWriter, Manifest
-from hub.store.backup import write_tables
-from hub.store.restore import Target, restore_tables
+from hub.store.backup.archive import FORMAT, Archive, ArchiveWriter, Manifest
+from hub.store.backup.backup import write_tables
+from hub.store.backup.restore import Target, restore_tables
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.product import GROUP_SUFFIX
 

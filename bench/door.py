@@ -23,7 +23,7 @@ import click
 import yaml
 
 from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, staged
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store import SqlStore
 

@@ -19,10 +19,10 @@ from statistics import median
 
 import click
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.cluster import Joining, joining_document
-from hub.domain.trust import AgentTrust
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import Joining, joining_document
+from hub.api.meta import document as doc
 from hub.metrics.fleet import EVERY, add_fleet
 from hub.ports import Transaction
 from hub.services import clusters

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
-from hub.domain import cluster as clusters
-from hub.domain import request as requests
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Kind
-from hub.domain.cluster import AVAILABLE, UNAVAILABLE, Claim, StatusReport
-from hub.domain.ownership import AGENT_WRITER, HUB_WRITER, tracked
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.managedclusters import cluster as clusters
+from hub.api.managedclusters.cluster import AVAILABLE, UNAVAILABLE, Claim, StatusReport
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Kind
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from machinery.identity import CLUSTER_LABEL, SIGNER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

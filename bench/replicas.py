@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import click
 
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store import SqlStore
 

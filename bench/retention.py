@@ -19,10 +19,10 @@ from typing import Any
 import click
 
 from bench.door import document, fill
-from hub.controllers.compaction import Compaction
-from hub.controllers.steadiness import Steadiness
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
-from hub.domain.history import Keeping
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.objects.history import Keeping
+from hub.controllers.clock_guard import Steadiness
+from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction
 from hub.services import history
 from hub.store import SqlStore

@@ -19,10 +19,10 @@ import click
 
 from bench.stage import Stage, cpu_seconds, free_port, staged
 from hollow.demo.processes import Child
-from hub.domain.certificate import Lifetimes
-from hub.keys import create_keys
+from hub.api.certificates.certificate import Lifetimes
 from hub.ports import Leaders
-from hub.store.lifeline import SqlLifeline
+from hub.replica.keys import create_keys
+from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.client import config
 from machinery.client.rest import KubeClient
 from machinery.election import KUBERNETES

@@ -22,7 +22,7 @@ from grpc import StatusCode, aio
 
 from bench.agents import bootstrap, register_many
 from bench.stage import Stage
-from hub.rpc.status import REASON
+from hub.grpc_door.errors import REASON
 from machinery.apiserver.write import patches, protobuf
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.pki.tls import client_context

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hub.backup.commands import backup, restore
+from hub.commands.backup.commands import backup, restore
 from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
 from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import outlive_readers
@@ -97,7 +97,7 @@ def doctor(config: Path | None, **flags: Any) -> None:
 
     Exit codes: 0 all is well, or there are but warnings; 1 something is broken; 2 the settings are wrong.
     """
-    from hub.doctor.command import run  # noqa: PLC0415 - help comes at once
+    from hub.commands.doctor.command import run  # noqa: PLC0415 - help comes at once
 
     sys.exit(run(config, flags))
 
@@ -126,7 +126,7 @@ def create(folder: Path, config: Path | None) -> None:
     Nothing that is there is replaced. Keep a copy: without the keys the hub is lost. In Kubernetes the folder becomes a Secret:
     kubectl create secret generic hub-keys --from-file=FOLDER
     """
-    from hub.creation import run  # noqa: PLC0415 - help comes at once
+    from hub.commands.keys import run  # noqa: PLC0415 - help comes at once
 
     sys.exit(run(folder, config))
 
@@ -140,7 +140,7 @@ def next_command(folder: Path, config: Path | None) -> None:
     Put the two files beside the other keys of every replica, wait until `hubctl ca rotate` finds them, and keep a copy. The hub
     makes its next CA by itself where it can keep the key: with --ca-key-place database or secret, or when it is alone.
     """
-    from hub.creation import run_next  # noqa: PLC0415 - help comes at once
+    from hub.commands.keys import run_next  # noqa: PLC0415 - help comes at once
 
     sys.exit(run_next(folder, config))
 
@@ -179,7 +179,7 @@ def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  #
     Exit codes: 0 the schema is, or is now, one that this release runs on; 1 (with --check) there is something to migrate, which
     is listed; 2 it could not be looked at or migrated, or is too new for this release.
     """
-    from hub.migrating import run  # noqa: PLC0415 - help comes at once
+    from hub.commands.migrate import run  # noqa: PLC0415 - help comes at once
 
     sys.exit(run(config, data_dir, check=check))
 

@@ -12,7 +12,7 @@ import structlog
 from hub.composition.context import Process
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
-from hub.inspection import inspected, traces_of, verbosity_of
+from hub.replica.debug_endpoints import inspected, traces_of, verbosity_of
 from hub.settings import Settings
 from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError

@@ -8,8 +8,8 @@ from random import Random
 from bench.csrs import der
 from bench.csrs.ring import Pair, Ring
 from bench.csrs.world import AGENT, EDGE, GONE, NEW, OTHER, RECOVERY, TOKENS, UID, WORK, Asker, Attempt, World
-from hub.domain import request as rules
-from hub.domain.request import AddOnRequest
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import AddOnRequest
 from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, Subject, addon_subject, agent_subject
 
 COMMON_NAME, ORGANIZATION, UNIT = "2.5.4.3", "2.5.4.10", "2.5.4.11"

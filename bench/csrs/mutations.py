@@ -11,8 +11,8 @@ from bench.csrs import contents, der
 from bench.csrs.drafts import Draft, pem_of, rdns_of
 from bench.csrs.keys import broken_spki
 from bench.csrs.world import EDGE, GONE, NEW, OTHER, UID, WORK, Attempt
-from hub.domain import request as rules
-from hub.domain.request import AddOnRequest
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import AddOnRequest
 from machinery.identity import CLUSTER_LABEL, SIGNER, AddOnName, AgentId, agent_subject
 
 Mutation = Callable[[Draft], None]

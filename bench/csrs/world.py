@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bench.csrs.ring import Ring
-from hub.domain import request as rules
-from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.domain.cluster import Joining
-from hub.domain.request import AddOnRequest, Requester, RequestPhase, Submission
+from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
+from hub.api.managedclusters.cluster import Joining
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.services import addons, approving, certificates, clusters, credentials, issuance, operators, submission
@@ -196,7 +196,7 @@ class World:
         return Outcome(str(requests.state(tx, name).phase), stored.document, records, again, ruled)
 
     def _submitted(self, attempt: Attempt) -> str:
-        """As `hub.rpc.registration` decodes it."""
+        """As `hub.grpc_door.registration.servicer` decodes it."""
         record = attempt.asker.record
         if record is None:
             return self._posted(attempt)

@@ -8,8 +8,8 @@ very object stands, unchanged, for which they were had.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hub.domain.authenticator import ACCOUNT, JWT, Authenticator, Reference
-from hub.domain.login import Named, named_by_claims
+from hub.api.logins.authenticator import ACCOUNT, JWT, Authenticator, Reference
+from hub.api.logins.login import Named, named_by_claims
 from hub.ports import Store
 from hub.services import logins
 from machinery.apiserver.authn.delegated import DelegatedTokens

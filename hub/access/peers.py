@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.access.looking import FAR, POLL, RARELY, Looking, Stretch
-from hub.domain.authority import BUNDLED, RECOVERING, Authority, signer_of
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.revocation import verdict_on
+from hub.access.revocation_poller import FAR, POLL, RARELY, Looking, Stretch
+from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, Authority, signer_of
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.revocation import verdict_on
 from hub.ports import Store, Transaction
 from hub.services import certificates, readoption
 from machinery import pki

@@ -13,9 +13,9 @@ is the one that came last and whose certificate stands; the names in a certifica
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.credential import CredentialRecord
-from hub.domain.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.core.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rules import Rule
 from machinery.errors import BadRequestError

@@ -10,9 +10,9 @@ from datetime import datetime
 
 import structlog
 
-from hub.access.looking import FAR, Looking, Stretch
-from hub.domain import credential as rules
-from hub.domain.credential import CredentialRecord
+from hub.access.revocation_poller import FAR, Looking, Stretch
+from hub.api.bootstrapcredentials import credential as rules
+from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.ports import Store, Transaction
 from machinery.errors import EndedCredentialError, MusterError, UnauthorizedError
 from machinery.identity import CredentialId

@@ -2,7 +2,7 @@
 
 from hub.audit.auditor import Auditor
 from hub.audit.decisions import DecisionAudit
-from hub.audit.default import default_policy
+from hub.audit.default_policy import default_policy
 from hub.audit.policy import Policy, Verdict
 from hub.audit.setup import auditing
 

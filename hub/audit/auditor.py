@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.record import NO_BODY, ObjectReference, Record, User
 from hub.audit.floods import PERIOD, Floods
 from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
-from hub.domain.audit import NO_BODY, ObjectReference, Record, User
-from hub.domain.auditlog import Entry, Numbering
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 from machinery.meta import bounded_json as boundedjson

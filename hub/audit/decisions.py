@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
+from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.auditrecords.record import DRY_RUN, Level, ObjectReference, Record, ResponseStatus, Stage, User
+from hub.api.meta import document as doc
 from hub.audit.auditor import Auditor
-from hub.domain import document as doc
-from hub.domain.approval_rule import Decision, Verdict
-from hub.domain.audit import DRY_RUN, Level, ObjectReference, Record, ResponseStatus, Stage, User
 from hub.ports import Transaction
 from hub.services.approving import RULE_ACTOR, Outcome
 from machinery.product import NAME

@@ -5,7 +5,7 @@ Rules are matched as kube-apiserver matches them. Whatever they say, bodies of `
 
 from dataclasses import dataclass
 
-from hub.domain.audit import Level, Stage
+from hub.api.auditrecords.record import Level, Stage
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import structlog
 
+from hub.api.auditrecords.query import Entry
+from hub.api.auditrecords.record import Record, ResponseStatus
+from hub.api.meta.change import Change, ChangeType
 from hub.audit.auditor import Auditor
-from hub.domain.audit import Record, ResponseStatus
-from hub.domain.auditlog import Entry
-from hub.domain.change import Change, ChangeType
 from hub.ports import RECORDING, Recording
 
 CREATED, OK = 201, 200

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from hub.api.auditrecords.record import STRANGERS
 from hub.audit.auditor import Auditor
-from hub.audit.default import default_policy
-from hub.audit.filesink import FileSink
-from hub.audit.policyfile import read_policy
-from hub.audit.storesink import StoreSink
+from hub.audit.default_policy import default_policy
+from hub.audit.file_sink import FileSink
+from hub.audit.policy_file import read_policy
+from hub.audit.store_sink import StoreSink
 from hub.audit.trail import Trail
-from hub.domain.audit import STRANGERS
 from hub.ports import Store
 from hub.settings import Settings
 from machinery.runtime.clock import Clock

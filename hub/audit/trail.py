@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from hub.domain.audit import Dropped, Level, Record, Stage
-from hub.domain.auditlog import Entry, Numbering
+from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.record import Dropped, Level, Record, Stage
 from machinery.errors import MusterError
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff

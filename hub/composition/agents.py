@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 
-from hub.apiserver.entrance import account_tokens
-from hub.attesting import attestor_of
 from hub.composition.access import Access
+from hub.composition.attestation import attestor_of
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
+from hub.grpc_door.calls.gate import QUIET, Gate
+from hub.grpc_door.changes.feed import Feed
+from hub.grpc_door.server import RpcDoor
+from hub.grpc_door.session.clock_reports import Clocks
+from hub.grpc_door.session.context import Hub, Parts
+from hub.grpc_door.session.cordon import Cordon
+from hub.grpc_door.session.heartbeat_interval import Tempo
+from hub.grpc_door.session.max_connection_age import Age
+from hub.grpc_door.session.sessions import Sessions
+from hub.grpc_door.session.trust_bundle_push import Trusting
 from hub.heartbeat import BeatBuffer, Hearing
-from hub.rpc.aging import Age
-from hub.rpc.clocks import Clocks
-from hub.rpc.cordon import Cordon
-from hub.rpc.door import RpcDoor
-from hub.rpc.feed import Feed
-from hub.rpc.gate import QUIET, Gate
-from hub.rpc.parts import Hub, Parts
-from hub.rpc.sessions import Sessions
-from hub.rpc.tempo import Tempo
-from hub.rpc.trusting import Trusting
+from hub.https_door.callers.authenticator_chain import account_tokens
 from machinery.lifecycle.health import READINESS
 from machinery.product import version
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from hub.apiserver.aggregation import Aggregation
-from hub.apiserver.clientca import ClientAuthorityFile
-from hub.apiserver.entrance import ExternalAuthenticator
 from hub.composition.access import Access
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
+from hub.https_door.callers.aggregation import Aggregation
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.callers.client_ca import ClientAuthorityFile
 
 ExternalAuthenticators = Callable[[BuildContext, Certificates, Access], Awaitable[Sequence[ExternalAuthenticator]]]
 

@@ -1,10 +1,10 @@
 """The tasks that run beside the doors for as long as a hub serves. One that fails stops the hub."""
 
-from hub.adminsecret import admin_secret
 from hub.composition.hub import Hub
 from hub.composition.observation import register_metrics
-from hub.inspection import follow_orders, keep_log
-from hub.replica import Heard, Measures, Presence, is_alone
+from hub.replica.admin_secret import admin_secret
+from hub.replica.debug_endpoints import follow_orders, keep_log
+from hub.replica.heartbeat import Heard, Measures, Presence, is_alone
 from machinery.lifecycle.health import LoopProgress
 from machinery.runtime.tasks import GuardedTasks
 

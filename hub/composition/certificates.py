@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.composition.context import BuildContext
+from hub.composition.host_cluster import HostCluster
 from hub.composition.resources import Resources
-from hub.hostcluster import HostCluster
-from hub.installation import AdminKubeconfig, entry
 from hub.issuer import IssuerChain, ServingNames
-from hub.serving import DoorsCertificate, doors_certificate
+from hub.replica.installation import AdminKubeconfig, entry
+from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
 from machinery.client.kubeconfig import ClusterEntry
 
 

@@ -4,10 +4,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Self
 
+from hub.api.certificates.certificate import Lifetimes
 from hub.composition.shutdown import ShutdownReason, stop_times_of
-from hub.domain.certificate import Lifetimes
-from hub.installation import Addresses, lifetimes_of
 from hub.metrics import told_metrics
+from hub.replica.installation import Addresses, lifetimes_of
 from hub.settings import Settings
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.listening import reserved_port

@@ -1,16 +1,16 @@
 """What a hub does by itself: on every replica its serving certificate, on the leader everything else."""
 
 from hub.audit import DecisionAudit
-from hub.authorities import rotation_of
 from hub.composition.access import Access
 from hub.composition.agents import AgentsDoor
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
-from hub.databaseurl import database_url
-from hub.leading import Leading, leadership
+from hub.controllers.manager.manager import Controllers, OwnControllers
 from hub.ports import Store
-from hub.roster import Controllers, OwnControllers
+from hub.replica.authorities import rotation_of
+from hub.replica.leader_election import Leading, leadership
+from hub.settings.database_url import database_url
 from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks
 

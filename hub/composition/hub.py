@@ -8,7 +8,7 @@ from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.operators import OperatorsDoor
 from hub.composition.resources import Resources
-from hub.leading import Leading
+from hub.replica.leader_election import Leading
 
 
 @dataclass(frozen=True, slots=True)

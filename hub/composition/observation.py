@@ -8,8 +8,8 @@ from hub.composition.context import BuildContext
 from hub.composition.hub import Hub
 from hub.composition.operators import LoopbackAccess
 from hub.composition.resources import Resources
-from hub.inspection import add_checks, add_sections
 from hub.metrics import Counted, add_metrics
+from hub.replica.debug_endpoints import add_checks, add_sections
 from machinery.lifecycle.health import READINESS, LoopProgress
 
 

@@ -3,21 +3,21 @@
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from hub.apiserver import verbosity
-from hub.apiserver.auditing import Auditing
-from hub.apiserver.authorities import authorities_of
-from hub.apiserver.credentials import HubAddress
-from hub.apiserver.door import Door, build_door
-from hub.apiserver.entrance import ExternalAuthenticator
-from hub.apiserver.listener import HttpsDoor
-from hub.apiserver.lists import RevocationLists
-from hub.apiserver.login import LoginSettings
 from hub.composition.access import Access
 from hub.composition.authenticators import ExternalAuthenticators
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
-from hub.inspection import checks_of
+from hub.https_door.auditing import Auditing
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.listener import HttpsDoor
+from hub.https_door.pages import log_level as verbosity
+from hub.https_door.pages.revocation_lists import RevocationLists
+from hub.https_door.server import Door, build_door
+from hub.https_door.virtual.bootstrapcredentials import HubAddress
+from hub.https_door.virtual.certificateauthorities import authorities_of
+from hub.https_door.virtual.tokencredentialrequests import LoginSettings
+from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.token_checks import TokenChecks
 from machinery.apiserver.http.connections import Bounds

@@ -9,19 +9,19 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from hub.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
+from hub.api.hubreplicas.replica import Replica
 from hub.composition.context import BuildContext
-from hub.databaseurl import database_url
-from hub.domain.replica import Replica
-from hub.installation import settle
 from hub.issuer import RotatingIssuer
-from hub.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
-from hub.replica import is_alone, replica_name, take_place, this_replica
+from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
+from hub.replica.heartbeat import is_alone, replica_name, take_place, this_replica
+from hub.replica.installation import settle
+from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.services import namespaces, owners
 from hub.settings import Settings
+from hub.settings.database_url import database_url
 from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
-from hub.store.sole import sole_user
+from hub.store.engine.file_lock import sole_user
+from hub.store.engine.timeouts import SessionLimits
 from machinery.identity import HubId
 from machinery.lifecycle.starting import Perseverance, in_time
 from machinery.pki import TokenKeys

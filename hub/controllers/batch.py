@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers.agenda import AWAY, GIVEN_UP
+from hub.controllers.delaying_queue import AWAY, GIVEN_UP
 from hub.ports import Store, Transaction
 from machinery.errors import NotFoundError
 from machinery.runtime.controller import Reconciler

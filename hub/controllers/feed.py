@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from hub.domain.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
+from hub.api.meta.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
 from hub.ports import Store, Transaction
 from machinery.errors import ExpiredError, MusterError
 from machinery.runtime.backoff import Backoff

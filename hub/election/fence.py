@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hub.domain.change import Change, Kind
+from hub.api.meta.change import Change, Kind
 from hub.ports import Store, Transaction
 from machinery.election import Leadership
 from machinery.errors import NotLeaderError

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import structlog
 
-from hub.domain.auditlog import Entry
-from hub.domain.heartbeat import Beat
+from hub.api.auditrecords.query import Entry
+from hub.api.liveness.heartbeat import Beat
 from hub.ports import Store
 from hub.services import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError

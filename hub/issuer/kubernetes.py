@@ -7,7 +7,7 @@ administrator there by a certificate of ours.
 
 from datetime import datetime
 
-from hub.domain.certificate import IssuedCertificate, Profile, Purpose
+from hub.api.certificates.certificate import IssuedCertificate, Profile, Purpose
 from hub.issuer.provider import NAME, AuthorityProvider, signer
 from hub.ports import LoginIssuer
 from machinery import pki

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hub.issuer.listening import Listeners
+from hub.issuer.callbacks import Listeners
 from hub.ports import AuthorityKeeper
 from machinery import pki
 from machinery.errors import InvalidError

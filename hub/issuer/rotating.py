@@ -1,16 +1,16 @@
 """The issuer of a hub: signs with the CA that issues now, and knows the others that are on their way in or out.
 
 What it knows of them is taken over as a whole from one instant to the next, so that who asks twice within one answer may see
-two states, and who asks once never sees half of one. The store, and who follows it, stand elsewhere (`hub.authorities`).
+two states, and who asks once never sees half of one. The store, and who follows it, stand elsewhere (`hub.replica.authorities`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hub.domain.authority import Authority, AuthorityId, admitted, bundled, issuing
-from hub.domain.certificate import IssuedCertificate, Profile
-from hub.issuer.listening import Listeners
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, admitted, bundled, issuing
+from hub.api.certificates.certificate import IssuedCertificate, Profile
+from hub.issuer.callbacks import Listeners
 from hub.issuer.local import LocalIssuer
 from hub.ports import Issuer, ListSigner
 from machinery import pki

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import structlog
 
+from hub.kubecert.cluster_client import Surroundings, is_outdated
 from hub.kubecert.deployment import Shape
-from hub.kubecert.surroundings import Surroundings, is_outdated
 from machinery.errors import NotFoundError
 from machinery.runtime.controller import Reconciler
 

@@ -12,16 +12,16 @@ from typing import Protocol
 
 import structlog
 
-from hub.domain import document as doc
-from hub.domain.change import Document
-from hub.domain.credentialissuer import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
-from hub.kubecert import choosing
+from hub.api.logins.credentialissuer import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
 from hub.kubecert import deployment as rules
-from hub.kubecert.clusterinfo import ClusterInfo, cluster_info
+from hub.kubecert import pod_selection as choosing
+from hub.kubecert.cluster_client import Surroundings
+from hub.kubecert.cluster_info import ClusterInfo, cluster_info
 from hub.kubecert.deployment import Shape
 from hub.kubecert.failure import COULD_NOT_FETCH_KEY, COULD_NOT_GET_CLUSTER_INFO, FETCHED_KEY, StepError, said
-from hub.kubecert.printed import parse_printed
-from hub.kubecert.surroundings import Surroundings
+from hub.kubecert.output import parse_printed
 from hub.ports import AuthorityKeeper
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
 from machinery.runtime.clock import Clock

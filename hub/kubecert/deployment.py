@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain import document as doc
-from hub.domain.change import Document
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
 from hub.kubecert.__main__ import CERT_PATH, KEY_PATH
 from hub.kubecert.flags import paths_of
 

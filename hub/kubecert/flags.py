@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hub.domain import document as doc
-from hub.domain.change import Document
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
 
 CERTIFICATE_FLAGS = ("cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file")
 KEY_FLAGS = ("cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file")

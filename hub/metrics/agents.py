@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from hub.rpc.parts import Parts
-from hub.rpc.sessions import Sessions
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.sessions import Sessions
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30

@@ -5,8 +5,8 @@ from datetime import datetime
 from functools import lru_cache
 
 from hub.issuer import IssuerChain, RotatingIssuer
-from hub.leading import Leading
-from hub.serving import DoorsCertificate
+from hub.replica.leader_election import Leading
+from hub.replica.serving_certificate import DoorsCertificate
 from machinery import pki
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 

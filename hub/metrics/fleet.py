@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hub.domain.change import MANAGED_CLUSTERS
-from hub.domain.selectable import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.metrics.agents import OTHER, bounded
 from hub.ports import Store, Transaction
 from hub.services import brake, history
-from hub.store.backup import BACKUP_MADE
+from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError
 from machinery.meta import conditions
 from machinery.meta.timestamps import parse_time

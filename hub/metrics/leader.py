@@ -1,6 +1,6 @@
 """Who leads, and what the leader's controllers have to do. Of the controllers the leader alone tells."""
 
-from hub.leading import Leading
+from hub.replica.leader_election import Leading
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 LEADS = gauge("hub_leader", "1: this replica leads; 0: it does not. One replica does.")

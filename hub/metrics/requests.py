@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.access import AccessLimits
-from hub.apiserver.door import Door
+from hub.https_door.server import Door
 from machinery.apiserver.http.draining import Draining
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 

@@ -6,7 +6,7 @@ a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port 
 
 from hub.ports.authorities import Authorities
 from hub.ports.identities import AuthorityKeeper, Bindings, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
-from hub.ports.keyplace import KeyPair, KeyPlace
+from hub.ports.key_place import KeyPair, KeyPlace
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import KeySecret, Management
 from hub.ports.objects import Changes, Objects, Written

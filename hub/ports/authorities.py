@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.domain.authority import Authority, AuthorityId, Follower, Held
-from hub.domain.certificate import Purpose
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held
+from hub.api.certificates.certificate import Purpose
 from machinery.identity import ClusterName
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.domain.attestation import Binding
-from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
-from hub.domain.credential import CredentialRecord, CredentialUse, Tally
+from hub.api.bootstrapcredentials.attestation import Binding
+from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse, Tally
+from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki import RevocationList
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.domain.hearing import Mark
-from hub.domain.heartbeat import Beat, LastBeat
-from hub.domain.replica import AgentSession, Replica
-from hub.domain.transition import Transition
+from hub.api.hubreplicas.replica import AgentSession, Replica
+from hub.api.liveness.coverage import Mark
+from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.managedclusters.transition import Transition
 from machinery.identity import AgentId, ClusterName
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
-from hub.domain.history import Ledger, Trimmed
-from hub.domain.order import Facet
+from hub.api.meta.change import Change, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.ordering import Facet
+from hub.api.objects.history import Ledger, Trimmed
 
 EVERYTHING = 2**31 - 1
 """As a limit: all there is, in one transaction."""
@@ -37,7 +37,7 @@ class Objects(Protocol):
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
 
-        Selectable fields are taken from the document by the kind's declaration (`hub.domain.change.SELECTABLE`). The change-log
+        Selectable fields are taken from the document by the kind's declaration (`hub.api.meta.change.SELECTABLE`). The change-log
         row and the next revision are written at the end of the transaction.
         """
 

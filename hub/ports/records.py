@@ -5,8 +5,8 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from hub.domain.auditlog import AuditQuery, AuditSize, Entry
-from hub.domain.change import Change
+from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
+from hub.api.meta.change import Change
 from machinery.election.lock import Candidate, Record
 
 

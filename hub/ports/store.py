@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from hub.domain.change import Change, Kind
-from hub.domain.history import Volume
+from hub.api.meta.change import Change, Kind
+from hub.api.objects.history import Volume
 from hub.ports.authorities import Authorities
 from hub.ports.identities import Bindings, Certificates, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hub.domain import document as doc
-from hub.domain.change import SERVICE_ACCOUNTS, StoredObject
+from hub.api.meta import document as doc
+from hub.api.meta.change import SERVICE_ACCOUNTS, StoredObject
 from hub.ports import Transaction, Written
 from hub.services import objects
 

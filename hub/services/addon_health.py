@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from hub.domain import addon_discovery, addon_health
-from hub.domain import document as doc
-from hub.domain.change import ADDONS, Query, StoredObject
-from hub.domain.cluster import availability
-from hub.domain.ownership import HUB_WRITER
+from hub.api.managedclusteraddons import discovery as addon_discovery
+from hub.api.managedclusteraddons import health as addon_health
+from hub.api.managedclusters.cluster import availability
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import addons, clusters
 from machinery.identity import ClusterName

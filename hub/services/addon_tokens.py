@@ -1,9 +1,9 @@
 """Use cases about the token infrastructure of add-ons: made, kept as it has to be, used, and cleaned up."""
 
-from hub.domain import addon_token as rules
-from hub.domain import document as doc
-from hub.domain.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
-from hub.domain.ownership import HUB_WRITER
+from hub.api.managedclusteraddons import tokens as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import accounts, addons, clusters, namespaces, objects
 from machinery.errors import ConflictError

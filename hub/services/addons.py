@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import addon as rules
-from hub.domain import document as doc
-from hub.domain.change import ADDONS, Key, StoredObject
-from hub.domain.ownership import AGENT_WRITER
+from hub.api.managedclusteraddons import addon as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, Key, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction, Written
 from hub.services.writing import store
 from machinery.errors import NotFoundError, Subject

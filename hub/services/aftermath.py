@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.domain import cluster as cluster_rules
-from hub.domain import stale
-from hub.domain import taint as rules
-from hub.domain.brake import Brake
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key
-from hub.domain.event import WARNING, Told
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.stale import Policy, Step
-from hub.domain.taint import Patience
+from hub.api.core.event import WARNING, Told
+from hub.api.liveness.brake import Brake
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import staleness as stale
+from hub.api.managedclusters import taints as rules
+from hub.api.managedclusters.staleness import Policy, Step
+from hub.api.managedclusters.taints import Patience
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import ClusterName

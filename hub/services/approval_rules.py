@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import approval_rule_reading as reading
-from hub.domain import document as doc
-from hub.domain.approval_rule import Decision, Verdict
-from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import RequestPhase, phase
+from hub.api.approvalrules import reading
+from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.certificatesigningrequests.request import RequestPhase, phase
+from hub.api.meta import document as doc
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services.approving import is_open
 from hub.services.writing import store

@@ -7,18 +7,18 @@ its subject and who made it name the same cluster, whole, and it asks for nothin
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hub.domain import approval
-from hub.domain import approval_rule as by_rule
-from hub.domain import cluster as clusters
-from hub.domain import document as doc
-from hub.domain import request as rules
-from hub.domain.approval_rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
-from hub.domain.approval_rule_reading import rule_of
-from hub.domain.audit import Record
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import APPROVED, RequestPhase
+from hub.api.approvalrules import rule as by_rule
+from hub.api.approvalrules.reading import rule_of
+from hub.api.approvalrules.rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
+from hub.api.auditrecords.record import Record
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests import approval
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters as cluster_objects
 from hub.services import issuance, owners, request_objects

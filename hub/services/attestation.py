@@ -1,7 +1,7 @@
 """A cluster's name is bound to the issuer that its first attested registration came from, until the cluster goes."""
 
-from hub.domain.attestation import AttestationError, Attested, Binding, check_binding
-from hub.domain.credential import CredentialRecord
+from hub.api.bootstrapcredentials.attestation import AttestationError, Attested, Binding, check_binding
+from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.ports import Transaction
 from machinery.identity import ClusterName
 

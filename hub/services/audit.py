@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hub.domain.auditlog import AuditQuery, AuditSize, Entry
+from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
 from hub.ports import Transaction
 
 TRIMMED_AT_ONCE = 2_000

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.domain import cluster as rules
-from hub.domain import selectable
-from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
-from hub.domain.certificate import Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Query
-from hub.domain.replica import alive, could_tell
-from hub.domain.rotation import Act, Member, Step, Survey, moved_until
-from hub.domain.trust import AgentTrust
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
+from hub.api.certificateauthorities.rotation import Act, Member, Step, Survey, moved_until
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificates.certificate import Purpose
+from hub.api.hubreplicas.replica import alive, could_tell
+from hub.api.managedclusters import cluster as rules
+from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.query import selectable_fields as selectable
 from hub.ports import Transaction
 from hub.services import clusters, hearing, trust
 from machinery import pki
@@ -145,7 +145,7 @@ def propose(tx: Transaction, made: Made) -> Authority:
 
 
 def take(tx: Transaction, step: Step, recovery: timedelta) -> Sequence[Authority]:
-    """Makes a step that `hub.domain.rotation` found to be due; the CAs that it changed: none when it was made already."""
+    """Makes a step that `hub.api.certificateauthorities.rotation` found to be due; the CAs that it changed: none when it was made already."""
     one = find(tx, step.authority)
     match step.act, one.phase:
         case Act.ISSUE, Phase.DISTRIBUTING:

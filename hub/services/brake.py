@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hub.domain import brake as rules
-from hub.domain import cluster
-from hub.domain.brake import Brake, Limits
-from hub.domain.change import MANAGED_CLUSTERS
-from hub.domain.event import NORMAL, WARNING, Told
-from hub.domain.selectable import CONDITIONS
+from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.liveness import brake as rules
+from hub.api.liveness.brake import Brake, Limits
+from hub.api.managedclusters import cluster
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.query.selectable_fields import CONDITIONS
 from hub.ports import Transaction
 from hub.services import events
 from machinery.meta import conditions

@@ -4,8 +4,8 @@ from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
 
-from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile, Purpose
-from hub.domain.profile import refusals
+from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile, Purpose
+from hub.api.certificates.profile import refusals
 from hub.ports import Issuer, Transaction
 from machinery import pki
 from machinery.identity import ClusterName, SerialNumber

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from hub.domain import clocksync as rules
-from hub.domain import cluster as cluster_rules
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.managedclusters import clock_sync as rules
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import ClusterName

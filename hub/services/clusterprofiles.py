@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.domain import clusterprofile as rules
-from hub.domain import clusterset as sets
-from hub.domain import document as doc
-from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
+from hub.api.clusterprofiles import clusterprofile as rules
+from hub.api.managedclustersets import clusterset as sets
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import namespaces, objects
 from hub.services.clustersets import all_sets

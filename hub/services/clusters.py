@@ -6,18 +6,19 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import admission, duplicate, removal
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
-from hub.domain.cluster import Joined, Joining, StatusReport
-from hub.domain.clusterset import with_namespace_conditions
-from hub.domain.lease import DEFAULT_LEASE_DURATION
-from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
-from hub.domain.reported import with_agent_version
-from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_REBUILT
-from hub.domain.transition import Subject as Judged
-from hub.domain.transition import transition
+from hub.api.certificates.revocation import CLUSTER_DELETED, CLUSTER_REBUILT
+from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.managedclusters import admission, removal
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters.agent_annotations import with_agent_version
+from hub.api.managedclusters.cluster import Joined, Joining, StatusReport
+from hub.api.managedclusters.transition import Subject as Judged
+from hub.api.managedclusters.transition import transition
+from hub.api.managedclustersets.clusterset import with_namespace_conditions
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services import certificates, content, credential_uses, membership, namespaces
 from hub.services.writing import store

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hub.domain import clusterset as rules
-from hub.domain import document as doc
-from hub.domain.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
-from hub.domain.clusterset import ClusterSet
-from hub.domain.ownership import HUB_WRITER
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters, membership, objects
 from machinery.identity import ClusterName

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from hub.domain import removal as rules
-from hub.domain.change import (
+from hub.api.certificatesigningrequests.request import RequestPhase, phase
+from hub.api.managedclusters import removal as rules
+from hub.api.meta.change import (
     ADDONS,
     CONFIG_MAPS,
     LEASES,
@@ -16,7 +17,6 @@ from hub.domain.change import (
     Query,
     StoredObject,
 )
-from hub.domain.request import RequestPhase, phase
 from hub.ports import Transaction
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.selectors import Operator, Requirement

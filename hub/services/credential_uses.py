@@ -5,15 +5,15 @@ A credential that is read here is locked until the transaction ends, so that nob
 
 from dataclasses import replace
 
-from hub.domain import cluster as clusters
-from hub.domain import clusterset as sets
-from hub.domain import credential as rules
-from hub.domain import document as doc
-from hub.domain import request as requests
-from hub.domain.attestation import Attested
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
-from hub.domain.credential import CredentialRecord, CredentialUse
-from hub.domain.request import RequestPhase
+from hub.api.bootstrapcredentials import credential as rules
+from hub.api.bootstrapcredentials.attestation import Attested
+from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.managedclusters import cluster as clusters
+from hub.api.managedclustersets import clusterset as sets
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Transaction
 from hub.services import attestation, revoked
 from machinery.errors import ForbiddenError

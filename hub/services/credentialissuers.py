@@ -1,9 +1,9 @@
 """Use cases about the CredentialIssuer: what its strategies tell, written only where it is news."""
 
-from hub.domain import credentialissuer as rules
-from hub.domain.change import CREDENTIAL_ISSUERS, Key, StoredObject
-from hub.domain.credentialissuer import Strategy
-from hub.domain.ownership import HUB_WRITER
+from hub.api.logins import credentialissuer as rules
+from hub.api.logins.credentialissuer import Strategy
+from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import objects
 

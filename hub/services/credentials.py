@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
-from hub.domain import credential as rules
-from hub.domain import document as doc
-from hub.domain import request as requests
-from hub.domain.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.change import REQUESTS, Key
-from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
-from hub.domain.request import RequestPhase
-from hub.domain.revocation import CREDENTIAL_REVOKED as REVOKED
+from hub.api.bootstrapcredentials import credential as rules
+from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
+from hub.api.certificates.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.revocation import CREDENTIAL_REVOKED as REVOKED
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Key
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, request_objects
 from hub.services.credential_uses import admit, check

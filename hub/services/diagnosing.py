@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hub.domain import credential as credentials
-from hub.domain import document as doc
-from hub.domain.certificate import Purpose
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
-from hub.domain.diagnosis import Diagnosis, Facts, Lead, Offer, diagnose
-from hub.domain.request import ADDON_LABEL
+from hub.api.bootstrapcredentials import credential as credentials
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests.request import ADDON_LABEL
+from hub.api.clusterdiagnoses import Diagnosis, Facts, Lead, Offer, diagnose
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
 from hub.ports import Transaction
 from hub.services import brake
 from machinery.identity import CLUSTER_LABEL, ClusterName

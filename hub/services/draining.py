@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hub.domain.event import Told
-from hub.domain.replica import Replica
+from hub.api.core.event import Told
+from hub.api.hubreplicas.replica import Replica
 from hub.ports import Transaction
 from hub.services import events
 from machinery.errors import ConflictError, NotFoundError

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from hub.domain import document as doc
-from hub.domain import event as rules
-from hub.domain.change import EVENTS, Key
-from hub.domain.event import Told
-from hub.domain.namespace import HUB
-from hub.domain.ownership import HUB_WRITER
+from hub.api.core import event as rules
+from hub.api.core.event import Told
+from hub.api.core.namespace import HUB
+from hub.api.meta import document as doc
+from hub.api.meta.change import EVENTS, Key
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import addons, clusters, namespaces, objects
 from machinery.identity import AddOnName, ClusterName

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hub.domain import hearing as rules
-from hub.domain.hearing import Mark
+from hub.api.liveness import coverage as rules
+from hub.api.liveness.coverage import Mark
 from hub.ports import Transaction
 
 GONE = timedelta(days=1)

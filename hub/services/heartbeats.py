@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import parting
-from hub.domain.auditlog import Entry
-from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
-from hub.domain.heartbeat import Beat
-from hub.domain.lease import Expiry, expires_at, grace, time_left
-from hub.domain.ownership import AGENT_WRITER
+from hub.api.auditrecords.query import Entry
+from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness.lease import Expiry, expires_at, grace, time_left
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import detach as parting
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.services import certificates, clusters
 from machinery.errors import StaleEpochError

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.domain import document as doc
-from hub.domain import profile as profiles
-from hub.domain import request as rules
-from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.change import Document
-from hub.domain.credential import CredentialUse, check_name
-from hub.domain.request import FAILED, RequestPhase
+from hub.api.bootstrapcredentials.credential import CredentialUse, check_name
+from hub.api.certificates import profile as profiles
+from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, credential_uses, request_objects, revoked, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError

@@ -1,14 +1,15 @@
 """Every kind whose objects are documents in the store, with its one write path: what is not in this table is not written.
 
-A kind without rules of its own is one line, `plain(...)`. Its fields for selectors stand in `hub.domain.selection`, its schema,
-columns and subresources in the `Resource` that the HTTPS door lists in `hub.apiserver.groups`.
+A kind without rules of its own is one line, `plain(...)`. Its fields for selectors stand in `hub.api.query.selection`, its schema,
+columns and subresources in the `Resource` that the HTTPS door lists in `hub.https_door.groups`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain.change import (
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.meta.change import (
     ADDON_DEFINITIONS,
     ADDONS,
     APPROVAL_RULES,
@@ -34,7 +35,6 @@ from hub.domain.change import (
     Kind,
     StoredObject,
 )
-from hub.domain.request import Requester
 from hub.ports import Transaction, Written
 from hub.services import accounts, addons, approval_rules, clusters, leases, namespaces, objects, revocation, roles
 from hub.services import request_objects as requests

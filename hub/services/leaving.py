@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import request as requests
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
-from hub.domain.request import RequestPhase
-from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_LEFT
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.revocation import CLUSTER_DELETED, CLUSTER_LEFT
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.managedclusters import cluster as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
 from hub.ports import Transaction
 from hub.services import certificates, clusters, owners, request_objects
 from machinery import pki

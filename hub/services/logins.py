@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hub.domain import document as doc
-from hub.domain.authenticator import KINDS, Authenticator, Reference, read
-from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.change import Key, Kind
-from hub.domain.login import Login
-from hub.domain.ownership import HUB_WRITER
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.logins.authenticator import KINDS, Authenticator, Reference, read
+from hub.api.logins.login import Login
+from hub.api.meta import document as doc
+from hub.api.meta.change import Key, Kind
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, objects
 from machinery.identity import CredentialId

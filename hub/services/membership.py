@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hub.domain import clusterset as rules
-from hub.domain import document as doc
-from hub.domain.change import CLUSTER_SETS, Document, Key
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_SETS, Document, Key
 from hub.ports import Transaction
 
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import parting, reported
-from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import detach as parting
+from hub.api.meta import document as doc
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters, owners
 from machinery.errors import InvalidError

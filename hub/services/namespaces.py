@@ -3,10 +3,10 @@
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import document as doc
-from hub.domain import namespace as rules
-from hub.domain.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
+from hub.api.core import namespace as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services.writing import store
 from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject

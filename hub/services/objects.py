@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import document as doc
-from hub.domain.change import Key, Kind, StoredObject
+from hub.api.meta import document as doc
+from hub.api.meta.change import Key, Kind, StoredObject
 from hub.ports import Transaction, Written
 from hub.services.writing import store
 from machinery.errors import NotFoundError, Subject

@@ -1,6 +1,6 @@
 """Use cases about operators: who may do everything at the HTTPS door."""
 
-from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.ports import Issuer, Transaction
 from hub.services import certificates
 from machinery.identity import OPERATOR_GROUP, Subject

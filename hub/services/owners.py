@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import duplicate, reported
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.certificate import own_agent as latest_agent
-from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
-from hub.domain.heartbeat import LastBeat
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.parting import Departure, parted
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.certificate import own_agent as latest_agent
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters.detach import Departure, parted
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, Verdict

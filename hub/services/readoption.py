@@ -8,13 +8,13 @@ know either is entered anew, and somebody accepts it: that it was accepted once 
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.domain import restoration as rules
-from hub.domain.authority import ADMITTED, Authority
-from hub.domain.certificate import BACKDATED, CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.cluster import Joining
-from hub.domain.event import Told
-from hub.domain.restoration import Restoration
+from hub.api.certificateauthorities.authority import ADMITTED, Authority
+from hub.api.certificates.certificate import BACKDATED, CertificateRecord, Purpose
+from hub.api.core.event import Told
+from hub.api.hubreplicas import restoration as rules
+from hub.api.hubreplicas.restoration import Restoration
+from hub.api.managedclusters.cluster import Joining
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.services import clusters, events
 from hub.services.restoring import restorations

@@ -4,11 +4,11 @@ The recovery certificate proves possession of the previous key. Everything else 
 revoked, superseded or deleted meanwhile has nothing to recover. One that a restored hub has entered anew waits to be accepted.
 """
 
-from hub.domain import cluster as clusters
-from hub.domain import document as doc
-from hub.domain.certificate import Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key
-from hub.domain.request import RequestPhase, Submission
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase, Submission
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Transaction
 from hub.services import owners, readoption, request_objects, submission
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.domain import document as doc
-from hub.domain import removal as rules
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, StoredObject
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.removal import Remaining
-from hub.domain.request import Requester
-from hub.domain.revocation import CLUSTER_DELETED
+from hub.api.certificates.revocation import CLUSTER_DELETED
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.managedclusters import removal as rules
+from hub.api.managedclusters.removal import Remaining
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import certificates, clusters, content
 from hub.services.kinds import WRITE_PATHS

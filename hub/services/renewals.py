@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.domain import renewal
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.renewal import Order
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.managedclusters import renewal
+from hub.api.managedclusters.renewal import Order
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import AgentId, ClusterName

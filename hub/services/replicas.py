@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub.domain import document as doc
-from hub.domain import duplicate
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.event import WARNING, Told
-from hub.domain.heartbeat import LastBeat
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.replica import LOST_AFTER, AgentSession, Replica, alive
+from hub.api.core.event import WARNING, Told
+from hub.api.hubreplicas.replica import LOST_AFTER, AgentSession, Replica, alive
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import clusters, events, owners
 from hub.services.draining import API_VERSION, KIND

@@ -4,9 +4,9 @@ from base64 import b64decode
 from collections.abc import Sequence
 from datetime import datetime
 
-from hub.domain import document as doc
-from hub.domain.change import REQUESTS, Key, Query, StoredObject
-from hub.domain.request_end import Ends, goes_at
+from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Key, Query, StoredObject
 from hub.ports import Transaction
 from hub.services.request_objects import remove
 from machinery import pki

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import document as doc
-from hub.domain import request as rules
-from hub.domain import request_admission as admission
-from hub.domain.change import REQUESTS, Document, Key, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
+from hub.api.certificatesigningrequests import admission
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services import credential_uses
 from hub.services.writing import store

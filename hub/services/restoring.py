@@ -6,11 +6,11 @@ from datetime import datetime
 
 import msgspec
 
-from hub.domain import restoration as rules
-from hub.domain.authority import Authority
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.restoration import Readopts, Restoration
-from hub.domain.revocation import Reason, recorded_reason
+from hub.api.certificateauthorities.authority import Authority
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.revocation import Reason, recorded_reason
+from hub.api.hubreplicas import restoration as rules
+from hub.api.hubreplicas.restoration import Readopts, Restoration
 from hub.ports import Transaction
 from hub.services import revocation
 from machinery import pki

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import document as doc
-from hub.domain import duplicate, removal, request
-from hub.domain import revocation as rules
-from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
-from hub.domain.request import FAILED, RequestPhase
-from hub.domain.revocation import Ended, Target
+from hub.api.certificates import revocation as rules
+from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
+from hub.api.certificates.revocation import Ended, Target
+from hub.api.certificatesigningrequests import request
+from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import removal
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
 from hub.ports import Transaction, Written
 from hub.services import accounts, certificates, clusters, credentials, owners, request_objects
 from hub.services.writing import store

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from hub.domain import revocation as rules
-from hub.domain.change import REVOCATIONS, Query
+from hub.api.certificates import revocation as rules
+from hub.api.meta.change import REVOCATIONS, Query
 from hub.ports import Transaction
 from machinery.errors import ForbiddenError, Verdict
 from machinery.identity import ClusterName

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hub.domain import document as doc
-from hub.domain import roles as rules
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
+from hub.api.core import roles as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services import objects
 

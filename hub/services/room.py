@@ -6,7 +6,7 @@ from denying its cluster, say. So who belongs to a cluster, or is about to, leav
 
 import msgspec
 
-from hub.domain.change import Document, StoredObject
+from hub.api.meta.change import Document, StoredObject
 from machinery.errors import TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 

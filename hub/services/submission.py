@@ -3,14 +3,14 @@
 import secrets
 from typing import Any
 
-from hub.domain import addon as addons
-from hub.domain import cluster as clusters
-from hub.domain import document as doc
-from hub.domain import request as rules
-from hub.domain.certificate import Purpose
-from hub.domain.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
-from hub.domain.ownership import AGENT_WRITER
-from hub.domain.request import Submission
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import Submission
+from hub.api.managedclusteraddons import addon as addons
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.services import certificates, credential_uses, request_objects
 from machinery.errors import AlreadyExistsError, ForbiddenError

@@ -1,7 +1,7 @@
 """Use cases about who led: every term is told once, in the transaction that forgets that it is to be told."""
 
-from hub.domain import succession as rules
-from hub.domain.event import Told
+from hub.api.core.event import Told
+from hub.api.hubreplicas import leader_terms as rules
 from hub.ports import Transaction
 from hub.services import events
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from hub.domain import document as doc
-from hub.domain import namespace as rules
-from hub.domain.change import Kind, Query, StoredObject
-from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import Requester
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.core import namespace as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import kinds, namespaces
 

@@ -7,9 +7,9 @@ that comes through the Kubernetes API alone, has no row: of such only the record
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hub.domain.certificate import CertificateRecord
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.trust import AgentTrust
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 
 

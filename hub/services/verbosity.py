@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from hub.domain import verbosity as rules
-from hub.domain.verbosity import Order
+from hub.api.hubreplicas import log_level as rules
+from hub.api.hubreplicas.log_level import Order
 from hub.ports import Transaction
 
 FACT = "log-level"

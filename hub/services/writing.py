@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain.change import Kind, StoredObject
-from hub.domain.ownership import HUB_WRITER, tracked
+from hub.api.meta.change import Kind, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER, tracked
 from hub.ports import Transaction, Written
 from hub.services import room
 from machinery.meta.managedfields.holdings import is_same

@@ -4,8 +4,8 @@ One flat list of names for all three: the setting `grpc_listen` is the flag `--g
 the key `grpc_listen` (or `grpc-listen`) of the file. A new setting goes into the module of its concern.
 """
 
-from hub.settings.everything import Settings
 from hub.settings.group import ENVIRONMENT_PREFIX
 from hub.settings.loading import SettingsError, load
+from hub.settings.settings import Settings
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "SettingsError", "load"]

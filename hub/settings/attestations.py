@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from hub.fields import Words
+from hub.settings.fields import Words
 from hub.settings.group import Group
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import https_flaw

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hub.fields import NoDuration
+from hub.settings.fields import NoDuration
 from hub.settings.group import SECRET, Group
 
 

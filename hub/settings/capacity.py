@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hub.fields import Count, Duration, Size
+from hub.settings.fields import Count, Duration, Size
 from hub.settings.group import Group
 
 

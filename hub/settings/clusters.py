@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hub.fields import Duration, Words
+from hub.settings.fields import Duration, Words
 from hub.settings.group import Group
 from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved

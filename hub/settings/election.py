@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from hub.fields import Duration
+from hub.settings.fields import Duration
 from hub.settings.group import Group
 from machinery.election.config import KUBERNETES, Timings
 from machinery.errors import InvalidError

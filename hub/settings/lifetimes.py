@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hub.fields import Duration, NoDuration
+from hub.settings.fields import Duration, NoDuration
 from hub.settings.group import Group
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from hub.settings.everything import Settings
 from hub.settings.group import ENVIRONMENT_PREFIX
+from hub.settings.settings import Settings
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
 from machinery.setting_errors import sentence, unreadable

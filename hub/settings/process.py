@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hub.fields import Duration, NoDuration
+from hub.settings.fields import Duration, NoDuration
 from hub.settings.group import Group
 from machinery.observability.logs import LogFormat
 

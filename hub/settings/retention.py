@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from hub.fields import Duration, NoDuration, Size
+from hub.settings.fields import Duration, NoDuration, Size
 from hub.settings.group import Group
 
 

@@ -20,8 +20,8 @@ import structlog
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from hub.store.facts import SqlFacts
-from hub.store.failures import is_race, sqlstate
+from hub.store.engine.errors import is_race, sqlstate
+from hub.store.tables.facts import SqlFacts
 from machinery.errors import InvalidError, UnavailableError
 
 HEAD = "0017"

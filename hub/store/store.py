@@ -12,22 +12,22 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, text
 
-from hub.domain.change import Change, Kind
+from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
-from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
-from hub.store.counts import StoreCounts
-from hub.store.engine import READERS, Engines, is_sqlite, parse_url, store_engines
-from hub.store.failures import translated
-from hub.store.looks import Looks
-from hub.store.migrating import migrate_database
-from hub.store.reindex import reindex
-from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS, Topic
-from hub.store.rowform import RowForm
-from hub.store.tail import Tail
-from hub.store.traced import timed, traced
-from hub.store.transaction import SqlTransaction
-from hub.store.wakes import Wake, Wakes
-from hub.store.work import CLOSED, Writer
+from hub.store.changelog.callbacks import Wake, Wakes
+from hub.store.changelog.tail import Tail
+from hub.store.engine.engine import READERS, Engines, is_sqlite, parse_url, store_engines
+from hub.store.engine.errors import translated
+from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic
+from hub.store.engine.row_format import RowForm
+from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, Bounds, SessionLimits
+from hub.store.migrate_url import migrate_database
+from hub.store.objects.reindex import reindex
+from hub.store.writer.coalesced_reads import Looks
+from hub.store.writer.counts import StoreCounts
+from hub.store.writer.tracing import timed, traced
+from hub.store.writer.transaction import SqlTransaction
+from hub.store.writer.write_queue import CLOSED, Writer
 from machinery.errors import UnavailableError
 from machinery.pki.encryption import Seal
 from machinery.product import GROUP_SUFFIX
@@ -111,7 +111,7 @@ class SqlStore(Store):
     async def _follow_others(self, tail: Tail) -> None:
         if not self._doorbell:
             return await tail.run()
-        from hub.store.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
+        from hub.store.changelog.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
 
         bell = Doorbell(self._url, self._bounds.session, self._ringer)
         self._hears = lambda: bell.proven

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
-from hub.domain.brake import Limits
-from hub.domain.taint import Patience
-from hub.domain.transition import Damping
+from hub.api.liveness.brake import Limits
+from hub.api.managedclusters.taints import Patience
+from hub.api.managedclusters.transition import Damping
 from hub.services import brake
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore

@@ -8,15 +8,15 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from hub.api.certificates.certificate import Lifetimes, Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase, Submission, phase
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import Joining
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Query
 from hub.controllers import ACTOR
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.certificate import Lifetimes, Purpose
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Query
-from hub.domain.cluster import Joining
-from hub.domain.request import RequestPhase, Submission, phase
+from hub.controllers.manager.manager import Controllers
 from hub.ports import Store, Transaction
-from hub.roster import Controllers
 from hub.services import clusters, credentials, namespaces, submission
 from hub.services.approving import RULE_ACTOR
 from hub.settings import load

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile, Purpose
-from hub.domain.cluster import Joining
-from hub.domain.request import RequestPhase, RequestState
+from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile, Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
+from hub.api.managedclusters.cluster import Joining
 from hub.ports import Store, Transaction
 from hub.services import clusters, issuance
 from hub.services import request_objects as requests

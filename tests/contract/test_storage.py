@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.storage import ServiceStorage
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.storage import ServiceStorage
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
 from machinery.apiserver.storages.admission import AdmittedStorage
 from machinery.apiserver.storages.memory import MemoryStorage

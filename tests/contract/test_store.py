@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hub.domain.change import (
+from hub.api.meta.change import (
     ADDONS,
     LEASES,
     MANAGED_CLUSTERS,

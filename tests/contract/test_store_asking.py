@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from hub.domain.arranging import groups_of, sort_of
-from hub.domain.asking import where_of
-from hub.domain.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
-from hub.domain.heartbeat import Beat, LastBeat
-from hub.domain.reported import AGENT_VERSION
-from hub.domain.selection import known_of, portion, selects
+from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.managedclusters.agent_annotations import AGENT_VERSION
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
+from hub.api.query.query_fields import where_of
+from hub.api.query.selection import known_of, portion, selects
+from hub.api.query.sorting import groups_of, sort_of
 from hub.ports import Store, Transaction
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.audit.filesink import FileSink
-from hub.audit.storesink import StoreSink
+from hub.api.auditrecords.query import AuditQuery, Entry, Numbering, Place
+from hub.api.auditrecords.record import STRANGERS
+from hub.audit.file_sink import FileSink
+from hub.audit.store_sink import StoreSink
 from hub.audit.trail import Sink
-from hub.domain.audit import STRANGERS
-from hub.domain.auditlog import AuditQuery, Entry, Numbering, Place
 from hub.ports import Store
 from hub.services import audit
 from machinery.errors import InvalidError, UnavailableError

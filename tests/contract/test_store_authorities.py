@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.cluster import Joining, joining_document
-from hub.domain.trust import AgentTrust, told
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
+from hub.api.certificateauthorities.trust import AgentTrust, told
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.managedclusters.cluster import Joining, joining_document
 from hub.ports import Store, Transaction
 from hub.services import authorities, clusters, trust
 from hub.services.authorities import Made

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hub.domain.hearing import Mark
-from hub.domain.heartbeat import Beat, LastBeat
-from hub.domain.parting import MOVED, STANDBY
-from hub.domain.replica import AgentSession, Load, Replica
-from hub.domain.transition import Transition
+from hub.api.hubreplicas.replica import AgentSession, Load, Replica
+from hub.api.liveness.coverage import Mark
+from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.managedclusters.detach import MOVED, STANDBY
+from hub.api.managedclusters.transition import Transition
 from hub.ports import Store, Transaction
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import ManualClock

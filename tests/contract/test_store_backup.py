@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, SECRETS, Key
-from hub.domain.heartbeat import Beat
-from hub.domain.replica import Replica
-from hub.domain.transition import Transition
-from hub.installation import settle
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.hubreplicas.replica import Replica
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters.transition import Transition
+from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS, Key
 from hub.ports import Transaction
+from hub.replica.installation import settle
 from hub.services import objects
 from hub.store import SqlStore, schema
-from hub.store.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest
-from hub.store.backup import BACKUP_MADE, note_backup, write_tables
-from hub.store.engine import parse_url, writing_engine
-from hub.store.inventory import inventory
+from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest
+from hub.store.backup.backup import BACKUP_MADE, note_backup, write_tables
+from hub.store.backup.restore import RATE, Restored, Target, restore_tables
+from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.migrate import HEAD, schema_of
-from hub.store.restore import RATE, Restored, Target, restore_tables
+from hub.store.query.inventory import inventory
 from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber

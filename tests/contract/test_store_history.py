@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.controllers.compaction import Compaction
-from hub.controllers.steadiness import Steadiness
-from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
-from hub.domain.history import Keeping, Trimmed
+from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
+from hub.api.objects.history import Keeping, Trimmed
+from hub.controllers.clock_guard import Steadiness
+from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction, Written
-from hub.store.past import Past
+from hub.store.changelog.past import Past
 from machinery.errors import ExpiredError
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
@@ -243,7 +243,7 @@ async def test_after_a_leap_the_log_before_it_goes_as_any_other(store: Store, cl
 
 
 def _weight(tx: Any) -> int:
-    from hub.store.retention import _WEIGHT  # noqa: PLC0415 - only here
+    from hub.store.changelog.retention import _WEIGHT  # noqa: PLC0415 - only here
 
     return int(tx.changes._connection.execute(select(_WEIGHT)).scalar_one())
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from hub.domain.change import EVENTS, Query
-from hub.domain.event import Told
-from hub.domain.succession import FACT, KEPT
+from hub.api.core.event import Told
+from hub.api.hubreplicas.leader_terms import FACT, KEPT
+from hub.api.meta.change import EVENTS, Query
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
 from hub.services import namespaces, succession
-from hub.store.lifeline import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import Record
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hub.domain.attestation import Binding, Demand
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
-from hub.domain.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
-from hub.domain.heartbeat import Beat, LastBeat
+from hub.api.bootstrapcredentials.attestation import Binding, Demand
+from hub.api.bootstrapcredentials.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Store, Transaction
 from hub.services import credentials, issuance, submission
 from hub.services import request_objects as requests

@@ -9,11 +9,11 @@ from threading import Event
 
 import pytest
 
-from hub.domain.change import REQUESTS, Key
-from hub.domain.cluster import Claim, Joining, StatusReport
-from hub.domain.document import mapping
+from hub.api.managedclusters.cluster import Claim, Joining, StatusReport
+from hub.api.meta.change import REQUESTS, Key
+from hub.api.meta.document import mapping
+from hub.grpc_door.session.sessions import Sessions
 from hub.ports import Store, Transaction
-from hub.rpc.sessions import Sessions
 from hub.services import clusters
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber

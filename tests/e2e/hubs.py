@@ -12,7 +12,7 @@ from typing import Any, Self
 from hollow.cluster import HollowCluster
 from hollow.fleet import write_kubeconfig
 from hollow.objects import Shape
-from hub.domain.reported import HubState, hubs_of
+from hub.api.managedclusters.agent_annotations import HubState, hubs_of
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.client.rest import KubeClient, Resource
 from machinery.errors import NotFoundError

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
+from hub.api.certificates.certificate import Lifetimes
 from hub.controllers import ACTOR
-from hub.domain.certificate import Lifetimes
-from hub.keys import create_keys
+from hub.replica.keys import create_keys
 from machinery.client import config
 from machinery.client.rest import KubeClient
 from machinery.errors import MusterError

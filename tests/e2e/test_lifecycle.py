@@ -21,7 +21,7 @@ from grpc import aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from hub.rpc.status import PUSHBACK
+from hub.grpc_door.errors import PUSHBACK
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.identity import cluster_name
 from machinery.pki.tls import client_context

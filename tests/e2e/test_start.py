@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.doctor.command import examined
-from hub.doctor.findings import Finding, State
-from hub.domain.certificate import Lifetimes
+from hub.api.certificates.certificate import Lifetimes
+from hub.commands.doctor.command import examined
+from hub.commands.doctor.findings import Finding, State
 from hub.issuer import LocalIssuer, ServingNames
 from hub.settings import Settings, load
 from machinery.client.rest import KubeClient

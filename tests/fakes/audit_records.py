@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.record import Level, ObjectReference, Record, ResponseStatus, Stage, User
 from hub.audit.trail import Sink
-from hub.domain.audit import Level, ObjectReference, Record, ResponseStatus, Stage, User
-from hub.domain.auditlog import Entry, Numbering
 from machinery.errors import UnavailableError
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

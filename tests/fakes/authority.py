@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from hub.domain.authority import Authority, AuthorityId, Phase
-from hub.domain.certificate import Lifetimes
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificates.certificate import Lifetimes
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import Standing

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from hub.ports import Store
 from hub.store import SqlStore
-from hub.store.engine import database_file, parse_url, writing_engine
+from hub.store.engine.engine import database_file, parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.errors import UnavailableError
 from machinery.pki.encryption import Seal

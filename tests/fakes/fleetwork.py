@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.core.event import Told
+from hub.api.core.namespace import namespace
+from hub.api.managedclustersets.clusterset import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
+from hub.api.meta.change import Document, Key, Kind, StoredObject
 from hub.controllers.feed import Feed
-from hub.domain.change import Document, Key, Kind, StoredObject
-from hub.domain.clusterset import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
-from hub.domain.event import Told
-from hub.domain.namespace import namespace
-from hub.domain.request import Requester
-from hub.fleet import Fleet, Gates
+from hub.controllers.manager.fleet import Fleet, Gates
 from hub.ports import Store, Transaction
 from hub.services import namespaces
 from hub.services.kinds import WRITE_PATHS

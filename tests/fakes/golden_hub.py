@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from hub.apiserver.entrance import ExternalAuthenticator
-from hub.apiserver.kinds.managedcluster import managed_cluster
-from hub.apiserver.storage import ServiceStorage
-from hub.domain import document as doc
-from hub.domain import namespace as rules
-from hub.domain.roles import path_rule
+from hub.api.core import namespace as rules
+from hub.api.core.roles import path_rule
+from hub.api.meta import document as doc
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.kinds.managedcluster import managed_cluster
+from hub.https_door.storage.storage import ServiceStorage
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator, EveryoneIsAdmin
 from machinery.apiserver.authn import Identity, Presence, RequestAuthenticator, TokenAuthenticator

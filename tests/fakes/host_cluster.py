@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hub.domain.change import Document
-from hub.domain.credentialissuer import Strategy
+from hub.api.logins.credentialissuer import Strategy
+from hub.api.meta.change import Document
+from hub.kubecert.cluster_client import Surroundings, is_outdated
 from hub.kubecert.controller import Book
 from hub.kubecert.deployment import Shape
-from hub.kubecert.surroundings import Surroundings, is_outdated
 from machinery.errors import MusterError, NotLeaderError
 
 SHAPE = Shape(

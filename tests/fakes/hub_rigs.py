@@ -7,11 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hub.domain import addon as addon_rules
-from hub.domain import document as doc
-from hub.domain import reported
-from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
-from hub.domain.change import ADDONS, Key
+from hub.api.managedclusteraddons import addon as addon_rules
+from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, Key
 from hub.ports import Transaction
 from hub.services import addon_tokens, addons, clusters, moves
 from hub.services import request_objects as requests

@@ -12,24 +12,24 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, event, make_url, select, text
 
-from hub.domain.authority import Authority, AuthorityId
-from hub.domain.certificate import CertificateRecord
-from hub.domain.change import Change, Key, Kind, StoredObject
-from hub.domain.hearing import Mark
-from hub.domain.heartbeat import LastBeat
-from hub.domain.replica import AgentSession, Replica
-from hub.domain.transition import Transition
+from hub.api.certificateauthorities.authority import Authority, AuthorityId
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.hubreplicas.replica import AgentSession, Replica
+from hub.api.liveness.coverage import Mark
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.managedclusters.transition import Transition
+from hub.api.meta.change import Change, Key, Kind, StoredObject
 from hub.ports import Leaders, Lifeline, Recording, Transaction
 from hub.store import SqlStore, schema
-from hub.store.engine import Engines
+from hub.store.changelog.callbacks import Wake
+from hub.store.changelog.tail import Tail
+from hub.store.engine.engine import Engines
+from hub.store.engine.notify import REVOCATIONS, Topic
+from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
-from hub.store.ringing import REVOCATIONS, Topic
-from hub.store.statement import Statement
 from hub.store.store import _call
-from hub.store.tail import Tail
-from hub.store.transaction import SqlTransaction
-from hub.store.wakes import Wake
-from hub.store.work import CLOSED, Job, UseCase, Writer
+from hub.store.writer.transaction import SqlTransaction
+from hub.store.writer.write_queue import CLOSED, Job, UseCase, Writer
 from machinery.election.lock import Record
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber

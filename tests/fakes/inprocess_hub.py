@@ -12,12 +12,12 @@ from hub.composition.authenticators import ExternalAuthenticators, external_auth
 from hub.composition.context import Process
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
-from hub.fields import Address
 from hub.issuer import RotatingIssuer
 from hub.serve import build
 from hub.services import clusters
 from hub.services.moves import HUB_ID
 from hub.settings import Settings, load
+from hub.settings.fields import Address
 from hub.store import SqlStore
 from machinery.identity import ClusterName, HubId
 from machinery.lifecycle.debug import Inspection

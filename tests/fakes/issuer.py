@@ -1,6 +1,6 @@
 """Issuers whose certificates are readable words, or that skip the check of the profile."""
 
-from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Profile
 from hub.ports import Issuer, Transaction
 from hub.services.certificates import key_hash
 from machinery import pki

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.domain.change import REQUESTS, Key, StoredObject
-from hub.domain.cluster import Joining
-from hub.domain.credential import CredentialRecord
-from hub.domain.request import RequestState, Submission
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.certificatesigningrequests.request import RequestState, Submission
+from hub.api.managedclusters.cluster import Joining
+from hub.api.meta.change import REQUESTS, Key, StoredObject
 from hub.services import approving, clusters, credentials, issuance, submission
 from hub.services import request_objects as requests
 from machinery import pki

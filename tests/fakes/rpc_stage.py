@@ -11,16 +11,16 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.domain.audit import Record, read_record
-from hub.domain.auditlog import AuditQuery
-from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.domain.change import Query
-from hub.domain.credential import UNBOUND, Bounds
-from hub.domain.heartbeat import LastBeat
+from hub.api.auditrecords.query import AuditQuery
+from hub.api.auditrecords.record import Record, read_record
+from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds
+from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.meta.change import Query
+from hub.grpc_door.errors import REASON
+from hub.grpc_door.server import RpcDoor
+from hub.grpc_door.session.context import Parts
 from hub.ports import Transaction
-from hub.rpc.door import RpcDoor
-from hub.rpc.parts import Parts
-from hub.rpc.status import REASON
 from hub.services import clusters, credentials, issuance
 from hub.services import request_objects as requests
 from machinery import pki

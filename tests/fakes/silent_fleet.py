@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from hub.controllers.availability import Availability
+from hub.api.liveness.brake import Limits
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import StatusReport
+from hub.api.managedclusters.taints import Patience
+from hub.api.meta.change import MANAGED_CLUSTERS, Change, Document
 from hub.controllers.batch import TOGETHER
-from hub.controllers.taints import Taints
-from hub.domain import cluster as rules
-from hub.domain.brake import Limits
-from hub.domain.change import MANAGED_CLUSTERS, Change, Document
-from hub.domain.cluster import StatusReport
-from hub.domain.taint import Patience
+from hub.controllers.clusters.availability import Availability
+from hub.controllers.clusters.taints import Taints
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.ports import Store, Transaction
 from hub.services import clusters

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from itertools import count
 
-from hub.domain.change import MANAGED_CLUSTERS
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
 from hub.store import SqlStore
 

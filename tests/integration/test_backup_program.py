@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub.__main__ import main
-from hub.domain.certificate import Lifetimes
-from hub.installation import settle
-from hub.keys import create_keys
+from hub.api.certificates.certificate import Lifetimes
+from hub.replica.installation import settle
+from hub.replica.keys import create_keys
 from hub.services import authorities
 from hub.services.authorities import Made
 from hub.store import SqlStore
-from hub.store.archive import MANIFEST, PROOF, ArchiveWriter
-from hub.store.backup import Snapshot, write_tables
-from hub.store.sole import sole_user
+from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
+from hub.store.backup.backup import Snapshot, write_tables
+from hub.store.engine.file_lock import sole_user
 from machinery.pki.encryption import Seal
 from tests.contract.test_store_backup import rewritten
 from tests.fakes.databases import migrated
@@ -150,7 +150,7 @@ def test_keys_that_come_or_go_while_the_rows_are_read_are_in_the_backup(
         (hub / "ca-coming.key").write_bytes(b"coming")
         return write_tables(url, writer)
 
-    monkeypatch.setattr("hub.backup.making.write_tables", meanwhile)
+    monkeypatch.setattr("hub.commands.backup.making.write_tables", meanwhile)
     answer = run(hub, "backup", tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}")
     assert answer.exit_code == 0, answer.output
     assert "ca-coming.key" in answer.output

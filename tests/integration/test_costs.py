@@ -31,15 +31,15 @@ QUIET = 0.4
 AGENT, UID = AgentId("agent"), "uid-1"
 CLUSTER = ClusterName("edge1")
 PERIODIC = (
-    "hub.access.looking",
-    "hub.access.rolebook",
-    "hub.heartbeat.hearing",
-    "hub.inspection",
+    "hub.access.revocation_poller",
+    "hub.access.rbac_cache",
+    "hub.heartbeat.coverage",
+    "hub.replica.debug_endpoints",
     "hub.metrics.process",
-    "hub.replica",
-    "hub.rpc.trusting",
-    "hub.serving",
-    "hub.store.tail",
+    "hub.replica.heartbeat",
+    "hub.grpc_door.session.trust_bundle_push",
+    "hub.replica.serving_certificate",
+    "hub.store.changelog.tail",
     "machinery.lifecycle.server",
 )
 

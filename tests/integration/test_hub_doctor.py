@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hub.doctor import database
-from hub.doctor.database import Seen
-from hub.doctor.findings import Finding, State, broken, looked
-from hub.domain.replica import LOST_AFTER, Load, Replica
-from hub.installation import SUFFIX
-from hub.keys import AUTHORITY
+from hub.api.hubreplicas.replica import LOST_AFTER, Load, Replica
+from hub.commands.doctor import database
+from hub.commands.doctor.database import Seen
+from hub.commands.doctor.findings import Finding, State, broken, looked
+from hub.replica.installation import SUFFIX
+from hub.replica.keys import AUTHORITY
 from hub.services.moves import HUB_ID
 from hub.settings import load
-from hub.store.engine import parse_url
+from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD
-from hub.store.migrating import migrate_database
+from hub.store.migrate_url import migrate_database
 from machinery.election.lock import Record
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.clock import ManualClock

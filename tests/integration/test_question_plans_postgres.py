@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 
 from bench.asking_fleet import fill
 from bench.asking_questions import QUESTIONS
-from hub.store import certificates
-from hub.store.engine import migrating_engine, parse_url
+from hub.store.engine.engine import migrating_engine, parse_url
+from hub.store.tables import certificates
 from tests.fixtures.postgres import Databases
 from tests.unit.hub.test_query_plans import statement_of
 

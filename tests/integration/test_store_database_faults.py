@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from hub.access import Peers, looking
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.heartbeat import Beat
+from hub.access import Peers
+from hub.access import revocation_poller as looking
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.liveness.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import certificates
 from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
-from hub.store.commit import UnknownOutcomeError
-from hub.store.engine import parse_url, writing_engine
+from hub.store.engine.commit import UnknownOutcomeError
+from hub.store.engine.engine import parse_url, writing_engine
+from hub.store.engine.timeouts import SessionLimits
 from machinery import pki
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName, SerialNumber, Subject

@@ -19,8 +19,8 @@ from sqlalchemy.exc import OperationalError
 
 from hub.ports import Transaction
 from hub.store import SqlStore
-from hub.store.changes import LEAP
-from hub.store.engine import parse_url
+from hub.store.changelog.changes import LEAP
+from hub.store.engine.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
 from tests.checks import present
 from tests.integration.stores import followed, names, put, replicas

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import text
 
-from hub.domain.change import MANAGED_CLUSTERS, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, Query
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.meta.selectors import parse_field_selector
@@ -43,7 +43,7 @@ AVAILABLE = "status.conditions.ManagedClusterConditionAvailable"
 async def test_objects_of_an_earlier_release_are_found_by_their_fields(
     database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.store.reindex.BATCH", 3)
+    monkeypatch.setattr("hub.store.objects.reindex.BATCH", 3)
     async with database.opened(None) as store:
         await store.run(make_clusters)
     stale = "UPDATE fields SET value = 'False' WHERE name LIKE 'status.conditions.%'"

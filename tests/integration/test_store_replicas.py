@@ -15,18 +15,18 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from hub.access import Peers
-from hub.domain import document as doc
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
-from hub.domain.credential import CredentialRecord
-from hub.domain.heartbeat import Beat
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.liveness.heartbeat import Beat
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
 from hub.services import credentials
 from hub.services.credentials import Terms
 from hub.services.replicas import Opened, open_session
 from hub.store import SqlStore
-from hub.store.commit import UnknownOutcomeError
-from hub.store.engine import parse_url, writing_engine
+from hub.store.engine.commit import UnknownOutcomeError
+from hub.store.engine.engine import parse_url, writing_engine
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.runtime.clock import SystemClock
@@ -289,7 +289,7 @@ STOPPED = """
 import asyncio, sys, time
 from datetime import timedelta
 from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
+from hub.store.engine.timeouts import SessionLimits
 
 def stay(tx):
     tx.changes.lock()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.domain.change import CONFIG_MAPS, SECRETS, Key, Kind, Query
+from hub.api.meta.change import CONFIG_MAPS, SECRETS, Key, Kind, Query
 from hub.ports import Transaction
 from hub.services import objects
 from hub.store import SqlStore, schema

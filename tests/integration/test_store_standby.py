@@ -13,10 +13,10 @@ from sqlalchemy import make_url, text
 from hub.election import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
-from hub.store.engine import parse_url, reading_engine, writing_engine
-from hub.store.lifeline import SqlLifeline
-from hub.store.migrating import migrate_database
+from hub.store.engine.engine import parse_url, reading_engine, writing_engine
+from hub.store.engine.timeouts import SessionLimits
+from hub.store.migrate_url import migrate_database
+from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Elector, Leadership, Timings
 from machinery.election.leader_term import Term
 from machinery.errors import UnavailableError

@@ -17,13 +17,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, event, insert, inspect, select, text
 from structlog.testing import capture_logs
 
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
-from hub.store.bounds import Bounds, SessionLimits
-from hub.store.copying import KEPT, copies, copy_before_migration
-from hub.store.engine import migrating_engine, parse_url
+from hub.store.backup.schema_copy import KEPT, copies, copy_before_migration
+from hub.store.engine.engine import migrating_engine, parse_url
+from hub.store.engine.timeouts import Bounds, SessionLimits
 from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
-from hub.store.migrating import migrate_database
+from hub.store.migrate_url import migrate_database
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, CredentialId
 from tests.fakes.databases import SqlDatabase, sqlite_database
@@ -190,7 +190,7 @@ def test_database_is_migrated_only_behind_a_copy_and_few_copies_are_kept(
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hub.store.copying._copy", full)
+        patched.setattr("hub.store.backup.schema_copy._copy", full)
         with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
             migrate_database(parse_url(f"sqlite:///{database}"))
     with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
-from hub.apiserver.credentials import HubAddress
-from hub.apiserver.door import build_door
-from hub.domain.certificate import CertificateRecord, Purpose
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.https_door.server import build_door
+from hub.https_door.virtual.bootstrapcredentials import HubAddress
 from hubctl.__main__ import hubctl
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId

@@ -5,13 +5,16 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hub.controllers import rotation, standing_sets
-from hub.domain import addon_token, clocksync, history
-from hub.domain import cluster as cluster_rules
-from hub.domain.change import Key
-from hub.domain.parting import PARTED
-from hub.domain.request import RequestPhase
-from hub.leading import REASON as LED
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.managedclusteraddons import tokens as addon_token
+from hub.api.managedclusters import clock_sync as clocksync
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.detach import PARTED
+from hub.api.meta.change import Key
+from hub.api.objects import history
+from hub.controllers.certificates import rotation
+from hub.controllers.clusters import standing_sets
+from hub.replica.leader_election import REASON as LED
 from hub.services.readoption import REASON as READOPTED
 from spoke.domain.hubs import Why
 
@@ -19,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
 PLACES = {"Told": 2, "News": 0, "tell": 0}
 """Which argument is the reason; `tell` is that of announcements."""
-OTHERS = frozenset({"hubctl/auth/identity.py", "hub/rpc/trusting.py"})
+OTHERS = frozenset({"hubctl/auth/identity.py", "hub/grpc_door/session/trust_bundle_push.py"})
 """What is called Told there is something else."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
@@ -28,22 +31,23 @@ STANDBY = {"HubReady", "HubNotAccepted", "HubDenied", "HubRevoked", "HubLost", "
 MOVES = {"MoveRequested", "MoveCompleted", "MoveCancelled"}
 CONDITIONS = {"ClientCertificateUpdated", "ClientCertificateUpdateFailed", "NamespaceApplyFailed"}
 WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
-    ("hub/controllers/addon_tokens.py", "news.reason"): {
+    ("hub/controllers/addons/tokens.py", "news.reason"): {
         addon_token.ready(Key("c1", "x"), "u").reason,
         addon_token.failed("why").reason,
     },
-    ("hub/controllers/chronicle.py", "available.reason"): AVAILABILITY,
-    ("hub/controllers/chronicle.py", "clock.reason"): {clocksync.SYNCED.reason, clocksync.OUT_OF_SYNC.reason},
-    ("hub/controllers/chronicle.py", "f'Certificate{phase}'"): ENDED,
-    ("hub/controllers/chronicle.py", "reason"): MOVES | {"RenewalRequested", "AddOnAvailable", "AddOnUnavailable"},
-    ("hub/controllers/chronicle.py", "verdict.capitalize()"): {"Accepted", "Denied"},
-    ("hub/controllers/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
-    ("hub/controllers/standing_sets.py", "reason"): {reason for _, reason, _ in standing_sets._SAID.values()},
-    ("hub/domain/history.py", "reason"): {
+    ("hub/controllers/hub/transition_recorder.py", "available.reason"): AVAILABILITY,
+    ("hub/controllers/hub/transition_recorder.py", "clock.reason"): {clocksync.SYNCED.reason, clocksync.OUT_OF_SYNC.reason},
+    ("hub/controllers/hub/transition_recorder.py", "f'Certificate{phase}'"): ENDED,
+    ("hub/controllers/hub/transition_recorder.py", "reason"): MOVES
+    | {"RenewalRequested", "AddOnAvailable", "AddOnUnavailable"},
+    ("hub/controllers/hub/transition_recorder.py", "verdict.capitalize()"): {"Accepted", "Denied"},
+    ("hub/controllers/certificates/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
+    ("hub/controllers/clusters/standing_sets.py", "reason"): {reason for _, reason, _ in standing_sets._SAID.values()},
+    ("hub/api/objects/history.py", "reason"): {
         *(history.SHORTENED, history.FILLS_UP, history.FULL),
         *(history.AUDIT_SHORTENED, history.AUDIT_FILLS_UP),
     },
-    ("hub/leading.py", "REASON"): {LED},
+    ("hub/replica/leader_election.py", "REASON"): {LED},
     ("hub/services/aftermath.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
     ("hub/services/draining.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/services/events.py", "reason"): set(),  # an agent's, which are below

@@ -9,8 +9,8 @@ import yaml
 
 from hub import process as hub_process
 from hub import settings as hub_settings
-from hub.apiserver.groups import groups_of
 from hub.composition.shutdown import stop_times_of
+from hub.https_door.groups import groups_of
 from hub.kubecert.deployment import Shape
 from hub.settings import Settings
 from machinery.product import GROUP_SUFFIX

@@ -17,11 +17,11 @@ from hollow.controlplane import manager_pod
 from hollow.objects import Shape
 from hub.issuer import AuthorityProvider
 from hub.kubecert.cleaner import OutdatedPods
+from hub.kubecert.cluster_client import DEPLOYMENTS, HostCluster
+from hub.kubecert.cluster_client import PODS as AGENT_PODS
 from hub.kubecert.controller import KEY, KubeCertAgent
 from hub.kubecert.deployment import Shape as AgentShape
-from hub.kubecert.surroundings import DEPLOYMENTS, HostCluster
-from hub.kubecert.surroundings import PODS as AGENT_PODS
-from hub.kubecert.watching import mirrors
+from hub.kubecert.watch import mirrors
 from hub.management import ClusterKeySecret, ManagementCluster
 from machinery.client.leaselock import LEASES, LeaseLock
 from machinery.client.ownership import owner_of

@@ -17,14 +17,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.storage import ServiceStorage
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificatesigningrequests.request import USAGES, Requester
 from hub.composition.access import Access
 from hub.composition.operators import OperatorsDoor
-from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.request import USAGES, Requester
-from hub.installation import ADMIN_FILE
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Transaction
+from hub.replica.installation import ADMIN_FILE
 from hub.services import certificates, clusters, namespaces
 from hub.services import request_objects as requests
 from hub.services.credentials import Terms, create_token

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.domain.audit import Level, Record, read_record
-from hub.domain.auditlog import AuditQuery
+from hub.api.auditrecords.query import AuditQuery
+from hub.api.auditrecords.record import Level, Record, read_record
 from hub.ports import Transaction
 from hubctl.errors import DONE, MISUSED
 from machinery.runtime.clock import SystemClock

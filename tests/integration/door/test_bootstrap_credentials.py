@@ -12,10 +12,10 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from hub.domain.attestation import FAILED as NOT_ATTESTED
-from hub.domain.certificate import Lifetimes
-from hub.domain.change import CLUSTER_SETS
-from hub.domain.credential import token_id
+from hub.api.bootstrapcredentials.attestation import FAILED as NOT_ATTESTED
+from hub.api.bootstrapcredentials.credential import token_id
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.meta.change import CLUSTER_SETS
 from hub.services import credentials, issuance, objects
 from hub.services import request_objects as requests
 from hub.services.credentials import Terms

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 import yaml
 
-from hub.apiserver.aggregation import Aggregation
-from hub.apiserver.clientca import ClientAuthorityFile
-from hub.apiserver.kubernetesca import KubernetesAuthority
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Profile, Purpose
 from hub.composition.access import Access
 from hub.composition.certificates import Certificates
 from hub.composition.context import BuildContext
-from hub.domain.certificate import Holder, IssuedCertificate, Profile, Purpose
+from hub.https_door.callers.aggregation import Aggregation
+from hub.https_door.callers.client_ca import ClientAuthorityFile
+from hub.https_door.callers.kubernetes_ca import KubernetesAuthority
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer
 from hub.ports import Transaction
 from hub.services import certificates

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.controllers.removal import Removal, wanted
-from hub.domain.certificate import Purpose
-from hub.domain.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
-from hub.domain.event import Told
-from hub.domain.removal import FINALIZER, FORCED
+from hub.api.certificates.certificate import Purpose
+from hub.api.core.event import Told
+from hub.api.managedclusters.removal import FINALIZER, FORCED
+from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
+from hub.controllers.clusters.removal import Removal, wanted
 from hub.ports import Transaction
 from hub.services import clusters, objects
 from hubctl.errors import DONE, FAILED, MISUSED

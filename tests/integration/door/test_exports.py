@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.apiserver.storage import ServiceStorage
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest, holder
 
@@ -58,7 +58,7 @@ async def listing(hub: HubUnderTest, query: str = "", **headers: str) -> AsyncIt
 async def test_an_export_never_holds_more_than_some_portions_of_the_list(
     hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.apiserver.storage.PORTION", PORTION)
+    monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     count = 300
     for first in range(0, count, 50):
         await hub.store.run(put, range(first, first + 50))
@@ -76,7 +76,7 @@ async def test_an_export_never_holds_more_than_some_portions_of_the_list(
 
 
 async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.apiserver.storage.PORTION", PORTION)
+    monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     await hub.store.run(put, range(30))
     portions, list_ = 0, ServiceStorage.list
 
@@ -104,7 +104,7 @@ async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest,
 async def test_an_export_of_metadata_and_one_that_ends_with_a_portion_are_whole(
     hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.apiserver.storage.PORTION", PORTION)
+    monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     await hub.store.run(put, range(2 * PORTION))
     partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     async with listing(hub, Accept=partial) as response:

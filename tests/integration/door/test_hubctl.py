@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from hub.domain.heartbeat import Beat
+from hub.api.liveness.heartbeat import Beat
 from hub.services import heartbeats, replicas
 from hub.services.replicas import Opened
 from hubctl.commands.access.login import is_login

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.domain.cluster import Claim, StatusReport
-from hub.domain.replica import Load, Replica
+from hub.api.hubreplicas.replica import Load, Replica
+from hub.api.managedclusters.cluster import Claim, StatusReport
 from hub.services import clusters, replicas
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.apiserver.writepaths import write_paths
-from hub.controllers.namespaces import Namespaces
-from hub.domain import cluster as rules
-from hub.domain.brake import Brake, encoded
-from hub.domain.replica import Replica
+from hub.api.hubreplicas.replica import Replica
+from hub.api.liveness.brake import Brake, encoded
+from hub.api.managedclusters import cluster as rules
+from hub.controllers.clusters.namespaces import Namespaces
+from hub.https_door.storage.write_paths import write_paths
 from hub.ports import Transaction
 from hub.services import brake, clusters, replicas
 from hubctl.errors import DONE, FAILED

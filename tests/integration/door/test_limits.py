@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
-from hub.domain.auditlog import AuditQuery
-from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
-from hub.domain.heartbeat import Beat
+from hub.api.auditrecords.query import AuditQuery
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
 from hub.services import clusters, heartbeats, room
 from machinery.apiserver.http.limit_filter import LEVEL_HEADER
 from machinery.apiserver.http.limits import OBJECT_LIMIT

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.domain.certificate import CertificateRecord, Purpose
+from hub.api.certificates.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import SerialNumber, Subject
 from machinery.pki.tls import client_context

@@ -6,15 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from hub.apiserver.verbosity import PATH as LOG_LEVEL
-from hub.domain import cluster as cluster_rules
-from hub.domain import document as doc
-from hub.domain import duplicate, reported
-from hub.domain.certificate import Holder, Purpose
-from hub.domain.cluster import CLUSTER_UID, Joining
-from hub.domain.heartbeat import Beat
-from hub.domain.replica import Replica
-from hub.domain.reported import HubState, ReportedHub
+from hub.api.certificates.certificate import Holder, Purpose
+from hub.api.hubreplicas.replica import Replica
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
+from hub.api.managedclusters.cluster import CLUSTER_UID, Joining
+from hub.api.meta import document as doc
+from hub.https_door.pages.log_level import PATH as LOG_LEVEL
 from hub.services import clusters, heartbeats, moves, owners, replicas
 from hub.services import verbosity as orders
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from pydantic import SecretStr
 
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.client.rest import KubeClient

@@ -12,11 +12,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hub.domain import cluster as cluster_rules
-from hub.domain import document as doc
-from hub.domain.authority import Authority, Phase, Wish
-from hub.domain.certificate import Lifetimes
-from hub.domain.renewal import RENEW
+from hub.api.certificateauthorities.authority import Authority, Phase, Wish
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.renewal import RENEW
+from hub.api.meta import document as doc
 from hub.issuer.local import make_authority
 from hub.services import authorities, clusters
 from hub.services.authorities import Made

@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.domain.approval_rule import of_flag
-from hub.domain.certificate import Holder, Purpose
-from hub.domain.request import RequestPhase
+from hub.api.approvalrules.rule import of_flag
+from hub.api.certificates.certificate import Holder, Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.services import addons, approving
 from hub.services import request_objects as requests
 from machinery import pki

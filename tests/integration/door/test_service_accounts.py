@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
 from hub.ports import Transaction
 from hub.services import addon_tokens, credentials
 from hub.services.credentials import Terms

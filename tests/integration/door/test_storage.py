@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.events import PER_NAMESPACE, EventStorage, Rate
-from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.leases import FIRST_BEAT, LeaseStorage
-from hub.apiserver.storage import ServiceStorage
-from hub.domain.asking import where_of
-from hub.domain.change import EVENTS, Query
-from hub.domain.heartbeat import Beat
+from hub.api.liveness.heartbeat import Beat
+from hub.api.meta.change import EVENTS, Query
+from hub.api.query.query_fields import where_of
+from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage
+from hub.https_door.storage.storage import ServiceStorage
 from hub.services import clusters, heartbeats
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from bench.bodies import JSON, worst
+from hub.api.auditrecords.record import Record, read_record
 from hub.audit.floods import REPEATED
-from hub.domain.audit import Record, read_record
 from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
 from machinery.meta import bounded_yaml as boundedyaml
 from tests.checks import PYTHON, WRONG_TEXTS

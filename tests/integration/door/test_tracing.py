@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from hub.apiserver.storage import ServiceStorage
+from hub.https_door.storage.storage import ServiceStorage
 from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
 from machinery.observability import logs, tracing

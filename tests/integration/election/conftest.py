@@ -7,8 +7,8 @@ import pytest
 
 from hub.election import FencedStore, RowLock
 from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
-from hub.store.lifeline import SqlLifeline
+from hub.store.engine.timeouts import SessionLimits
+from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import KUBERNETES, Leadership, Record
 from machinery.runtime.clock import SystemClock
 

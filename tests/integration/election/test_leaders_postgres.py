@@ -11,8 +11,8 @@ from sqlalchemy import text
 from hub.election import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
-from hub.store.engine import READERS
-from hub.store.lifeline import SqlLifeline
+from hub.store.engine.engine import READERS
+from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Record
 from machinery.errors import NotLeaderError
 from tests.fakes.postgres_path import postgres_path

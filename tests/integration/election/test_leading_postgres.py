@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from hollow.cluster import HollowCluster
 from hub.election import RowLock
-from hub.election.leaselock import LeaseAndTerm
-from hub.leading import Leading, leadership
+from hub.election.lease_lock import LeaseAndTerm
 from hub.ports import Store
+from hub.replica.leader_election import Leading, leadership
 from hub.settings import load
 from hub.store import SqlStore
 from machinery.client.leaselock import LeaseLock

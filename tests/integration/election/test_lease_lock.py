@@ -10,8 +10,8 @@ import pytest
 
 from hollow.cluster import HollowCluster
 from hub.election import RowLock
-from hub.election.incluster import lease_lock
-from hub.election.leaselock import LeaseAndTerm
+from hub.election.in_cluster import lease_lock
+from hub.election.lease_lock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
 from machinery.client.leaselock import LEASE as MILLISECONDS

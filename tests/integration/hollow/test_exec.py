@@ -13,15 +13,15 @@ import pytest
 
 from hollow.cluster import AUTHORITY_PATH, HollowCluster
 from hollow.faults import Faults
-from hub.domain.authority import AuthorityId
-from hub.domain.certificate import Lifetimes
-from hub.issuer.keyvaults import SecretKeys
+from hub.api.certificateauthorities.authority import AuthorityId
+from hub.api.certificates.certificate import Lifetimes
+from hub.issuer.key_vaults import SecretKeys
 from hub.issuer.local import make_authority
 from hub.kubecert import deployment as rules
-from hub.kubecert.clusterinfo import cluster_info
+from hub.kubecert.cluster_client import DEPLOYMENTS, PODS, HostCluster
+from hub.kubecert.cluster_info import cluster_info
 from hub.kubecert.deployment import Shape
-from hub.kubecert.printed import parse_printed
-from hub.kubecert.surroundings import DEPLOYMENTS, PODS, HostCluster
+from hub.kubecert.output import parse_printed
 from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
 from hub.services.authorities import authority_id

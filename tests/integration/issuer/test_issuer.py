@@ -20,10 +20,10 @@ from pkilint import loader
 from pkilint.pkix import certificate, extension, name
 from pkilint.validation import ValidationFindingSeverity
 
-from hub.domain.authority import Phase, Wish
-from hub.domain.certificate import Lifetimes, Profile, Purpose
+from hub.api.certificateauthorities.authority import Phase, Wish
+from hub.api.certificates.certificate import Lifetimes, Profile, Purpose
 from hub.issuer import LocalIssuer, ServingNames
-from hub.serving import DoorsCertificate, own_certificate
+from hub.replica.serving_certificate import DoorsCertificate, own_certificate
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError
@@ -245,7 +245,7 @@ async def _greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @asynccontextmanager
 async def doors(folder: Path) -> AsyncIterator[Doors]:
-    from hub.rpc.door import OPTIONS, credentials_of  # noqa: PLC0415 - what the door does with the material
+    from hub.grpc_door.server import OPTIONS, credentials_of  # noqa: PLC0415 - what the door does with the material
 
     generations = Generations()
     generations.add(Phase.ISSUING)

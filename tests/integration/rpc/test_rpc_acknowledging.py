@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from hub.rpc.acknowledging import Acknowledgements, Deferred, spacing
-from hub.rpc.session import Session
+from hub.grpc_door.session.acknowledgements import Acknowledgements, Deferred, spacing
+from hub.grpc_door.session.stream import Session
 from hub.services import clusters
 from machinery.errors import ConflictError
 from machinery.identity import cluster_name

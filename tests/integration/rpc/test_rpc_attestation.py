@@ -13,9 +13,9 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
-from hub.attesting import read_issuers
-from hub.domain.attestation import FAILED, Demand
-from hub.domain.credential import Bounds
+from hub.api.bootstrapcredentials.attestation import FAILED, Demand
+from hub.api.bootstrapcredentials.credential import Bounds
+from hub.composition.attestation import read_issuers
 from machinery.client.kubeconfig import Credential
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
-from hub.domain.audit import Record, Stage
-from hub.domain.auditlog import AuditQuery
+from hub.api.auditrecords.query import AuditQuery
+from hub.api.auditrecords.record import Record, Stage
 from tests.checks import present
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal, rpc_stage
 

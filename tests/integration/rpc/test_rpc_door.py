@@ -13,8 +13,8 @@ from grpc import aio
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from hub.grpc_door.server import TO_LEAVE, RpcDoor
 from hub.issuer import ServingNames
-from hub.rpc.door import TO_LEAVE, RpcDoor
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError
@@ -89,7 +89,7 @@ async def test_trusted_cas_and_the_serving_certificate_are_replaced_while_the_do
 async def test_calls_at_a_stop_are_answered_or_unavailable_and_never_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.rpc.door.STILL_WITHIN", timedelta(minutes=1))  # a busy machine needs longer for so many
+    monkeypatch.setattr("hub.grpc_door.server.STILL_WITHIN", timedelta(minutes=1))  # a busy machine needs longer for so many
     possible = {grpc.StatusCode.OK, UNAVAILABLE}
     async with rpc_stage(tmp_path, **PATIENT) as stage:
         stub, credential = stage.stub(await stage.bootstrap("edge1")), await stage.bootstrap("edge2")
@@ -175,7 +175,9 @@ async def test_sessions_at_a_stop_are_asked_to_leave_and_end_evenly_with_their_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That no more end at once than the rate allows is shown in virtual time, with `machinery.runtime.rate_limit`."""
-    monkeypatch.setattr("hub.rpc.door.TO_LEAVE", timedelta(minutes=1))  # the agents leave before, however busy the machine is
+    monkeypatch.setattr(
+        "hub.grpc_door.server.TO_LEAVE", timedelta(minutes=1)
+    )  # the agents leave before, however busy the machine is
     async with rpc_stage(tmp_path, **PATIENT) as stage:
         streams = await sessions(stage, STREAMS)
         silent, late = Stream(stage.channel(await stage.enrol("silent"))), await stage.bootstrap("late")

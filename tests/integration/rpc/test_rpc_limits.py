@@ -13,7 +13,7 @@ import pytest
 from grpc import aio
 
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
-from hub.rpc.decisions import MOST_OF_ONE
+from hub.grpc_door.registration.csr_follower import MOST_OF_ONE
 from machinery.pki.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -156,8 +156,8 @@ async def ended(reader: asyncio.StreamReader) -> None:
 
 
 async def test_connections_above_the_bound_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.rpc.door.HANDSHAKE", timedelta(minutes=1))
-    monkeypatch.setattr("hub.rpc.door.most_connections", lambda: 2)
+    monkeypatch.setattr("hub.grpc_door.server.HANDSHAKE", timedelta(minutes=1))
+    monkeypatch.setattr("hub.grpc_door.server.most_connections", lambda: 2)
     async with rpc_stage(tmp_path) as stage:
         held = [await connected(stage) for _ in range(2)]
         reader, writer = await connected(stage)
@@ -170,8 +170,8 @@ async def test_connections_above_the_bound_are_closed(tmp_path: Path, monkeypatc
 async def test_connections_that_ask_nothing_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.setattr("hub.rpc.door.HANDSHAKE", timedelta(seconds=2))
-    monkeypatch.setattr("hub.rpc.door.IDLE", timedelta(seconds=1))
+    monkeypatch.setattr("hub.grpc_door.server.HANDSHAKE", timedelta(seconds=2))
+    monkeypatch.setattr("hub.grpc_door.server.IDLE", timedelta(seconds=1))
     async with rpc_stage(tmp_path) as stage:
         credential = await stage.bootstrap("edge1")
         context = client_context(stage.issuer.trust_bundle, credential.chain, credential.key)

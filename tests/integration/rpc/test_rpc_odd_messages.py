@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.rpc.status import REASON
+from hub.grpc_door.errors import REASON
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire

@@ -11,11 +11,12 @@ import pytest
 from grpc import aio
 from pydantic import SecretStr
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import duplicate, reported
-from hub.domain.change import REQUESTS, Query
-from hub.domain.revocation import Target
+from hub.api.certificates.revocation import Target
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Query
 from hub.services import addons, certificates, clusters, moves, owners, removal, revocation
 from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete
 
-from hub.domain.certificate import Purpose
+from hub.api.certificates.certificate import Purpose
 from hub.ports import Transaction
 from hub.services import authorities, clusters, issuance, restoring
 from hub.services.authorities import Made

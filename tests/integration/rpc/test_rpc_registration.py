@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 
-from hub.domain import document as doc
-from hub.domain.certificate import Profile, Purpose
-from hub.domain.change import REQUESTS
+from hub.api.certificates.certificate import Profile, Purpose
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction
 from hub.services import request_objects
 from machinery import pki

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.revocation import Target
+from hub.api.certificates.revocation import Target
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.services import certificates, clusters, revocation
 from machinery import pki
 from machinery.client.kubeconfig import Credential

@@ -12,9 +12,9 @@ from google.protobuf.message import Message
 from grpc import aio
 from grpc_health.v1 import health_pb2
 
-from hub.domain.certificate import Holder, Profile, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
-from hub.domain.login import Login
+from hub.api.certificates.certificate import Holder, Profile, Purpose
+from hub.api.logins.login import Login
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.ports import Transaction
 from hub.services import certificates, logins
 from machinery import pki

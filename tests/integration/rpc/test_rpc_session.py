@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
+from hub.grpc_door.session import servicer as connecting
+from hub.grpc_door.session.stream import Session
 from hub.ports import Transaction
-from hub.rpc import connecting
-from hub.rpc.session import Session
 from hub.services import clusters, owners
 from machinery.identity import cluster_name
 from machinery.meta import conditions
@@ -150,7 +150,7 @@ async def test_defect_in_a_reader_or_writer_ends_the_session(stage: RpcStage, mo
     stream = await Stream.open(stage, credential)
     await stream.expect("desired")
     with monkeypatch.context() as patched:
-        patched.setattr("hub.rpc.session.read_view", fail)
+        patched.setattr("hub.grpc_door.session.stream.read_view", fail)
         await stage.accept("edge1")
         assert await stream.status() is grpc.StatusCode.INTERNAL
     stream = await Stream.open(stage, credential)

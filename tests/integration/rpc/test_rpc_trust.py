@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hub.domain.authority import Authority, AuthorityId, Phase
-from hub.domain.renewal import LATE
-from hub.domain.trust import AgentTrust
-from hub.rpc.trusting import Trusting, fingerprints
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.managedclusters.renewal import LATE
+from hub.grpc_door.session.trust_bundle_push import Trusting, fingerprints
 from hub.services import renewals, trust
 from machinery import pki
 from machinery.errors import MusterError

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hub.domain.change import EVENTS, Query
-from hub.domain.cluster import ACCEPTED
-from hub.domain.document import with_status_condition
+from hub.api.managedclusters.cluster import ACCEPTED
+from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.document import with_status_condition
 from hub.services import addons, clusters
 from hub.services.credentials import Terms, create_token
 from machinery.client.kubeconfig import BearerToken, Credential

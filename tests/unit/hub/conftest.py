@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.store.engine import parse_url, writing_engine
+from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore

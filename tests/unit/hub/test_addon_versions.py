@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.kinds import addon, clustermanagementaddon
-from hub.domain import addon_versions as versions
+from hub.api.managedclusteraddons import versions
+from hub.https_door.kinds import addon, clustermanagementaddon
 from machinery.apiserver.write.schema import pruned, violations
 from tests.checks import check_results
 

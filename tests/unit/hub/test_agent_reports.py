@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from hub.domain import clocksync
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain import namespace as namespace_rules
-from hub.domain.certificate import CertificateRecord
-from hub.domain.change import ADDONS, EVENTS, Key, Query, StoredObject
-from hub.domain.cluster import ClientConfig, StatusReport
-from hub.domain.event import WARNING, Told
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.core import namespace as namespace_rules
+from hub.api.core.event import WARNING, Told
+from hub.api.managedclusters import clock_sync as clocksync
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import ClientConfig, StatusReport
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, EVENTS, Key, Query, StoredObject
+from hub.grpc_door import addon_tokens as door
+from hub.grpc_door.messages import read_view, report_of
+from hub.grpc_door.session.agent_events import AT_ONCE, Telling
+from hub.grpc_door.session.clock_reports import SAME, Clocks
 from hub.ports import Transaction
-from hub.rpc import addon_tokens as door
-from hub.rpc.clocks import SAME, Clocks
-from hub.rpc.messages import read_view, report_of
-from hub.rpc.telling import AT_ONCE, Telling
 from hub.services import addon_tokens, addons, clusters, events, namespaces, objects
 from hub.services import clocksync as service
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from hub.domain import approval_rule as rules
-from hub.domain import cluster as clusters_rules
-from hub.domain import document as doc
-from hub.domain.approval_rule import Asker, AskerKind, Candidate, Rule, Verdict
-from hub.domain.approval_rule_reading import read
-from hub.domain.change import APPROVAL_RULES, Key
-from hub.domain.request import Requester, RequestPhase
+from hub.api.approvalrules import rule as rules
+from hub.api.approvalrules.reading import read
+from hub.api.approvalrules.rule import Asker, AskerKind, Candidate, Rule, Verdict
+from hub.api.certificatesigningrequests.request import Requester, RequestPhase
+from hub.api.managedclusters import cluster as clusters_rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import APPROVAL_RULES, Key
 from hub.ports import Transaction
 from hub.services import approval_rules, approving, clusters, writing
 from hub.services import request_objects as requests

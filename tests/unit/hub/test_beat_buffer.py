@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from hub.domain import cluster as rules
+from hub.api.managedclusters import cluster as rules
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.heartbeat.buffer import TOGETHER
 from hub.services import clusters, heartbeats

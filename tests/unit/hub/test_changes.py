@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Change, ChangeType, Key
+from hub.grpc_door.changes.feed import REMEMBERED, Feed
+from hub.grpc_door.changes.subscription import Followed
 from hub.ports import Transaction
-from hub.rpc.feed import REMEMBERED, Feed
-from hub.rpc.following import Followed
 from hub.services import request_objects as requests
-from hub.store import tail as tails
-from hub.store.looks import Looks
-from hub.store.tail import Tail
+from hub.store.changelog import tail as tails
+from hub.store.changelog.tail import Tail
+from hub.store.writer.coalesced_reads import Looks
 from machinery.errors import InvalidError, MusterError, UnavailableError
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
@@ -164,7 +164,7 @@ async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_
             assert newest.revision > first.revision
             assert newest.document["status"]["certificate"]
             assert other.take() is None
-            monkeypatch.setattr("hub.store.tail.MAX_CHANGES", 0)
+            monkeypatch.setattr("hub.store.changelog.tail.MAX_CHANGES", 0)
             newcomer.store.transact(lambda tx: requests.remove(tx, requests.find(tx, name), "ann"))
             store.transact(lambda tx: tx.changes.compact(tx.now + LATER))
             assert await told(followed) is None, "changes that are compacted already"

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hub.domain import cluster as rules
-from hub.domain import clusterset, duplicate, joinlabels
-from hub.domain import document as doc
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ADDONS, ChangeType, Key
-from hub.domain.cluster import Claim, ClientConfig, Joined, Joining, StatusReport, adopted, joining_document
-from hub.domain.credential import Bounds
-from hub.domain.heartbeat import Beat
-from hub.domain.lease import DEFAULT_LEASE_DURATION
+from hub.api.bootstrapcredentials.credential import Bounds
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import join_labels as joinlabels
+from hub.api.managedclusters.cluster import Claim, ClientConfig, Joined, Joining, StatusReport, adopted, joining_document
+from hub.api.managedclustersets import clusterset
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, ChangeType, Key
 from hub.ports import Transaction, Written
 from hub.services import addons, clusters
 from hub.settings import Settings

@@ -7,15 +7,23 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.domain import cluster as clusters_rules
-from hub.domain import document as doc
-from hub.domain.attestation import FAILED, AttestationError, Attested, Binding, Demand
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.cluster import Joining
-from hub.domain.clusterset import LABEL
-from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase
-from hub.domain.request import RequestPhase
+from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Binding, Demand
+from hub.api.bootstrapcredentials.credential import (
+    Bounds,
+    CredentialPhase,
+    CredentialRecord,
+    CredentialUse,
+    Tally,
+    check,
+    phase,
+)
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.managedclusters import cluster as clusters_rules
+from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.services import clusters, credentials
 from hub.services import request_objects as requests
 from hub.store import schema

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.brake import Brake, encoded
-from hub.domain.change import ADDONS, REQUESTS, Key
-from hub.domain.cluster import Joining
-from hub.domain.diagnosis import Diagnosis, Finding, State
-from hub.domain.heartbeat import Beat
-from hub.domain.parting import Departure
-from hub.domain.replica import LOST_AFTER, Replica
-from hub.domain.revocation import Target
+from hub.api.certificates.revocation import Target
+from hub.api.clusterdiagnoses import Diagnosis, Finding, State
+from hub.api.hubreplicas.replica import LOST_AFTER, Replica
+from hub.api.liveness.brake import Brake, encoded
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.detach import Departure
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, REQUESTS, Key
 from hub.ports import Transaction
 from hub.services import brake, clocksync, clusters, credentials, diagnosing, heartbeats, namespaces, owners, replicas
 from hub.services import request_objects as requests

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.change import MANAGED_CLUSTERS, Key
-from hub.domain.cluster import StatusReport
-from hub.domain.heartbeat import Beat
-from hub.domain.lease import Expiry, grace
-from hub.domain.transition import Damping, Transition
+from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness.lease import Expiry, grace
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import StatusReport
+from hub.api.managedclusters.transition import Damping, Transition
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.controllers.manager.availability import Silence
 from hub.heartbeat import Hearing
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from hub.settings import load
-from hub.silence import Silence
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import UNKNOWN

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from hub.__main__ import main
-from hub.adminsecret import KUBECONFIG, LOOK_EVERY, TRUST, AdminSecret
-from hub.domain.certificate import Lifetimes
-from hub.fields import Address
-from hub.installation import ADMIN_FILE, SUFFIX, Addresses, AdminKubeconfig, entry, keep_admin_kubeconfig, settle
+from hub.api.certificates.certificate import Lifetimes
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
-from hub.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.ports import KeySecret
+from hub.replica.admin_secret import KUBECONFIG, LOOK_EVERY, TRUST, AdminSecret
+from hub.replica.installation import ADMIN_FILE, SUFFIX, Addresses, AdminKubeconfig, entry, keep_admin_kubeconfig, settle
+from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
+from hub.settings.fields import Address
 from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
 from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from machinery.identity import HubId

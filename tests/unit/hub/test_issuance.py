@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from hub.domain import request as rules
-from hub.domain.addon import SUBJECTS, keeps_registrations
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
-from hub.domain.credential import CredentialRecord
-from hub.domain.request import AddOnRequest, Requester, RequestPhase, RequestState
-from hub.domain.request_end import Ends
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.cleanup import Ends
+from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestState
+from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
 from hub.services import addons, clusters, credentials, objects, request_ends, request_objects
 from hub.services import request_objects as requests

@@ -13,17 +13,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.access import Peers
-from hub.domain.change import EVENTS
+from hub.api.meta.change import EVENTS
+from hub.composition.host_cluster import HostCluster
+from hub.controllers.manager.manager import Controllers
 from hub.election import RowLock
-from hub.election.incluster import lease_on
-from hub.election.leaselock import LeaseAndTerm
-from hub.hostcluster import HostCluster
-from hub.leading import Candidacy, Leading
+from hub.election.in_cluster import lease_on
+from hub.election.lease_lock import LeaseAndTerm
 from hub.metrics.leader import add_leader
 from hub.ports import Leaders, Store
-from hub.roster import Controllers
+from hub.replica.leader_election import Candidacy, Leading
 from hub.settings import load
-from hub.store.bounds import SessionLimits
+from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Elector, Leadership, Lock, Loss, Term, Timings
 from machinery.election.config import KUBERNETES, OPENSHIFT

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.access.examining import examine
-from hub.controllers.authenticators import AGAIN, SOON, AuthenticatorStatus
-from hub.domain import credentialissuer as rules
-from hub.domain import document as doc
-from hub.domain.authenticator import JWT, KINDS, WEBHOOK, read
-from hub.domain.certificate import Lifetimes
-from hub.domain.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
-from hub.domain.credentialissuer import Strategy, in_order, merge
-from hub.domain.login import MAX_GROUPS, MAX_NAME, ClaimRules, Login, Named, admitted, named_by_claims
-from hub.domain.request import Requester
+from hub.access.authenticator_conditions import examine
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.logins import credentialissuer as rules
+from hub.api.logins.authenticator import JWT, KINDS, WEBHOOK, read
+from hub.api.logins.credentialissuer import Strategy, in_order, merge
+from hub.api.logins.login import MAX_GROUPS, MAX_NAME, ClaimRules, Login, Named, admitted, named_by_claims
+from hub.api.meta import document as doc
+from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
+from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
 from hub.services import accounts, credentialissuers, logins, objects, revocation
 from hub.services.addon_tokens import _remove_part

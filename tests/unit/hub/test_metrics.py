@@ -6,17 +6,17 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from hub.domain import cluster as rules
-from hub.domain.brake import Limits
-from hub.domain.cluster import Joining, StatusReport, joining_document
-from hub.domain.trust import AgentTrust
-from hub.domain.verbosity import Order
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.hubreplicas.log_level import Order
+from hub.api.liveness.brake import Limits
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import Joining, StatusReport, joining_document
 from hub.heartbeat import BeatBuffer
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
 from hub.services import brake, clusters, verbosity
-from hub.store.backup import BACKUP_MADE
+from hub.store.backup.backup import BACKUP_MADE
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.request_counts import RequestCounts

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
-from hub.domain import document as doc
-from hub.domain import namespace as rules
-from hub.domain.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
+from hub.api.core import namespace as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
+from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress

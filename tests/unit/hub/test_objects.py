@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hub.domain import cluster as rules
-from hub.domain import document as doc
-from hub.domain.admission import admitted
-from hub.domain.change import CONFIG_MAPS, Key, StoredObject
-from hub.domain.cluster import Joining, StatusReport
-from hub.domain.parting import Departure
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.admission import admitted
+from hub.api.managedclusters.cluster import Joining, StatusReport
+from hub.api.managedclusters.detach import Departure
+from hub.api.meta import document as doc
+from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
 from hub.ports import Transaction, Written
 from hub.services import clusters, objects, owners, room
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT

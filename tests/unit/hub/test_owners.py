@@ -4,14 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hub.domain import cluster as rules
-from hub.domain import reported, stale, taint
-from hub.domain.cluster import StatusReport
-from hub.domain.heartbeat import Beat
-from hub.domain.parting import Departure
-from hub.domain.reported import HubState, ReportedHub
-from hub.domain.revocation import Target
-from hub.rpc.moving import Moving
+from hub.api.certificates.revocation import Target
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import staleness as stale
+from hub.api.managedclusters import taints as taint
+from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
+from hub.api.managedclusters.cluster import StatusReport
+from hub.api.managedclusters.detach import Departure
+from hub.grpc_door.session.move import Moving
 from hub.services import clusters, heartbeats, moves, owners, replicas, revocation
 from hub.services.owners import Standing
 from hub.services.replicas import Opened

@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.apiserver.groups import groups_of
-from hub.apiserver.writepaths import resource_of
-from hub.domain import ownership
-from hub.domain import request as request_rules
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Kind
-from hub.domain.cluster import AVAILABLE, StatusReport
-from hub.domain.ownership import AGENT_WRITER, HUB_WRITER, tracked
+from hub.api.certificatesigningrequests import request as request_rules
+from hub.api.managedclusters.cluster import AVAILABLE, StatusReport
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Kind
+from hub.api.objects import managed_fields as ownership
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
+from hub.https_door.groups import groups_of
+from hub.https_door.storage.write_paths import resource_of
 from hub.services import addons, clusters, kinds
 from hub.services.writing import Unchanged
 from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Key, Query
-from hub.domain.request import AddOnRequest, RequestPhase
-from hub.domain.restoration import KEPT, Readopts, Restoration, covering
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhase
+from hub.api.hubreplicas.restoration import KEPT, Readopts, Restoration, covering
+from hub.api.meta.change import EVENTS, MANAGED_CLUSTERS, Key, Query
 from hub.issuer.local import make_authority
 from hub.services import authorities, clusters, readoption, recovery, restoring, revoked
 from hub.services.authorities import Made

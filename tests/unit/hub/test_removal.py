@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hub.controllers.removal import LOOK_AGAIN, Removal
-from hub.domain import document as doc
-from hub.domain import removal as rules
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
-from hub.domain.event import Told
+from hub.api.core.event import Told
+from hub.api.managedclusters import removal as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
+from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
 from hub.services import addons, clusters, objects, removal
 from hub.services.removal import Progress

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.controllers.replicas import LostReplicas
-from hub.domain import document as doc
-from hub.domain import duplicate
-from hub.domain.change import EVENTS, Query
-from hub.domain.cluster import DUPLICATED, Joining, StatusReport
-from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
-from hub.replica import Heard, Measures, Presence, take_place
-from hub.rpc.cordon import HINT, Cordon
+from hub.api.hubreplicas.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters.cluster import DUPLICATED, Joining, StatusReport
+from hub.api.meta import document as doc
+from hub.api.meta.change import EVENTS, Query
+from hub.controllers.hub.replicas import LostReplicas
+from hub.grpc_door.session.cordon import HINT, Cordon
+from hub.replica.heartbeat import Heard, Measures, Presence, take_place
 from hub.services import clusters, draining, namespaces, owners, replicas
 from hub.services.replicas import Opened
 from hub.store import schema
@@ -257,7 +257,7 @@ async def test_name_of_a_living_replica_is_refused(
         if len(slept) == 2:
             store.transact(replicas.beat, ONE)
 
-    monkeypatch.setattr("hub.replica.asyncio.sleep", pass_time)
+    monkeypatch.setattr("hub.replica.heartbeat.asyncio.sleep", pass_time)
     with pytest.raises(AlreadyExistsError):
         await take_place(store, rival, alone=False)
     assert len(slept) == 2

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from hub.controllers.chronicle import Chronicle
-from hub.domain import cluster as cluster_rules
-from hub.domain import revocation as rules
-from hub.domain.certificate import CertificateRecord, Holder, Profile, Purpose
-from hub.domain.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
-from hub.domain.cluster import StatusReport
-from hub.domain.event import Told
-from hub.domain.heartbeat import Beat
-from hub.domain.request import RequestPhase
-from hub.domain.revocation import Reason
+from hub.api.certificates import revocation as rules
+from hub.api.certificates.certificate import CertificateRecord, Holder, Profile, Purpose
+from hub.api.certificates.revocation import Reason
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.core.event import Told
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.cluster import StatusReport
+from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
+from hub.controllers.hub.transition_recorder import Chronicle
 from hub.ports import ListSigner, Transaction
 from hub.services import certificates, clusters, heartbeats, objects, revocation, revoked
 from hub.services import revocation_lists as lists

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.groups import groups_of, with_others
-from hub.domain import document as doc
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
-from hub.domain.request import Requester
-from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, rule, settled
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.core.roles import AUTOUPDATE, Groups, cluster_role, rule, settled
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
+from hub.https_door.groups import groups_of, with_others
 from hub.ports import Transaction
 from hub.services import kinds, objects, roles
 from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS

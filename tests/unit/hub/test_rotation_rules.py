@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish
-from hub.domain.certificate import Purpose
-from hub.domain.renewal import LATE as LATEST
-from hub.domain.renewal import LONGEST, RENEW, Order, checked, order_of, with_order
-from hub.domain.request_end import Ends, goes_at
-from hub.domain.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Phase, Wish
+from hub.api.certificateauthorities.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
+from hub.api.managedclusters.renewal import LATE as LATEST
+from hub.api.managedclusters.renewal import LONGEST, RENEW, Order, checked, order_of, with_order
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.timestamps import format_time

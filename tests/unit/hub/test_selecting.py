@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.kinds.addon import managed_cluster_add_on
-from hub.apiserver.kinds.managedcluster import managed_cluster
-from hub.domain.arranging import groups_of, sort_of
-from hub.domain.asking import CLUSTER, where_of
-from hub.domain.change import MANAGED_CLUSTERS, Document
-from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
-from hub.domain.selection import fields_of
-from hub.domain.where import MOVING
+from hub.api.meta.change import MANAGED_CLUSTERS, Document
+from hub.api.meta.field_sources import MOVING
+from hub.api.query.query_fields import CLUSTER, where_of
+from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
+from hub.api.query.selection import fields_of
+from hub.api.query.sorting import groups_of, sort_of
+from hub.https_door.kinds.addon import managed_cluster_add_on
+from hub.https_door.kinds.managedcluster import managed_cluster
 from machinery.apiserver.http.list_options import list_options, read_continue, selection, write_continue
 from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from hub.access.looking import SOON
-from hub.authorities import LOOK_EVERY, AuthorityFollower
-from hub.domain.authority import Phase
-from hub.domain.certificate import Lifetimes
+from hub.access.revocation_poller import SOON
+from hub.api.certificateauthorities.authority import Phase
+from hub.api.certificates.certificate import Lifetimes
+from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, Trustee, Trusting, fingerprints
 from hub.issuer import ServingNames
-from hub.issuer.keyvaults import SealedKeys
+from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
-from hub.rpc.trusting import AGAIN, LOOK, PER_SECOND, Trustee, Trusting, fingerprints
+from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
+from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
 from hub.services import authorities
 from hub.services.authorities import Made
-from hub.serving import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import Subject

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from grpc_health.v1 import health_pb2 as wire
 
-from hub.rpc.acknowledging import TICK, Acknowledgements, Deferred, spacing
-from hub.rpc.aging import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
-from hub.rpc.backlog import MOST, MOST_BYTES, Backlog
-from hub.rpc.gate import QUIET, Gate
-from hub.rpc.health import MOST_WATCHES, WATCHED_FOR, Health
-from hub.rpc.tempo import Tempo
+from hub.grpc_door.calls.gate import QUIET, Gate
+from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, Health
+from hub.grpc_door.session.acknowledgements import TICK, Acknowledgements, Deferred, spacing
+from hub.grpc_door.session.heartbeat_interval import Tempo
+from hub.grpc_door.session.max_connection_age import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
+from hub.grpc_door.session.report_queue import MOST, MOST_BYTES, Backlog
 from machinery.errors import MusterError, UnavailableError
 from spoke.domain.ack_timeout import PATIENCE, SILENCE, patience
 from tests.checks import check_results

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from hub.grpc_door.session.sessions import OVERLAP, POLL, Sessions
 from hub.ports import Transaction
-from hub.rpc.sessions import OVERLAP, POLL, Sessions
 from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from hub.__main__ import NO_FLAGS, main
-from hub.fields import Address
-from hub.installation import Addresses
-from hub.replica import replica_name
+from hub.replica.heartbeat import replica_name
+from hub.replica.installation import Addresses
 from hub.settings import Settings, SettingsError, load
-from hub.store.bounds import HELD, SessionLimits
-from hub.store.engine import parse_url
-from hub.store.postgres import connection_arguments
+from hub.settings.fields import Address
+from hub.store.engine.engine import parse_url
+from hub.store.engine.postgres import connection_arguments
+from hub.store.engine.timeouts import HELD, SessionLimits
 from machinery.errors import InvalidError
 from machinery.product import TITLE
 from machinery.runtime.directory import DataDirectory

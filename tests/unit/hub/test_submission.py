@@ -7,10 +7,10 @@ import pytest
 
 from bench.csrs.mutations import MUTATIONS
 from bench.csrs.runs import ran, summed
-from hub.domain import request as rules
-from hub.domain.certificate import Purpose
-from hub.domain.change import REQUESTS, Query
-from hub.domain.request import AddOnRequest
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import AddOnRequest
+from hub.api.meta.change import REQUESTS, Query
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject

@@ -13,27 +13,27 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.access import BootstrapTokens, Peers
-from hub.access.rolebook import RoleBook
-from hub.apiserver.entrance import Entrance, Grounds, issuer_of
-from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.storage import ServiceStorage
+from hub.access.rbac_cache import RoleBook
+from hub.api.auditrecords.query import Entry
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.hubreplicas.replica import Replica
+from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.controllers.feed import Feed as ControllersFeed
 from hub.controllers.feed import Route
-from hub.domain.auditlog import Entry
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Change
-from hub.domain.replica import Replica
+from hub.grpc_door.changes.feed import Feed as StreamFeed
+from hub.grpc_door.session.clock_reports import Clocks
+from hub.grpc_door.session.sessions import Sessions
+from hub.grpc_door.session.trust_bundle_push import Trusting
 from hub.heartbeat import BeatBuffer, Hearing
-from hub.installation import AdminKubeconfig
+from hub.https_door.callers.authenticator_chain import Entrance, Grounds, issuer_of
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
-from hub.replica import Measures, Presence
-from hub.rpc.clocks import Clocks
-from hub.rpc.feed import Feed as StreamFeed
-from hub.rpc.sessions import Sessions
-from hub.rpc.trusting import Trusting
+from hub.replica.heartbeat import Measures, Presence
+from hub.replica.installation import AdminKubeconfig
 from hub.services import clusters
-from hub.store.tail import Tail
+from hub.store.changelog.tail import Tail
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
 from machinery.lifecycle.signals import LifecycleSignals

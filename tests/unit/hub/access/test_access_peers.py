@@ -11,12 +11,12 @@ import pytest
 
 from hub.access import BootstrapTokens, Peers
 from hub.access.limits import AccessLimits, Capacity, level_of
-from hub.access.looking import AFRESH, POLL, RARELY, SOON, Looking
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
-from hub.apiserver.authentication import end_with_revocations
-from hub.domain.authority import Authority, AuthorityId, Phase
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.credential import CredentialRecord, token_id, token_of
+from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, Looking
+from hub.api.bootstrapcredentials.credential import CredentialRecord, token_id, token_of
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.https_door.callers.authentication import end_with_revocations
 from hub.services import certificates, credentials
 from hub.services.credentials import Terms
 from machinery import pki

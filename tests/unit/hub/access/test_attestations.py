@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
-from hub.domain.attestation import FAILED, AttestationError, Attested, Demand
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.credential import Bounds
+from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Demand
+from hub.api.bootstrapcredentials.credential import Bounds
+from hub.api.certificates.certificate import CertificateRecord, Purpose
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import Documents
 from machinery.apiserver.authn.issuer_keys import APART

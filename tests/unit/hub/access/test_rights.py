@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from hub.access import rolebook
+from hub.access import rbac_cache as rolebook
+from hub.access.cluster_acceptance import BOUND, Standings
+from hub.access.rbac_cache import RoleBook
 from hub.access.rights import ClusterView, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
-from hub.access.rolebook import RoleBook
 from hub.access.rules import counted_names
-from hub.access.standing import BOUND, Standings
-from hub.domain.certificate import CertificateRecord, Purpose, own_agent
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
-from hub.domain.credential import CredentialRecord
-from hub.domain.roles import Groups
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord, Purpose, own_agent
+from hub.api.core.roles import Groups
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.services import clusters, objects, roles
 from machinery.apiserver.access import Attributes

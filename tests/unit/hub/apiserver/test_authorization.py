@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
+from hub.access.cluster_acceptance import Standings
+from hub.access.rbac_cache import RoleBook
 from hub.access.rights import Standing
-from hub.access.rolebook import RoleBook
-from hub.access.standing import Standings
-from hub.apiserver.admission import HubAdmission
-from hub.apiserver.authorization import HubAuthorizer
-from hub.domain import cluster as clusters_rules
-from hub.domain import document as doc
-from hub.domain.certificate import Purpose
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
-from hub.domain.cluster import CLUSTER_UID
-from hub.domain.clusterset import LABEL
-from hub.domain.document import with_status_condition
-from hub.domain.duplicate import GIVEN_TO
-from hub.domain.roles import Groups
+from hub.api.certificates.certificate import Purpose
+from hub.api.core.roles import Groups
+from hub.api.managedclusters import cluster as clusters_rules
+from hub.api.managedclusters.cluster import CLUSTER_UID
+from hub.api.managedclusters.duplicates import GIVEN_TO
+from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
+from hub.api.meta.document import with_status_condition
+from hub.https_door.callers.authorization import HubAuthorizer
+from hub.https_door.storage.admission import HubAdmission
 from hub.ports import Transaction
 from hub.services import addons, clusters, objects, roles
 from machinery.apiserver import storage

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from hub.apiserver.feed import BATCH, ChangeFeed
-from hub.apiserver.kinds.addon import managed_cluster_add_on
-from hub.apiserver.lists import FRESH, KEPT, RevocationLists
-from hub.apiserver.lists import PATIENCE as LISTS_PATIENCE
-from hub.apiserver.writepaths import write_paths
-from hub.domain.addon_versions import add_on_stored
-from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
-from hub.domain.request import SERIAL_EXTRA, USAGES, requester_serial
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, requester_serial
+from hub.api.managedclusteraddons.versions import add_on_stored
+from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
+from hub.https_door.kinds.addon import managed_cluster_add_on
+from hub.https_door.pages.revocation_lists import FRESH, KEPT, RevocationLists
+from hub.https_door.pages.revocation_lists import PATIENCE as LISTS_PATIENCE
+from hub.https_door.storage.feed import BATCH, ChangeFeed
+from hub.https_door.storage.write_paths import write_paths
 from hub.services import clusters
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming
@@ -51,7 +51,7 @@ class MeddlingStore(InlineStore):
         self.second_follow = asyncio.Event()
 
     async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-        if query.__module__ == "hub.apiserver.feed" and query.__name__ == "_since":
+        if query.__module__ == "hub.https_door.storage.feed" and query.__name__ == "_since":
             self.meddle()
             await asyncio.sleep(0.02)
         return await super().read(query, *args, **kwargs)

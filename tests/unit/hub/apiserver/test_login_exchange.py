@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hub.access.authenticators import Authenticators
-from hub.apiserver.login import PAUSE, Exchange, Terms
-from hub.domain.certificate import Lifetimes, Purpose
-from hub.domain.change import WEBHOOK_AUTHENTICATORS, Key
+from hub.api.certificates.certificate import Lifetimes, Purpose
+from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
+from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, Terms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
 from hub.services import objects

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
+from hub.api.auditrecords.record import LOGIN_FAILURE, Level, Record, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MOST, REPEATED
-from hub.audit.policyfile import parse_policy, read_policy
+from hub.audit.policy_file import parse_policy, read_policy
 from hub.audit.trail import LEFT_OUT, Trail
-from hub.domain.audit import LOGIN_FAILURE, Level, Record, ResponseStatus, Stage, User, read_record
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hub.domain.certificate import CertificateRecord, Lifetimes
-from hub.domain.change import REQUESTS, Query
-from hub.domain.cluster import Joining
-from hub.domain.request import RequestState
+from hub.api.certificates.certificate import CertificateRecord, Lifetimes
+from hub.api.certificatesigningrequests.request import RequestState
+from hub.api.managedclusters.cluster import Joining
+from hub.api.meta.change import REQUESTS, Query
 from hub.issuer import LocalIssuer
 from hub.services import clusters
 from hub.services import request_objects as requests

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from hub.domain import addon_token as rules
-from hub.domain import cluster as cluster_rules
-from hub.domain import document as doc
-from hub.domain.addon_discovery import PREFIX
-from hub.domain.addon_health import NOTE
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from hub.api.managedclusteraddons import tokens as rules
+from hub.api.managedclusteraddons.discovery import PREFIX
+from hub.api.managedclusteraddons.health import NOTE
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 from hub.services import addons, clusters, namespaces
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions

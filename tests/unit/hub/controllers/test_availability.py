@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hub.controllers.agenda import Agenda
-from hub.controllers.availability import Availability
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters import cluster as rules
 from hub.controllers.batch import TOGETHER
-from hub.domain import cluster as rules
-from hub.domain.heartbeat import Beat
+from hub.controllers.clusters.availability import Availability
+from hub.controllers.delaying_queue import Agenda
 from hub.services import clusters, heartbeats
 from machinery.errors import ConflictError, InvalidError
 from machinery.identity import ClusterName

@@ -8,17 +8,17 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from hub.controllers.chronicle import Chronicle
+from hub.api.core.event import Told
+from hub.api.managedclusteraddons.health import in_step
+from hub.api.managedclusters import clock_sync as clocksync
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.cluster import Joining, StatusReport
+from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
 from hub.controllers.feed import Feed, Route
-from hub.controllers.recorder import AT_MOST, TOGETHER, Recorder
-from hub.domain import clocksync
-from hub.domain import cluster as cluster_rules
-from hub.domain import document as doc
-from hub.domain.addon_health import in_step
-from hub.domain.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
-from hub.domain.cluster import Joining, StatusReport
-from hub.domain.clusterset import LABEL
-from hub.domain.event import Told
+from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
+from hub.controllers.hub.transition_recorder import Chronicle
 from hub.ports import Transaction
 from hub.services import clusters, events, issuance
 from machinery.errors import InvalidError, UnavailableError

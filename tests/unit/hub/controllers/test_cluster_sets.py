@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hub.domain import cluster as cluster_rules
-from hub.domain import clusterset as rules
-from hub.domain import document as doc
-from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
-from hub.domain.clusterprofile import SET as OF_SET
+from hub.api.clusterprofiles.clusterprofile import SET as OF_SET
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
 from hub.services import clusters, clustersets, heartbeats, namespaces
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName

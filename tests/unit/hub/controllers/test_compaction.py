@@ -6,13 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from hub.controllers import compaction as compaction_module
-from hub.controllers.compaction import PAUSE, Compaction
-from hub.controllers.steadiness import SETTLED, Steadiness
-from hub.domain.audit import Fields
-from hub.domain.auditlog import AuditQuery, Entry
-from hub.domain.event import Told
-from hub.domain.history import (
+from hub.api.auditrecords.query import AuditQuery, Entry
+from hub.api.auditrecords.record import Fields
+from hub.api.core.event import Told
+from hub.api.objects.history import (
     AUDIT_FILLS_UP,
     AUDIT_SHORTENED,
     BYTES_OF_A_ROW,
@@ -23,6 +20,9 @@ from hub.domain.history import (
     Volume,
     warnings,
 )
+from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.hub import compaction as compaction_module
+from hub.controllers.hub.compaction import PAUSE, Compaction
 from hub.services import audit, history
 from machinery.errors import ExpiredError, UnavailableError
 from tests.unit.hub.conftest import transactions_of
@@ -116,7 +116,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     await settle(subject)
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what was due is due again"
     for free, expected in ((200, []), (199, [FILLS_UP]), (99, [SHORTENED, FULL]), (300, [])):
-        monkeypatch.setattr("hub.store.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
+        monkeypatch.setattr("hub.store.writer.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
         told.clear()
         await settle(subject)
         assert reasons(told) == expected

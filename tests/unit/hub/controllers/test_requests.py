@@ -8,22 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from hub.audit.decisions import DecisionAudit, record_of
-from hub.controllers import approval, issuance, rules
-from hub.controllers import namespaces as namespaces_controller
-from hub.controllers.acceptance import Acceptance
-from hub.controllers.agenda import GIVEN_UP
-from hub.controllers.approval import Approval
-from hub.controllers.batch import AT_MOST, TOGETHER, Batched
-from hub.controllers.feed import Feed, Route
-from hub.controllers.issuance import Issuance
-from hub.deciding import Deciding
-from hub.domain import clusterset, removal
-from hub.domain import document as doc
-from hub.domain.approval_rule import Decision, Verdict
-from hub.domain.audit import Record
-from hub.domain.auditlog import AuditQuery, Numbering
-from hub.domain.change import (
+from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.auditrecords.query import AuditQuery, Numbering
+from hub.api.auditrecords.record import Record
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.core.namespace import namespace
+from hub.api.managedclusters import removal
+from hub.api.managedclustersets import clusterset
+from hub.api.meta import document as doc
+from hub.api.meta.change import (
     APPROVAL_RULES,
     CLUSTER_SETS,
     EVENTS,
@@ -36,11 +29,20 @@ from hub.domain.change import (
     Query,
     StoredObject,
 )
-from hub.domain.document import with_metadata
-from hub.domain.namespace import namespace
-from hub.domain.request import RequestPhase
+from hub.api.meta.document import with_metadata
+from hub.audit.decisions import DecisionAudit, record_of
+from hub.controllers.batch import AT_MOST, TOGETHER, Batched
+from hub.controllers.certificates import approval, issuance
+from hub.controllers.certificates import approval_rules as rules
+from hub.controllers.certificates.approval import Approval
+from hub.controllers.certificates.issuance import Issuance
+from hub.controllers.clusters import namespaces as namespaces_controller
+from hub.controllers.clusters.acceptance import Acceptance
+from hub.controllers.delaying_queue import GIVEN_UP
+from hub.controllers.feed import Feed, Route
+from hub.controllers.manager.approval import Deciding
+from hub.controllers.manager.manager import Controllers
 from hub.ports import Transaction
-from hub.roster import Controllers
 from hub.services import addons, clusters, namespaces
 from hub.services.approving import RULE_ACTOR, Outcome
 from hub.settings import load

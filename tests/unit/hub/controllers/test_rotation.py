@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hub.authorities import AuthorityFollower, KeyRing
-from hub.controllers.rotation import Rotation
-from hub.controllers.steadiness import SETTLED, Steadiness
-from hub.domain.authority import AuthorityId, Phase, Wish
-from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.domain.cluster import AVAILABLE, availability
-from hub.domain.event import Told
-from hub.domain.heartbeat import Beat
-from hub.domain.replica import LOST_AFTER, Replica
-from hub.domain.rotation import Survey
+from hub.api.certificateauthorities.authority import AuthorityId, Phase, Wish
+from hub.api.certificateauthorities.rotation import Survey
+from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.core.event import Told
+from hub.api.hubreplicas.replica import LOST_AFTER, Replica
+from hub.api.liveness.heartbeat import Beat
+from hub.api.managedclusters.cluster import AVAILABLE, availability
+from hub.controllers.certificates.rotation import Rotation
+from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.issuer import RotatingIssuer
-from hub.issuer.keyfiles import KeyFiles
-from hub.issuer.keyvaults import SealedKeys
+from hub.issuer.key_files import KeyFiles
+from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
+from hub.replica.authorities import AuthorityFollower, KeyRing
 from hub.services import authorities, clusters, hearing, heartbeats, trust
 from hub.services.authorities import Made, authority_id
 from machinery import pki

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from hub.controllers.removal import Removal
-from hub.controllers.staleness import Staleness
-from hub.controllers.steadiness import SETTLED, Steadiness
-from hub.domain import cluster as rules
-from hub.domain import parting
-from hub.domain.brake import Limits
-from hub.domain.event import Told
-from hub.domain.stale import STALE, Policy
+from hub.api.core.event import Told
+from hub.api.liveness.brake import Limits
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import detach as parting
+from hub.api.managedclusters.staleness import STALE, Policy
+from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clusters.removal import Removal
+from hub.controllers.clusters.staleness import Staleness
 from hub.ports import Transaction
 from hub.services import addons, aftermath, clusters
 from machinery.errors import InvalidError

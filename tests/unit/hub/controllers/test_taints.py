@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from hub.api.core.event import Told
+from hub.api.liveness.brake import Brake, Limits
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import taints as taint
+from hub.api.managedclusters.taints import Patience
+from hub.api.managedclusters.transition import Damping
+from hub.api.meta.change import EVENTS, Query
 from hub.controllers.batch import TOGETHER
-from hub.controllers.taints import HELD_LOOKS, Taints
-from hub.domain import cluster as rules
-from hub.domain import taint
-from hub.domain.brake import Brake, Limits
-from hub.domain.change import EVENTS, Query
-from hub.domain.event import Told
-from hub.domain.taint import Patience
-from hub.domain.transition import Damping
-from hub.rpc.tempo import Tempo
+from hub.controllers.clusters.taints import HELD_LOOKS, Taints
+from hub.grpc_door.session.heartbeat_interval import Tempo
 from hub.services import brake, clusters
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName

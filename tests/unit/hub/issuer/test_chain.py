@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.profile import claims_anothers, refusals
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.profile import claims_anothers, refusals
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
 from hub.issuer.chain import Link, first_of, names_of
 from hub.services import certificates, operators

@@ -1,0 +1,168 @@
+"""The hub's roles and bindings in memory, kept current from the change log.
+
+`run` follows the log, and once a second proves against the database that nothing was missed. An index without a proof for
+longer than `BOUND` decides nothing: whoever needs it is told to come back.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from hub.api.meta.change import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    Change,
+    ChangeType,
+    Kind,
+    Query,
+    StoredObject,
+)
+from hub.ports import Store, Transaction
+from machinery.apiserver.authz.rbac_authorizer import Roles
+from machinery.apiserver.authz.role_index import RoleIndex
+from machinery.apiserver.storage import GroupResource, Key
+from machinery.errors import ExpiredError, MusterError, UnavailableError
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
+
+KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
+PROOF = timedelta(seconds=2)
+BOUND = timedelta(seconds=10)
+"""Nothing is decided by roles that may have changed longer ago than this."""
+
+Watcher = Callable[[Change], None]
+
+log = structlog.get_logger(__name__)
+
+
+class RoleBook(Roles):
+    """One per process. `watchers` see every change of any kind, in order, right after the roles did."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._index = RoleIndex()
+        self._watchers: list[Watcher] = []
+        self._position = -1
+        self._proven_at: float | None = None
+        self._moved = asyncio.Condition()
+        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+        self._trouble = self._lag = ""
+
+    @property
+    def index(self) -> RoleIndex:
+        return self._index
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    @property
+    def position(self) -> int:
+        """The revision up to which every change was seen; -1: none yet."""
+        return self._position
+
+    def check(self) -> None:
+        proven = self._proven_at
+        if proven is None or self._clock.monotonic() - proven > BOUND.total_seconds():
+            raise UnavailableError(
+                "the hub does not know at present who may do what: its database cannot be read", retry_after=PROOF
+            )
+
+    async def seen(self, resource: GroupResource, revision: int) -> None:
+        del resource  # one log for all
+        await self._reach(revision)
+
+    async def load(self) -> None:
+        """Reads all roles and bindings anew. Raises UnavailableError."""
+        began = self._clock.monotonic()
+        index = RoleIndex()
+        revision, found = await self._store.read(_all)
+        for stored in found:
+            index.put(_resource(stored.kind), Key(stored.key.namespace, stored.key.name), stored.document)
+        self._index = index
+        self._proven_at = began
+        await self._move(revision)
+
+    async def run(self) -> None:
+        """Follows and proves for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_always(), name="roles")
+            tasks.create_task(self._prove_always(), name="roles' age")
+
+    async def _follow_always(self) -> None:
+        while True:
+            try:
+                if self._position < 0:
+                    await self.load()
+                await self._follow()
+            except ExpiredError:
+                self._position = -1
+            except MusterError as error:
+                pause = self._pauses.next()
+                if error.message != self._lag:
+                    log.warning("roles cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                self._lag = error.message
+                await asyncio.sleep(pause.total_seconds())
+
+    async def _follow(self) -> None:
+        async for changes in self._store.follow(self._position):
+            self._pauses.reset()
+            self._lag = ""
+            for change in changes:
+                self._take(change)
+            if changes:
+                await self._move(changes[-1].revision)
+
+    def _take(self, change: Change) -> None:
+        if change.kind in KINDS:
+            document = None if change.type is ChangeType.DELETED else msgspec.json.decode(change.encoded)
+            self._index.put(_resource(change.kind), Key(change.key.namespace, change.key.name), document)
+        for watcher in self._watchers:
+            watcher(change)
+
+    async def _prove_always(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(BOUND.total_seconds()):
+                    await self.prove()
+            except (TimeoutError, MusterError) as error:
+                trouble = str(error) or "too slow"
+                if trouble != self._trouble:
+                    log.warning("the age of the roles cannot be proven", error=trouble)
+                self._trouble = trouble
+            else:
+                self._trouble = ""
+            await asyncio.sleep(until_tick(PROOF))
+
+    async def prove(self) -> None:
+        """One look at the newest revision, and a wait until it was seen. Raises UnavailableError."""
+        began = self._clock.monotonic()
+        await self._reach(await self._store.look(_newest))
+        self._proven_at = began
+
+    async def _reach(self, revision: int) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._position >= revision)
+
+    async def _move(self, revision: int) -> None:
+        async with self._moved:
+            self._position = revision
+            self._moved.notify_all()
+
+
+def _resource(kind: Kind) -> str:
+    return kind.partition(".")[0]
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()
+
+
+def _all(tx: Transaction) -> tuple[int, Sequence[StoredObject]]:
+    return tx.changes.newest(), [stored for kind in KINDS for stored in tx.objects.find(kind, Query()).items]

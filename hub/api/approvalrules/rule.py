@@ -1,0 +1,206 @@
+"""ApprovalRules: whom an operator lets in without looking, as a rule that is read from an object and asked about a candidate.
+
+All that a rule names must fit: who asked, the cluster's name, its labels, the condition. Names are compared whole. What is not
+known fits nothing. A rule without `requesters` approves for whoever holds a bootstrap credential, and accepts a cluster whoever
+made it known; with `requesters`, a cluster is accepted when one of them has asked for its certificate.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.managedclusters import cluster as clusters
+from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.expression import Expression, Fields, ListOf, MapOf, Type
+from machinery.identity import ClusterName
+from machinery.meta.conditions import TRUE, Condition
+from machinery.meta.selectors import LabelSelector
+from machinery.meta.timestamps import parse_time
+
+DRY_RUN = "ApprovalRuleDryRun"
+"""Type of the condition that says what dry runs would have decided."""
+FLAG = "--auto-approve"
+"""The name under which the globs of this setting decide: no object can have it."""
+
+
+class Verdict(StrEnum):
+    """What a rule decides."""
+
+    ACCEPT = "Accept"
+    APPROVE = "Approve"
+
+
+class AskerKind(StrEnum):
+    """What somebody came with. AGENT: the cluster's own agent, which renews."""
+
+    CREDENTIAL = "BootstrapCredential"
+    USER = "User"
+    GROUP = "Group"
+    AGENT = "Agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who made a certificate request, by the hub's records. `name`: of a credential its id, else the user's name."""
+
+    kind: AskerKind
+    name: str
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Requesters:
+    """One entry of `spec.requesters`. Without a name any of the kind."""
+
+    kind: AskerKind
+    name: str = ""
+
+    def include(self, asker: Asker) -> bool:
+        if self.kind is AskerKind.GROUP:
+            return asker.kind is AskerKind.USER and self.name in asker.groups
+        return asker.kind is self.kind and self.name in ("", asker.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a rule is asked about. `request`: the CertificateSigningRequest; `asker`: who made it."""
+
+    cluster: ClusterName
+    document: Document | None
+    now: datetime
+    request: Document | None = None
+    asker: Asker | None = None
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as it decides."""
+
+    name: str
+    decides: frozenset[Verdict]
+    globs: tuple[str, ...] = ()
+    requesters: tuple[Requesters, ...] = ()
+    selector: LabelSelector | None = None
+    condition: Expression | None = None
+    dry_run: bool = False
+    paused: bool = False
+
+    def fits(self, verdict: Verdict, candidate: Candidate) -> bool:
+        """Whether all that the rule names is so."""
+        return (
+            not self.paused
+            and verdict in self.decides
+            and (not self.globs or matches_glob(candidate.cluster, self.globs))
+            and self._fits_asker(verdict, candidate.asker)
+            and self._fits_labels(candidate.document)
+            and (self.condition is None or self.condition.holds(values_of(candidate)))
+        )
+
+    def _fits_asker(self, verdict: Verdict, asker: Asker | None) -> bool:
+        if self.requesters:
+            return asker is not None and any(each.include(asker) for each in self.requesters)
+        return verdict is Verdict.ACCEPT or (asker is not None and asker.kind is AskerKind.CREDENTIAL)
+
+    def _fits_labels(self, cluster: Document | None) -> bool:
+        if self.selector is None:
+            return True
+        return cluster is not None and self.selector.matches(doc.labels(cluster))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a rule decided, or in a dry run would have, of one object."""
+
+    rule: str
+    verdict: Verdict
+    cluster: str
+    about: Document = field(repr=False)
+    dry_run: bool = False
+
+
+def dry_run(message: str) -> Condition:
+    """What a cluster says of dry runs."""
+    return Condition(DRY_RUN, TRUE, "WouldAccept", message)
+
+
+def of_flag(globs: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The rule that `--auto-approve` is."""
+    return (Rule(FLAG, frozenset(Verdict), globs),) if globs else ()
+
+
+def matches_glob(name: str, globs: Iterable[str]) -> bool:
+    """Whether a shell pattern (case counts) is for this whole name."""
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+CLUSTER_FIELDS = Fields(
+    {
+        "name": Type.TEXT,
+        "labels": MapOf(Type.TEXT),
+        "annotations": MapOf(Type.TEXT),
+        "claims": MapOf(Type.TEXT),
+        "set": Type.TEXT,
+        "uid": Type.TEXT,
+        "urls": ListOf(Type.TEXT),
+        "version": Type.VERSION,
+        "capacity": MapOf(Type.QUANTITY),
+        "cpu": Type.QUANTITY,
+        "memory": Type.QUANTITY,
+        "nodes": Type.QUANTITY,
+        "accepted": Type.BOOLEAN,
+        "age": Type.DURATION,
+        "agent": Type.TEXT,
+        "requester.kind": Type.TEXT,
+        "requester.user": Type.TEXT,
+        "requester.groups": ListOf(Type.TEXT),
+        "requester.credential": Type.TEXT,
+        "lifetime": Type.DURATION,
+    }
+)
+"""What a condition may speak of: the ManagedCluster, and the request with who made it."""
+
+
+def values_of(candidate: Candidate) -> dict[str, Any]:
+    """The fields of a candidate; what it lacks is missing."""
+    asker, request = candidate.asker, candidate.request
+    credential = asker.name if asker is not None and asker.kind is AskerKind.CREDENTIAL else None
+    return {
+        "name": candidate.cluster,
+        **(_cluster_values(candidate.document, candidate.now) if candidate.document is not None else {}),
+        "agent": candidate.agent or None,
+        "requester.kind": str(asker.kind) if asker else None,
+        "requester.user": asker.user if asker else None,
+        "requester.groups": asker.groups if asker else None,
+        "requester.credential": credential,
+        "lifetime": requests.requested_duration(request) if request is not None else None,
+    }
+
+
+def _cluster_values(cluster: Document, now: datetime) -> dict[str, Any]:
+    capacity = doc.mapping(cluster, "status", "capacity")
+    claims = [claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping)]
+    configs = [config for config in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(config, Mapping)]
+    created = doc.mapping(cluster, "metadata").get("creationTimestamp")
+    return {
+        "labels": doc.labels(cluster),
+        "annotations": doc.annotations(cluster),
+        "claims": {str(claim.get("name")): claim.get("value") for claim in claims},
+        "set": doc.labels(cluster).get(SET_LABEL),
+        "uid": doc.annotations(cluster).get(clusters.CLUSTER_UID),
+        "urls": [str(config.get("url") or "") for config in configs],
+        "version": doc.mapping(cluster, "status", "version").get("kubernetes"),
+        "capacity": capacity,
+        "cpu": capacity.get("cpu"),
+        "memory": capacity.get("memory"),
+        "nodes": capacity.get(clusters.NODES),
+        "accepted": clusters.is_accepted(cluster),
+        "age": now - parse_time(str(created)) if created else None,
+    }

@@ -1,0 +1,171 @@
+"""Bootstrap credentials: who may join, as what, until when, how often.
+
+A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is kept: the secret is random and
+long, so that a hash without salt tells nothing.
+
+A use is one agent of one cluster. It is held from the moment a certificate request of that agent is taken in, and spent when a
+certificate is issued for it; a request that is denied, fails or goes gives it back. A cluster's name that was let in and has no
+request yet holds one too, until its ManagedCluster goes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from hashlib import sha256
+
+from hub.api.bootstrapcredentials.attestation import Demand
+from machinery.errors import ForbiddenError
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.timestamps import format_time
+
+AGAIN = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
+
+DELETED = "Deleted"
+"""Why a credential is revoked that somebody deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What else binds a credential, and what it gives a cluster that joins with it."""
+
+    patterns: tuple[str, ...] = ()
+    """Shell patterns, of which the whole name of a cluster must fit one; none: any name."""
+    cluster_set: str | None = None
+    """The set that a cluster is put into; it cannot act for clusters of another."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Set on a cluster that joins with it, over what the agent says."""
+    attestation: Demand | None = None
+    """What proof a cluster must bring of which cluster it is; None: as the hub's setting says."""
+
+
+UNBOUND = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialRecord:
+    """One bootstrap credential; its client certificate's record names it.
+
+    `cluster` binds it to one name; None: any name that `bounds` allow. `uses` bounds the number of agents that it may bring in;
+    None: unbounded.
+    """
+
+    id: CredentialId
+    cluster: ClusterName | None
+    uses: int | None
+    created_at: datetime
+    expires_at: datetime
+    created_by: str
+    revoked_at: datetime | None = None
+    token_hash: str | None = None
+    """Of a credential that is a token; None: it is a certificate."""
+    bounds: Bounds = UNBOUND
+    revoked_by: str | None = None
+    revoked_reason: str | None = None
+
+    @property
+    def is_hidden(self) -> bool:
+        """It was deleted: revoked, and shown to nobody any more."""
+        return self.revoked_reason == DELETED
+
+    def admits(self, cluster: ClusterName) -> bool:
+        """Whether it is for a cluster of this name."""
+        if self.cluster is not None:
+            return self.cluster == cluster
+        return not self.bounds.patterns or any(fnmatchcase(cluster, glob) for glob in self.bounds.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialUse:
+    """One use, held or spent. `request`: the certificate request that it is held for, or was spent on."""
+
+    credential: CredentialId
+    cluster: ClusterName
+    agent: AgentId
+    request: str
+    held_at: datetime
+    issued_at: datetime | None = None
+    serial: SerialNumber | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many uses are spent, held for requests, and held by names without one."""
+
+    issued: int = 0
+    held: int = 0
+    names: int = 0
+
+    @property
+    def taken(self) -> int:
+        return self.issued + self.held + self.names
+
+
+class CredentialPhase(StrEnum):
+    ACTIVE = "Active"
+    USED_UP = "UsedUp"
+    EXPIRED = "Expired"
+    REVOKED = "Revoked"
+
+
+def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
+    """Where a credential stands, with so many uses spent. What ended it first for good counts: revoked, used up, expired."""
+    if record.revoked_at is not None:
+        return CredentialPhase.REVOKED
+    if record.uses is not None and issued >= record.uses:
+        return CredentialPhase.USED_UP
+    return CredentialPhase.EXPIRED if now >= record.expires_at else CredentialPhase.ACTIVE
+
+
+TOKEN_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"  # noqa: S105 - letters, not a secret
+TOKEN_SECRET_LENGTH = 32
+_TOKEN = re.compile(rf"([0-9a-f]{{16}})\.[a-z0-9]{{{TOKEN_SECRET_LENGTH}}}")
+
+
+def token_of(credential: CredentialId, secret: str) -> str:
+    return f"{credential}.{secret}"
+
+
+def token_id(token: str) -> CredentialId | None:
+    """The credential that a token claims to be; None: it is no bootstrap token."""
+    found = _TOKEN.fullmatch(token)
+    return None if found is None else CredentialId(found[1])
+
+
+def token_hash(token: str) -> str:
+    """Hex SHA-256."""
+    return sha256(token.encode()).hexdigest()
+
+
+def check(record: CredentialRecord, cluster: ClusterName, now: datetime) -> None:
+    """Whether the credential may act for `cluster` at all. Raises ForbiddenError."""
+    if record.revoked_at is not None:
+        raise ForbiddenError(f"the bootstrap credential {record.id} is revoked: {AGAIN}")
+    if now >= record.expires_at:
+        raise ForbiddenError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {AGAIN}")
+    check_name(record, cluster)
+
+
+def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
+    """Raises ForbiddenError unless the credential is for a cluster of this name."""
+    if record.cluster is not None and record.cluster != cluster:
+        raise ForbiddenError(f'the bootstrap credential {record.id} is for cluster "{record.cluster}", not for "{cluster}"')
+    if not record.admits(cluster):
+        patterns = ", ".join(record.bounds.patterns)
+        raise ForbiddenError(
+            f'the bootstrap credential {record.id} is for clusters whose name fits {patterns}, and "{cluster}" does not'
+        )
+
+
+def taken(record: CredentialRecord, tally: Tally) -> ForbiddenError:
+    """What is said when no use is left for one more agent."""
+    if record.uses is not None and tally.issued >= record.uses:
+        spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"
+        return ForbiddenError(f"the bootstrap credential {record.id} is used up: {spent} spent on other agents; {AGAIN}")
+    waiting = tally.held + tally.names
+    return ForbiddenError(
+        f"the bootstrap credential {record.id} has no use left: of {record.uses}, {tally.issued} spent and {waiting} held for "
+        f"others that wait for a decision; have one of those denied or deleted, or {AGAIN}"
+    )

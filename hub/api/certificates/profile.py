@@ -1,0 +1,78 @@
+"""What a certificate of each purpose may say: the last look before a signature, at the profile and at whom it is recorded for.
+
+The services have decided by then; that a profile does not fit its purpose is a defect of theirs, and nothing is signed.
+
+purpose    subject                                           alternative names
+AGENT      the agent's, of the holder                        none
+RECOVERY   the recovery subject, of the holder               none
+ADDON      nobody else's: see `claims_anothers`              DNS names alone
+BOOTSTRAP  the credential's                                  none
+OPERATOR   no agent's, add-on's or credential's              none
+LOGIN      the same                                          none
+SERVING    is recorded for nobody: not signed this way
+
+All of them begin between five minutes and two days before now (peers' clocks differ), and end after now.
+"""
+
+from datetime import datetime, timedelta
+
+from hub.api.certificates.certificate import BACKDATED, Holder, Profile, Purpose
+from machinery.identity import (
+    ADDONS_PREFIX,
+    BOOTSTRAP_GROUP,
+    BOOTSTRAP_USER_PREFIX,
+    OPERATOR_GROUP,
+    RECOVERY_USER_PREFIX,
+    SUBJECT_PREFIX,
+    ClusterName,
+    Subject,
+    agent_subject,
+    bootstrap_subject,
+    is_reserved,
+    recovery_subject,
+)
+
+EARLIEST = timedelta(days=2)
+"""A hub whose database's clock jumped that far signs nothing that is valid before there was a hub."""
+
+
+def refusals(profile: Profile, holder: Holder, now: datetime) -> list[str]:
+    """Why this profile is not to be signed; empty: it may."""
+    named = profile.dns_names and profile.purpose is not Purpose.ADDON
+    rules = (
+        (now - EARLIEST <= profile.not_before <= now - BACKDATED, "it does not begin five minutes before now"),
+        (profile.not_after > now, "it has ended already"),
+        (not named and not profile.ip_addresses, "it has alternative names that its purpose has not"),
+        (_is_its_holders(profile, holder), f'its subject is none of purpose "{profile.purpose}" for its holder'),
+    )
+    return [finding for fine, finding in rules if not fine]
+
+
+def _is_its_holders(profile: Profile, holder: Holder) -> bool:
+    """Whether the subject is the one that the record will be for."""
+    subject, cluster, agent = profile.subject, holder.cluster, holder.agent
+    match profile.purpose:
+        case Purpose.AGENT if cluster is not None and agent is not None:
+            return subject == agent_subject(cluster, agent)
+        case Purpose.RECOVERY if cluster is not None and agent is not None:
+            return subject == recovery_subject(cluster, agent)
+        case Purpose.BOOTSTRAP if holder.credential is not None:
+            return subject == bootstrap_subject(holder.credential)
+        case Purpose.ADDON if cluster is not None and holder.addon is not None:
+            return not claims_anothers(subject, cluster)
+        case Purpose.OPERATOR | Purpose.LOGIN:
+            return cluster is None and agent is None and not is_reserved(subject.common_name, subject.organizations)
+        case _:
+            return False
+
+
+def claims_anothers(subject: Subject, cluster: ClusterName) -> bool:
+    """Whether an add-on of `cluster` is registered under a name that is not an add-on's to have.
+
+    An operator's, an agent's, a credential's, or that of another cluster's add-on. Our doors count none of these for an
+    add-on; whoever else trusts this CA reads the names alone.
+    """
+    own = (f"{SUBJECT_PREFIX}cluster:{cluster}:", ADDONS_PREFIX)
+    foreign = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
+    names = (subject.common_name, *subject.organizations)
+    return any(name == OPERATOR_GROUP or (name.startswith(foreign) and not name.startswith(own)) for name in names)

@@ -1,0 +1,207 @@
+"""Revocations: what an operator takes back, why, what ended with it, and what is said of it to whom it concerns.
+
+Certificate records keep a reason in one word: the hub's own (a deleted cluster), or the operator's, of which RFC 5280 has the
+list. From that word follow both what the holder is told and what a revocation list says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.errors import Cause, Verdict
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.timestamps import format_micro_time, format_time, parse_time
+
+MAX_SHOWN = 100
+"""Certificates that a Revocation names; the count is of all."""
+
+
+class Reason(StrEnum):
+    """An operator's, as RFC 5280 (5.3.1) has them."""
+
+    UNSPECIFIED = "Unspecified"
+    KEY_COMPROMISE = "KeyCompromise"
+    AFFILIATION_CHANGED = "AffiliationChanged"
+    SUPERSEDED = "Superseded"
+    CESSATION_OF_OPERATION = "CessationOfOperation"
+    PRIVILEGE_WITHDRAWN = "PrivilegeWithdrawn"
+
+
+CLUSTER_DELETED, CLUSTER_LEFT, CLUSTER_REBUILT, CREDENTIAL_REVOKED = (
+    "ClusterDeleted",
+    "ClusterLeft",
+    "ClusterRebuilt",
+    "CredentialRevoked",
+)
+"""The hub's own."""
+
+_LISTED = {
+    CLUSTER_DELETED: "cessationOfOperation",
+    CLUSTER_LEFT: "cessationOfOperation",
+    CLUSTER_REBUILT: "superseded",
+    CREDENTIAL_REVOKED: "privilegeWithdrawn",
+    Reason.KEY_COMPROMISE: "keyCompromise",
+    Reason.AFFILIATION_CHANGED: "affiliationChanged",
+    Reason.SUPERSEDED: "superseded",
+    Reason.CESSATION_OF_OPERATION: "cessationOfOperation",
+    Reason.PRIVILEGE_WITHDRAWN: "privilegeWithdrawn",
+}
+_VERDICTS = {
+    CLUSTER_DELETED: Verdict.CLUSTER_DELETED,
+    CLUSTER_LEFT: Verdict.CLUSTER_DELETED,
+    CLUSTER_REBUILT: Verdict.CLUSTER_REBUILT,
+    CREDENTIAL_REVOKED: Verdict.CREDENTIAL_REVOKED,
+}
+_MESSAGES = {
+    Verdict.CLUSTER_DELETED: "this cluster was deleted here: register again with a bootstrap kubeconfig",
+    Verdict.CLUSTER_REBUILT: "another cluster has taken this name over: register under another name",
+    Verdict.CREDENTIAL_REVOKED: "this bootstrap credential is revoked: have a new bootstrap kubeconfig made",
+}
+
+
+def listed_reason(reason: str | None) -> str:
+    """The word of a revocation list for a record's reason; empty: none in particular."""
+    return _LISTED.get(reason or "", "")
+
+
+def recorded_reason(listed: str) -> str:
+    """A record's reason for the word of a revocation list: an operator's, since a list does not tell the hub's own apart."""
+    return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
+
+
+def verdict_on(reason: str | None) -> tuple[Verdict, str]:
+    """What the holder of a certificate that was revoked for this reason is told, and in which words."""
+    verdict = _VERDICTS.get(reason or "", Verdict.CERTIFICATE_REVOKED)
+    why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""
+    revoked = f"this certificate is revoked{why}: register again with a new bootstrap kubeconfig"
+    return verdict, _MESSAGES.get(verdict, revoked)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is revoked: a cluster with all that it holds, one of its agents, what one key is for, or a bootstrap credential."""
+
+    cluster: ClusterName | None = None
+    agent: AgentId | None = None
+    serial: SerialNumber | None = None
+    credential: CredentialId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What ended with a revocation."""
+
+    certificates: tuple[CertificateRecord, ...] = ()
+    credentials: tuple[CredentialId, ...] = ()
+    requests: tuple[str, ...] = ()
+    accounts: int = 0
+    """ServiceAccounts of add-ons, whose tokens are worth nothing any more."""
+
+    @property
+    def cluster(self) -> ClusterName | None:
+        """Whose all of it was; None: nobody's, or of several."""
+        found = {record.cluster for record in self.certificates}
+        return found.pop() if len(found) == 1 else None
+
+
+def target_of(document: Document) -> Target:
+    """The spec of a Revocation that has passed `violations`."""
+    spec = doc.mapping(document, "spec")
+    serial = spec.get("serial")
+    return Target(
+        cluster=ClusterName(spec["cluster"]) if spec.get("cluster") else None,
+        agent=AgentId(spec["agent"]) if spec.get("agent") else None,
+        serial=SerialNumber(int(serial, 16)) if serial else None,
+        credential=CredentialId(spec["bootstrapCredential"]) if spec.get("bootstrapCredential") else None,
+    )
+
+
+def reason_of(document: Document) -> Reason:
+    return Reason(str(doc.mapping(document, "spec").get("reason") or Reason.UNSPECIFIED))
+
+
+def violations(document: Document) -> Sequence[Cause]:
+    """What is wrong with the spec beyond its schema."""
+    spec = doc.mapping(document, "spec")
+    named = [name for name in ("cluster", "serial", "bootstrapCredential") if spec.get(name)]
+    causes = []
+    if len(named) != 1:
+        text = "Required value: name a cluster, a serial or a bootstrapCredential, and one of them alone"
+        causes.append(Cause("FieldValueRequired", text, "spec"))
+    if spec.get("agent") and not spec.get("cluster"):
+        causes.append(Cause("FieldValueRequired", "Required value: the cluster of the agent", "spec.cluster"))
+    return causes
+
+
+def status_of(ended: Ended, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
+    """What a Revocation says of itself. `cluster`, `uid`: the ManagedCluster that it is about, if there is one."""
+    shown = sorted(ended.certificates, key=lambda record: (record.purpose, record.serial))[:MAX_SHOWN]
+    status: dict[str, Any] = {
+        "revokedBy": actor,
+        "revokedAt": format_micro_time(now),
+        "certificatesRevoked": len(ended.certificates),
+        "certificates": [_shown(record) for record in shown],
+        "bootstrapCredentials": list(ended.credentials),
+        "requestsRefused": list(ended.requests),
+        "serviceAccountsEnded": ended.accounts,
+    }
+    about = {"cluster": cluster or ended.cluster or "", "clusterUID": uid}
+    return {**status, **{name: value for name, value in about.items() if value}}
+
+
+def _shown(record: CertificateRecord) -> dict[str, str]:
+    whose = {"cluster": record.cluster, "agent": record.agent, "addon": record.addon}
+    told = {"serial": f"{record.serial:x}", "purpose": str(record.purpose), "notAfter": format_time(record.not_after)}
+    return {**told, **{name: str(value) for name, value in whose.items() if value}}
+
+
+def revoked_at(document: Document) -> datetime | None:
+    """When; None: a document that nobody's service has written."""
+    text = doc.mapping(document, "status").get("revokedAt")
+    return parse_time(str(text)) if text else None
+
+
+def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
+    """When the whole cluster was revoked last, among Revocations that name it."""
+    whole = (document for document in documents if not doc.mapping(document, "spec").get("agent"))
+    return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
+
+
+def told(document: Document) -> str:
+    """What ended, in words: the message of the Event, and what hubctl prints."""
+    spec, status = doc.mapping(document, "spec"), doc.mapping(document, "status")
+    counted = (
+        ("certificate", int(status.get("certificatesRevoked") or 0)),
+        ("bootstrap credential", len(status.get("bootstrapCredentials") or ())),
+        ("certificate request", len(status.get("requestsRefused") or ())),
+        ("ServiceAccount", int(status.get("serviceAccountsEnded") or 0)),
+    )
+    what = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counted if count)
+    why = [str(spec.get(name)) for name in ("reason", "message") if spec.get(name)]
+    return (
+        f"{subject_of(document)} revoked by {status.get('revokedBy', '')}"
+        + (f" ({': '.join(why)})" if why else "")
+        + (f": {what}" if what else ": nothing of it was good any more")
+    )
+
+
+def subject_of(document: Document) -> str:
+    """What was revoked, in words."""
+    spec = doc.mapping(document, "spec")
+    if spec.get("agent"):
+        return f'agent "{spec["agent"]}" of cluster "{spec.get("cluster")}"'
+    if spec.get("cluster"):
+        return f'cluster "{spec["cluster"]}"'
+    if spec.get("serial"):
+        return f"serial {spec['serial']}"
+    return f"bootstrap credential {spec.get('bootstrapCredential')}"
+
+
+def selectable(document: Document) -> Mapping[str, str]:
+    spec = doc.mapping(document, "spec")
+    return {f"spec.{name}": str(spec.get(name) or "") for name in ("cluster", "agent", "serial", "bootstrapCredential")}

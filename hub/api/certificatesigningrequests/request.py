@@ -1,0 +1,314 @@
+"""CertificateSigningRequests: what a requester submits, the strict checks on it, and the state that the document tells.
+
+Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); architecture D9.
+"""
+
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Protocol
+
+from hub.api.bootstrapcredentials.attestation import Attested
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.errors import ForbiddenError, InvalidError
+from machinery.identity import (
+    ALL_CLUSTERS_GROUP,
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    AgentId,
+    ClusterName,
+    CredentialId,
+    SerialNumber,
+    Subject,
+    agent_subject,
+    parse_agent_user,
+    parse_bootstrap_user,
+)
+from machinery.meta.timestamps import format_time, parse_time
+
+API_VERSION = "certificates.k8s.io/v1"
+KIND = "CertificateSigningRequest"
+USAGES = ("digital signature", "key encipherment", "client auth")
+APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+AUTO_APPROVED_REASON = "AutoApprovedByHubCSRApprovingController"
+AUTO_APPROVED_MESSAGE = "Auto approving Managed cluster agent certificate after SubjectAccessReview."
+REFUSED_REASON = "SignerValidationFailure"
+
+ADDON_LABEL = "open-cluster-management.io/addon-name"
+RECOVERY_ANNOTATION = "hub.open-cluster-management.io/recovery-certificate"
+"""Annotation: PEM chain of the recovery certificate that was issued with the certificate."""
+SERIAL_EXTRA = "hub.open-cluster-management.io/certificate-serial"
+"""Key of `spec.extra`: the serial, in hex, of the certificate that the requester came with."""
+
+MIN_DURATION = timedelta(minutes=10)
+MAX_ASKED_SECONDS = 2**31 - 1
+"""What Kubernetes' field holds; a greater number asks for no more."""
+MAX_PENDING = 20
+"""Undecided requests of one requester for one cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddOnRequest:
+    """The add-on that a certificate is for, and the signer its registration names."""
+
+    name: AddOnName
+    signer_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A CSR as an agent hands it in. `requester` is the record of the certificate that the peer came with."""
+
+    cluster: ClusterName
+    agent: AgentId
+    request: bytes
+    """PEM, one CERTIFICATE REQUEST block."""
+    requester: CertificateRecord
+    cluster_uid: str = ""
+    requested_duration: timedelta | None = None
+    addon: AddOnRequest | None = None
+    attested: Attested | None = None
+    """What the cluster has proven of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who creates a CSR through the Kubernetes API: goes into `spec.username`, `groups`, `uid` and `extra`."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class RequestPhase(StrEnum):
+    PENDING = "Pending"
+    APPROVED = "Approved"
+    DENIED = "Denied"
+    FAILED = "Failed"
+    ISSUED = "Issued"
+
+
+FINAL_PHASES = (RequestPhase.DENIED, RequestPhase.FAILED, RequestPhase.ISSUED)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """Where a request stands. The chains are PEM, leaf first, with ISSUED only."""
+
+    phase: RequestPhase
+    reason: str = ""
+    message: str = ""
+    certificate: bytes = b""
+    recovery_certificate: bytes = b""
+
+    @property
+    def is_final(self) -> bool:
+        return self.phase in FINAL_PHASES
+
+
+class RequestFacts(Protocol):
+    """What a parsed request says of itself; `machinery.pki.check_request` tells it and has checked signature and key."""
+
+    @property
+    def subject(self) -> Subject: ...
+
+    @property
+    def dns_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def ip_addresses(self) -> tuple[str, ...]: ...
+
+    @property
+    def other_names(self) -> int: ...
+
+    @property
+    def other_attributes(self) -> tuple[str, ...]: ...
+
+
+def check_subject(facts: RequestFacts, expected: Subject, dns_names: tuple[str, ...] = ()) -> None:
+    """The request asks for exactly what is expected. Raises InvalidError with what is wrong and what to do."""
+    if facts.subject != expected or facts.other_attributes:
+        raise InvalidError(
+            f"the subject of the certificate request is {_words(facts.subject)[:400]}, expected is {_words(expected)}: "
+            "make a request with exactly that subject"
+        )
+    foreign = sorted({*facts.dns_names} - {*dns_names}) + list(facts.ip_addresses)
+    if foreign or facts.other_names:
+        listed = ", ".join(foreign)[:200] or "names of other kinds"
+        raise InvalidError(f"the certificate request asks for names that are not its own ({listed}): make one without them")
+
+
+def is_for_a_client(request: Document) -> bool:
+    """Whether it asks this hub's signer for a client's certificate, and for no other use of the key."""
+    spec = doc.mapping(request, "spec")
+    usages = spec.get("usages") or ()
+    return spec.get("signerName") == SIGNER and "client auth" in usages and set(usages) <= set(USAGES)
+
+
+def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
+    """Cluster and agent that a request is for, whether or not it names the group of all clusters. Raises InvalidError."""
+    claimed = parse_agent_user(facts.subject.common_name)
+    if claimed is None:
+        raise InvalidError(
+            f"the subject of the certificate request is {_words(facts.subject)[:400]}, which is no cluster's agent"
+        )
+    expected = agent_subject(*claimed)
+    full = replace(facts.subject, organizations=facts.subject.organizations | {ALL_CLUSTERS_GROUP})
+    if full != expected:
+        check_subject(facts, expected)
+    return claimed
+
+
+def _words(subject: Subject) -> str:
+    return " ".join((f"CN={subject.common_name}", *(f"O={one}" for one in sorted(subject.organizations))))
+
+
+def check_key_is_new(cluster: ClusterName, known: Iterable[CertificateRecord]) -> None:
+    """A key belongs to one cluster. Raises ForbiddenError when a record shows it elsewhere, or revoked."""
+    for record in known:
+        if record.cluster != cluster or (record.credential is not None and record.agent is None):
+            raise ForbiddenError("the key of the certificate request is already in use by another identity: make a new key")
+        if record.revoked_at is not None:
+            raise ForbiddenError("the key of the certificate request belongs to a revoked certificate: make a new key")
+
+
+def phase(request: Document) -> RequestPhase:
+    """Issued, denied, failed, approved or pending, in this order."""
+    if doc.mapping(request, "status").get("certificate"):
+        return RequestPhase.ISSUED
+    present = {entry.get("type") for entry in doc.conditions(request) if entry.get("status", "True") == "True"}
+    for condition, result in ((DENIED, RequestPhase.DENIED), (FAILED, RequestPhase.FAILED), (APPROVED, RequestPhase.APPROVED)):
+        if condition in present:
+            return result
+    return RequestPhase.PENDING
+
+
+def state(request: Document) -> RequestState:
+    current = phase(request)
+    told = {RequestPhase.ISSUED: APPROVED}.get(current, str(current))
+    condition: Mapping[str, Any] = next((entry for entry in doc.conditions(request) if entry.get("type") == told), {})
+    issued = current is RequestPhase.ISSUED
+    return RequestState(
+        phase=current,
+        reason=str(condition.get("reason") or ""),
+        message=str(condition.get("message") or ""),
+        certificate=b64decode(doc.mapping(request, "status")["certificate"]) if issued else b"",
+        recovery_certificate=doc.annotations(request).get(RECOVERY_ANNOTATION, "").encode() if issued else b"",
+    )
+
+
+def pem(request: Document) -> bytes:
+    """`spec.request`. Raises InvalidError when it is not base64."""
+    try:
+        return b64decode(str(doc.mapping(request, "spec").get("request") or ""), validate=True)
+    except ValueError:
+        raise InvalidError("spec.request is not base64: give the PEM block base64-encoded") from None
+
+
+def fingerprint(request: Document) -> str:
+    """Equal for the same requester with the same bytes for the same purpose."""
+    spec = doc.mapping(request, "spec")
+    asked = (spec.get("username"), spec.get("signerName"), doc.labels(request).get(ADDON_LABEL), spec.get("request"))
+    return sha256("\0".join(str(part or "") for part in asked).encode()).hexdigest()
+
+
+def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
+    """The request with the label of the cluster that it is for. Raises InvalidError when it names another one."""
+    named = doc.labels(request).get(CLUSTER_LABEL)
+    if named not in (None, cluster):
+        raise InvalidError(f'the label {CLUSTER_LABEL} names "{named[:80]}", but the request is for cluster "{cluster}"')
+    return doc.with_metadata(request, labels={**doc.labels(request), CLUSTER_LABEL: cluster})
+
+
+def counted_with(request: Document) -> tuple[str, bool]:
+    """Requests with the same value count together: the requester, and whether it is for an add-on."""
+    return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)
+
+
+def submitted_document(submission: Submission, name: str) -> dict[str, Any]:
+    """The CertificateSigningRequest that an agent's submission becomes."""
+    requester = submission.requester
+    labels = {CLUSTER_LABEL: str(submission.cluster)}
+    signer = SIGNER
+    if submission.addon:
+        labels[ADDON_LABEL] = submission.addon.name
+        signer = submission.addon.signer_name
+    spec: dict[str, Any] = {
+        "request": doc.base64_text(submission.request),
+        "signerName": signer,
+        "usages": list(USAGES),
+        "username": requester.user,
+        "groups": [*requester.groups, "system:authenticated"],
+        "extra": {SERIAL_EXTRA: [f"{requester.serial:x}"]},
+    }
+    if submission.requested_duration:
+        spec["expirationSeconds"] = round(max(submission.requested_duration, MIN_DURATION).total_seconds())
+    metadata = {"name": name, "generateName": name_prefix(submission), "labels": labels}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec, "status": {}}
+
+
+def name_prefix(submission: Submission) -> str:
+    """OCM's generateName: `<cluster>-`, for an add-on `addon-<cluster>-<addon>-`."""
+    return f"addon-{submission.cluster}-{submission.addon.name}-" if submission.addon else f"{submission.cluster}-"
+
+
+def requester_serial(request: Document) -> SerialNumber | None:
+    """The serial of the certificate that the requester came with, as the hub noted it; None: it came with none."""
+    values = doc.sequence(request, "spec", "extra", SERIAL_EXTRA)
+    return SerialNumber(int(str(values[0]), 16)) if values else None
+
+
+def bootstrap_credential(request: Document) -> CredentialId | None:
+    """The bootstrap credential that the requester came with; None: it came with something else."""
+    return parse_bootstrap_user(str(doc.mapping(request, "spec").get("username") or ""))
+
+
+def requested_duration(request: Document) -> timedelta | None:
+    seconds = doc.mapping(request, "spec").get("expirationSeconds")
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds <= 0:
+        return None
+    return timedelta(seconds=min(seconds, MAX_ASKED_SECONDS))
+
+
+def with_decision(request: Document, decision: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
+    """The document with the condition Approved, Denied or Failed added."""
+    moment = format_time(now)
+    entry = {
+        "type": decision,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastUpdateTime": moment,
+        "lastTransitionTime": moment,
+    }
+    return doc.with_status(request, conditions=[*doc.conditions(request), entry])
+
+
+def with_certificate(request: Document, chain: bytes, recovery: bytes) -> dict[str, Any]:
+    """The document of an issued request."""
+    issued = doc.with_status(request, certificate=doc.base64_text(chain))
+    return doc.with_annotations(issued, {RECOVERY_ANNOTATION: recovery.decode("ascii")} if recovery else {})
+
+
+def created_at(request: Document) -> datetime:
+    return parse_time(str(doc.mapping(request, "metadata")["creationTimestamp"]))
+
+
+def finished_at(request: Document) -> datetime | None:
+    """When the request was decided for good; None while it is not."""
+    if phase(request) not in FINAL_PHASES:
+        return None
+    moments = [entry.get("lastUpdateTime") or entry.get("lastTransitionTime") for entry in doc.conditions(request)]
+    return max((parse_time(str(moment)) for moment in moments if moment), default=created_at(request))
+
+
+def selectable(request: Document) -> dict[str, str]:
+    """The fields that requests can be found by."""
+    return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}

@@ -1,0 +1,170 @@
+"""The way in: whether the cluster is known, its bootstrap credential, both decisions, its certificate."""
+
+from datetime import timedelta
+
+from hub.api.bootstrapcredentials.credential import CredentialPhase
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.revocation import CLUSTER_REBUILT
+from hub.api.certificatesigningrequests.request import RequestPhase, state
+from hub.api.clusterdiagnoses.facts import Facts, Finding, Offer, State, whole
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters.removal import DELETING
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta import conditions
+from machinery.meta.timestamps import format_time, parse_time
+
+SIGNED_WITHIN = timedelta(seconds=30)
+"""An approved request is signed at once; after this it is told as a break."""
+ENDS_SOON = 0.1
+"""Of a certificate's life; agents renew long before."""
+
+_DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`: it walks the way from the cluster to the hub"
+
+
+def known(facts: Facts) -> Finding:
+    """Whether there is such a cluster at all, and whether it is going."""
+    if facts.cluster is None:
+        return _never_came(facts, "cluster", f'no cluster "{facts.name}" has come to this hub')
+    metadata = doc.mapping(facts.cluster, "metadata")
+    created = str(metadata.get("creationTimestamp") or "")
+    if not doc.is_deleting(facts.cluster):
+        return Finding("cluster", State.OK, "Known", f"known since {created}")
+    deleting = conditions.find(doc.conditions(facts.cluster), DELETING)
+    why = f": {deleting.message}" if deleting is not None and deleting.message else ""
+    held = ", ".join(map(str, metadata.get("finalizers") or ())) or "nothing"
+    return Finding(
+        "cluster",
+        State.BROKEN,
+        "Deleting",
+        f"it is being deleted since {metadata.get('deletionTimestamp')}; what holds it: {held}{why}",
+        f"wait, remove what is left, or give it up with `hubctl delete cluster {facts.name} --force`",
+    )
+
+
+def doubled(facts: Facts) -> Finding | None:
+    """Two of what there should be one."""
+    found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
+    if found is None or found.status != conditions.TRUE:
+        return None
+    advice = {
+        duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
+        duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
+    }.get(found.reason, "")
+    # another cluster that was refused does not harm the one that has the name
+    broken = found.reason == duplicate.TWO_AGENTS
+    return Finding("one of a name", State.BROKEN if broken else State.WARNING, found.reason, found.message, advice)
+
+
+def accepted(facts: Facts) -> Finding:
+    step, name = "acceptance", facts.name
+    if rules.is_accepted(facts.document):
+        return Finding(step, State.OK, "Accepted", rules.accepted(facts.document).message)
+    if rules.is_denied(facts.document):
+        said = "it was denied by an operator, and may not report"
+        return Finding(step, State.BROKEN, "Denied", said, f"hubctl accept {name}")
+    return Finding(step, State.WAITING, "NotAccepted", "nobody has accepted it yet", f"hubctl accept {name}")
+
+
+def requested(facts: Facts) -> Finding | None:
+    """The certificate request; nothing while a certificate is good, or where there is none of before either."""
+    if _good(facts) is not None:
+        return None
+    before = facts.of_purpose(Purpose.AGENT)
+    asked = [request for request in facts.requests if not before or parse_time(_asked(request)) > before[-1].issued_at]
+    if not asked:
+        return None if before else _never_came(facts, "request", "its agent has asked for no certificate")
+    request = asked[-1]
+    name, told = doc.name(request), state(request)
+    match told.phase:
+        case RequestPhase.PENDING:
+            said = f"the certificate request {name} waits for a decision since {_asked(request)}"
+            return Finding("request", State.WAITING, "NotApproved", said, f"hubctl certificate approve {name}")
+        case RequestPhase.DENIED | RequestPhase.FAILED:
+            because = ": ".join(part for part in (told.reason, told.message) if part)
+            said = (
+                f"the certificate request {name} {'was denied' if told.phase is RequestPhase.DENIED else 'failed'} ({because})"
+            )
+            advice = "the agent asks again by itself while its bootstrap credential is good: approve that one (hubctl get csr)"
+            return Finding("request", State.BROKEN, f"Request{told.phase}", said, advice)
+        case RequestPhase.APPROVED:
+            return _unsigned(facts, request)
+    return None
+
+
+def _unsigned(facts: Facts, request: Document) -> Finding:
+    name = doc.name(request)
+    late = facts.now - parse_time(_asked(request)) > SIGNED_WITHIN
+    said = f"the certificate request {name} is approved and not signed yet"
+    advice = "signing is the leader's: `hubctl get leader`, its log, and `hub doctor` on its machine" if late else ""
+    return Finding("request", State.BROKEN if late else State.WAITING, "NotSigned", said, advice)
+
+
+def _asked(request: Document) -> str:
+    return str(doc.mapping(request, "metadata").get("creationTimestamp") or "")
+
+
+def certificate(facts: Facts) -> Finding | None:
+    """The newest certificate of its agents; nothing where none was ever issued."""
+    newest = _good(facts)
+    if newest is not None:
+        left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
+        said = f'agent "{newest.agent}", serial {newest.serial:x}, until {format_time(newest.not_after)} (in {whole(left)})'
+        if left < ENDS_SOON * life:
+            advice = f"it should have been renewed: see the agent's log, and a request that waits (hubctl get csr); {_DOCTOR}"
+            return Finding("certificate", State.WARNING, "EndsSoon", said, advice)
+        return Finding("certificate", State.OK, "Good", said)
+    ended = facts.of_purpose(Purpose.AGENT)
+    return _ended(facts, ended[-1]) if ended else None
+
+
+def _ended(facts: Facts, last: CertificateRecord) -> Finding:
+    again = f"hubctl create bootstrap-kubeconfig --cluster {facts.name}, and give it to the agent; it registers by itself"
+    if last.revoked_at is not None:
+        why = f" ({last.revoked_reason})" if last.revoked_reason else ""
+        said = f"the certificate with serial {last.serial:x} was revoked at {format_time(last.revoked_at)}{why}"
+        if last.revoked_reason == CLUSTER_REBUILT:
+            again = "another cluster has the name now; the one before registers under another name"
+        return Finding("certificate", State.BROKEN, "Revoked", said, again)
+    said = f"the certificate with serial {last.serial:x} ended at {format_time(last.not_after)}, {facts.ago(last.not_after)}"
+    recovery = next((record for record in facts.of_purpose(Purpose.RECOVERY)[::-1] if record.is_open(facts.now)), None)
+    if recovery is None:
+        return Finding("certificate", State.BROKEN, "Expired", f"{said}, and its recovery certificate too", again)
+    said += f"; the agent comes back with its recovery certificate until {format_time(recovery.not_after)}"
+    return Finding("certificate", State.BROKEN, "ExpiredRecoverable", said, f"start the agent; where it runs, {_DOCTOR}")
+
+
+def _good(facts: Facts) -> CertificateRecord | None:
+    return next((record for record in facts.of_purpose(Purpose.AGENT)[::-1] if record.is_open(facts.now)), None)
+
+
+def _never_came(facts: Facts, step: str, said: str) -> Finding:
+    """What of its bootstrap credentials could have let it in, the best first."""
+    make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.kubeconfig"
+    if not facts.offers:
+        why = "and there is no bootstrap credential for this name"
+        return Finding(step, State.BROKEN, "NoBootstrapCredential", f"{said}, {why}", make)
+    best = min(facts.offers, key=lambda offer: (_ORDER.index(offer.phase), -offer.record.created_at.timestamp()))
+    words, reason = _told(facts, best)
+    if best.phase is CredentialPhase.ACTIVE:
+        return Finding(step, State.WAITING, reason, f"{said}; {words}", f"start the agent with it; where it runs, {_DOCTOR}")
+    return Finding(step, State.BROKEN, reason, f"{said}, and {words}", make)
+
+
+_ORDER = (CredentialPhase.ACTIVE, CredentialPhase.EXPIRED, CredentialPhase.USED_UP, CredentialPhase.REVOKED)
+
+
+def _told(facts: Facts, offer: Offer) -> tuple[str, str]:
+    record, which = offer.record, f"the bootstrap credential {offer.record.id}"
+    match offer.phase:
+        case CredentialPhase.ACTIVE:
+            return f"{which} is good until {format_time(record.expires_at)}", "NotComeYet"
+        case CredentialPhase.EXPIRED:
+            ended = f"{format_time(record.expires_at)}, {facts.ago(record.expires_at)}"
+            return f"{which} expired at {ended}", "BootstrapCredentialExpired"
+        case CredentialPhase.USED_UP:
+            return f"{which} is used up: its {record.uses} uses were spent on other agents", "BootstrapCredentialUsedUp"
+        case CredentialPhase.REVOKED:
+            why = f" ({record.revoked_reason})" if record.revoked_reason else ""
+            return f"{which} is revoked{why}", "BootstrapCredentialRevoked"

@@ -1,0 +1,65 @@
+"""ClusterProfiles: a ManagedCluster as SIG Multicluster's inventory API shows it to consumers that know nothing of this hub.
+
+Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers: one per cluster in every namespace with
+a Bound binding of one of its sets; labels, properties, version and conditions follow the cluster.
+"""
+
+from typing import Any
+
+from hub.api.managedclusters.cluster import is_accepted
+from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.identity import CLUSTER_LABEL
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+
+GROUP, VERSION, KIND = "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"
+MANAGED_BY = "x-k8s.io/cluster-manager"
+SET = "multicluster.x-k8s.io/clusterset"
+MANAGER = "open-cluster-management"
+_COPIED = {conditions.AVAILABLE: "ControlPlaneHealthy", conditions.JOINED: "Joined"}
+"""The cluster's conditions that a profile shows, and their names there."""
+
+
+def is_exported(cluster: Document) -> bool:
+    """Whether consumers see it: the hub accepts it, and it is not being deleted."""
+    return is_accepted(cluster) and not doc.is_deleting(cluster)
+
+
+def is_ours(profile: Document) -> bool:
+    """Whether this hub manages it: others' profiles are left alone."""
+    return doc.mapping(profile, "spec", "clusterManager").get("name") == MANAGER
+
+
+def profile(cluster: Document, namespace: str) -> dict[str, Any]:
+    """A new one, without what follows the cluster."""
+    name = doc.name(cluster)
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace, "labels": {MANAGED_BY: MANAGER}},
+        "spec": {"displayName": name, "clusterManager": {"name": MANAGER}},
+    }
+
+
+def following(profile: Document, cluster: Document) -> dict[str, Any]:
+    """The profile as the cluster is now; equal when nothing of it has changed."""
+    own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
+    shown = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
+    return doc.with_status(shown, **_status(cluster))
+
+
+def _status(cluster: Document) -> dict[str, Any]:
+    version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")
+    claims = doc.sequence(cluster, "status", "clusterClaims")
+    copied = (conditions.find(doc.conditions(cluster), kind) for kind in _COPIED)
+    return {
+        "conditions": [_copy(condition) for condition in copied if condition is not None],
+        "properties": [{"name": claim.get("name"), "value": claim.get("value")} for claim in claims],
+        **({"version": {"kubernetes": version}} if version else {}),
+    }
+
+
+def _copy(found: Condition) -> dict[str, Any]:
+    return {**found.to_document(), "type": _COPIED[found.type]}

@@ -1,0 +1,85 @@
+"""Events that the hub itself tells of clusters and requests, in the form of core/v1."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from hub.api.core.namespace import HUB
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta.timestamps import format_time
+
+NORMAL, WARNING = "Normal", "Warning"
+COMPONENT = "hub"
+AGENT = "registration-agent"
+"""The component of what agents tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What happened to an object, and the cluster in whose namespace it is told."""
+
+    cluster: str
+    about: Document
+    reason: str
+    message: str
+    type: str = NORMAL
+    component: str = COMPONENT
+    """Who tells it."""
+
+    @property
+    def name(self) -> str:
+        """The same for the same news of the same object, so that what happens again is counted and not piled up."""
+        uid = doc.mapping(self.about, "metadata").get("uid", "")
+        others = () if self.component == COMPONENT else (self.component,)
+        digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
+        return f"{doc.name(self.about)[:200]}.{digest}"
+
+    def brief(self) -> "Told":
+        """The same news, without what of the object no Event shows: many may wait for their time."""
+        metadata = doc.mapping(self.about, "metadata")
+        kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
+        about = {name: self.about[name] for name in ("apiVersion", "kind") if name in self.about}
+        return replace(self, about={**about, "metadata": kept})
+
+
+def event(told: Told, namespace: str, now: datetime) -> dict[str, Any]:
+    """A new Event, seen for the first time."""
+    moment, metadata = format_time(now), doc.mapping(told.about, "metadata")
+    about = {
+        "apiVersion": told.about.get("apiVersion"),
+        "kind": told.about.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": told.name, "namespace": namespace},
+        "involvedObject": {name: value for name, value in about.items() if value},
+        "reason": told.reason,
+        "message": told.message,
+        "source": {"component": told.component},
+        "reportingComponent": told.component,
+        "reportingInstance": HUB,
+        "type": told.type,
+        "count": 1,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+    }
+
+
+def seen_again(known: Document, now: datetime) -> dict[str, Any]:
+    """The Event, seen once more."""
+    return {**known, "count": int(known.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
+
+
+def selectable(document: Document) -> dict[str, str]:
+    """Kubernetes' selectable fields of an Event."""
+    about = doc.mapping(document, "involvedObject")
+    names = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    fields = {f"involvedObject.{name}": str(about.get(name) or "") for name in names}
+    own = {name: str(document.get(name) or "") for name in ("reason", "reportingComponent", "type")}
+    source = doc.mapping(document, "source").get("component") or document.get("reportingComponent")
+    return {**fields, **own, "source": str(source or "")}

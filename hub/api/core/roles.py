@@ -1,0 +1,268 @@
+"""Roles and bindings that every hub has: Kubernetes' own as far as they mean something here, and OCM's for joining clusters.
+
+Sources: Kubernetes' bootstrap policy (names, rules, labels, annotations); OCM's `open-cluster-management:bootstrap`. What an
+agent or a bootstrap credential may do is not stored but follows from the hub's records: `hub.access.rights`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta.selectors import selector_of
+from machinery.product import GROUP_SUFFIX
+
+GROUP = "rbac.authorization.k8s.io"
+API_VERSION = f"{GROUP}/v1"
+AUTOUPDATE = f"{GROUP}/autoupdate"
+BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+CORE, CSRS, LEASES, EVENTS = "", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"
+AUTHENTICATED, UNAUTHENTICATED, MASTERS = "system:authenticated", "system:unauthenticated", "system:masters"
+READ, WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
+APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
+LOGIN = "system:muster:login"
+"""Who may exchange a token for a certificate: whoever is nobody yet, because that is how one becomes somebody."""
+MONITORING = "system:monitoring"
+"""Who may scrape: the role and its group, as in Kubernetes."""
+SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
+BOOTSTRAP_ACCOUNT = ("open-cluster-management", "agent-registration-bootstrap")
+
+Rule = dict[str, Any]
+
+
+def rule(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], *names: str) -> Rule:
+    """A PolicyRule on resources."""
+    parts = {"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)}
+    return {**parts, "resourceNames": list(names)} if names else parts
+
+
+def path_rule(*paths: str) -> Rule:
+    """A PolicyRule for reading paths."""
+    return {"verbs": ["get"], "nonResourceURLs": list(paths)}
+
+
+def _aggregate(to: str) -> dict[str, str]:
+    return {f"{GROUP}/aggregate-to-{to}": "true"}
+
+
+def cluster_role(name: str, rules: Sequence[Rule], **labels: str) -> dict[str, Any]:
+    """A default ClusterRole."""
+    return {**_typed("ClusterRole", name, labels), "rules": list(rules)}
+
+
+def _aggregated(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    selectors = [{"matchLabels": _aggregate(name)}]
+    document = {**_typed("ClusterRole", name, labels), "aggregationRule": {"clusterRoleSelectors": selectors}}
+    return {**document, "rules": []}
+
+
+def _binding(name: str, subjects: Sequence[Mapping[str, str]], role: str = "") -> dict[str, Any]:
+    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role or name}
+    return {**_typed("ClusterRoleBinding", name, {}), "subjects": [dict(one) for one in subjects], "roleRef": reference}
+
+
+def _group(name: str) -> dict[str, str]:
+    return {"kind": "Group", "apiGroup": GROUP, "name": name}
+
+
+def _typed(kind: str, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {**BOOTSTRAPPING, **labels}, "annotations": {AUTOUPDATE: "true"}}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The API groups that end in the hub's own suffix."""
+
+    suffix: str = GROUP_SUFFIX
+
+    @property
+    def clusters(self) -> str:
+        return f"cluster.{self.suffix}"
+
+    @property
+    def addons(self) -> str:
+        return f"addon.{self.suffix}"
+
+    @property
+    def login(self) -> str:
+        """Of the exchange of tokens for certificates."""
+        return f"login.{self.suffix}"
+
+    @property
+    def own(self) -> str:
+        return f"hub.{self.suffix}"
+
+    @property
+    def register(self) -> str:
+        """Of the virtual resources `managedclusters/accept` and `managedclusters/clientcertificates`."""
+        return f"register.{self.suffix}"
+
+
+_FLEET = ("managedclusters", "managedclustersets")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz")
+_MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
+
+
+def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
+    """Every default ClusterRole."""
+    return (
+        cluster_role("cluster-admin", (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]})),
+        cluster_role("system:discovery", (path_rule(*_DISCOVERY, "/version", "/version/"),)),
+        cluster_role("system:public-info-viewer", (path_rule("/healthz", "/livez", "/readyz", "/version", "/version/"),)),
+        cluster_role(MONITORING, (path_rule(*_MONITORED),)),
+        cluster_role(
+            "system:basic-user",
+            (
+                rule(("authorization.k8s.io",), ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
+                rule(("authentication.k8s.io",), ("selfsubjectreviews",), ("create",)),
+            ),
+        ),
+        cluster_role(
+            "system:auth-delegator",
+            (
+                rule(("authentication.k8s.io",), ("tokenreviews",), ("create",)),
+                rule(("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
+            ),
+        ),
+        cluster_role(LOGIN, (rule((groups.login,), ("tokencredentialrequests",), ("create", "list")),)),
+        cluster_role(APPROVER, (rule((CSRS,), ("signers",), ("approve",), *SIGNERS),)),
+        _aggregated("admin", {}),
+        _aggregated("edit", _aggregate("admin")),
+        _aggregated("view", _aggregate("edit")),
+        cluster_role("system:aggregate-to-admin", _admin(groups), **_aggregate("admin")),
+        cluster_role("system:aggregate-to-edit", _edit(groups), **_aggregate("edit")),
+        cluster_role("system:aggregate-to-view", _view(groups), **_aggregate("view")),
+        cluster_role(
+            "open-cluster-management:bootstrap",
+            (
+                rule((CORE,), ("configmaps",), ("get",)),
+                rule((CSRS,), ("certificatesigningrequests",), ("create", *READ)),
+                rule((groups.clusters,), ("managedclusters",), ("create", *READ)),
+                rule((groups.clusters,), ("managedclustersets/join",), ("create",)),
+            ),
+        ),
+    )
+
+
+def _namespaced(groups: Groups, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
+    return (
+        rule((CORE,), ("configmaps", "serviceaccounts"), verbs),
+        rule((LEASES,), ("leases",), verbs),
+        rule((groups.addons,), ("managedclusteraddons",), verbs),
+        rule((groups.clusters,), ("managedclustersetbindings",), verbs),
+    )
+
+
+def _view(groups: Groups) -> tuple[Rule, ...]:
+    return (
+        *_namespaced(groups, READ),
+        rule((CORE,), ("events", "namespaces", "services"), READ),
+        rule(("apiextensions.k8s.io",), ("customresourcedefinitions",), READ),
+        *(rule((group,), ("*/history",), ("get",)) for group in (groups.addons, groups.clusters, groups.own)),
+        rule((EVENTS,), ("events",), READ),
+        rule((groups.addons,), ("clustermanagementaddons",), READ),
+        rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
+        rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
+        rule((groups.own,), ("clusterdiagnoses",), ("get",)),
+        rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
+        rule((groups.login,), ("jwtauthenticators", "webhookauthenticators"), READ),
+        rule((groups.login,), ("tokencredentialrequests",), ("list",)),
+        rule((groups.own,), ("certificateauthorities", "credentialissuers", "credentialissuers/status", "revocations"), READ),
+    )
+
+
+def _edit(groups: Groups) -> tuple[Rule, ...]:
+    return (
+        *_namespaced(groups, WRITE),
+        rule((CORE,), ("secrets",), (*READ, *WRITE)),
+        rule((CORE, EVENTS), ("events",), ("create", "patch", "update")),
+        rule((groups.clusters,), ("managedclusters",), ("patch", "update")),
+    )
+
+
+def _admin(groups: Groups) -> tuple[Rule, ...]:
+    return (
+        rule((GROUP,), ("rolebindings", "roles"), (*READ, *WRITE)),
+        rule((CORE,), ("serviceaccounts/token",), ("create",)),
+        rule((groups.clusters,), _FLEET, WRITE),
+        rule((groups.clusters,), ("managedclustersets/bind", "managedclustersets/join"), ("create",)),
+        rule((groups.clusters,), ("managedclusters/move", "managedclusters/rotate"), ("create",)),
+        rule((groups.own,), ("hubreplicas/drain", "revocations"), ("create",)),
+        rule((groups.own,), ("certificateauthorities/compromised", "certificateauthorities/proceed"), ("create",)),
+        rule((groups.own,), ("certificateauthorities/rotate",), ("create",)),
+        rule((groups.register,), ("managedclusters/accept",), ("update",)),
+    )
+
+
+CLUSTER_ROLE_BINDINGS = (
+    _binding("cluster-admin", (_group(MASTERS),)),
+    _binding("system:discovery", (_group(AUTHENTICATED),)),
+    _binding("system:basic-user", (_group(AUTHENTICATED),)),
+    _binding("system:public-info-viewer", (_group(AUTHENTICATED), _group(UNAUTHENTICATED))),
+    _binding(MONITORING, (_group(MONITORING),)),
+    _binding(LOGIN, (_group(UNAUTHENTICATED),)),
+    _binding(
+        "open-cluster-management:bootstrap",
+        ({"kind": "ServiceAccount", "namespace": BOOTSTRAP_ACCOUNT[0], "name": BOOTSTRAP_ACCOUNT[1]},),
+    ),
+)
+"""Every default ClusterRoleBinding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A default as it shall be stored. `again`: what is there must go first, because its role cannot be changed."""
+
+    document: dict[str, Any]
+    again: bool = False
+
+
+def reconciled(default: Document, stored: Document | None) -> Reconciled | None:
+    """What is missing of a default, added; nothing is taken away. None: nothing to do."""
+    if stored is None:
+        return Reconciled(dict(default))
+    if doc.annotations(stored).get(AUTOUPDATE) == "false":
+        return None
+    if default.get("roleRef") != stored.get("roleRef"):
+        return Reconciled(dict(default), again=True)
+    parts = ("subjects",) if "roleRef" in default else () if "aggregationRule" in default else ("rules",)
+    new = doc.with_metadata(
+        stored,
+        labels={**doc.labels(stored), **doc.labels(default)},
+        annotations={**doc.annotations(stored), **doc.annotations(default)},
+    )
+    for part in parts:
+        present = list(stored.get(part) or ())
+        new = {**new, part: [*present, *(each for each in default[part] if each not in present)]}
+    if "aggregationRule" in default:
+        new = {**new, "aggregationRule": default["aggregationRule"]}
+    return Reconciled(new) if new != stored else None
+
+
+def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
+    """The role with the rules of those that its aggregation rule selects, each once, in the order of their names."""
+    selectors = [selector_of(each) for each in doc.sequence(role, "aggregationRule", "clusterRoleSelectors")]
+    chosen = [other for other in others if doc.name(other) != doc.name(role) and _selected(other, selectors)]
+    rules: list[Any] = []
+    for other in sorted(chosen, key=doc.name):
+        rules.extend(each for each in other.get("rules") or () if each not in rules)
+    return {**role, "rules": rules}
+
+
+def settled(roles: Mapping[str, Document]) -> dict[str, Document]:
+    """The roles by name, those that aggregate with the rules that they have when nothing changes any more."""
+    known = dict(roles)
+    aggregating = [name for name, role in known.items() if role.get("aggregationRule")]
+    for _ in aggregating:
+        before = [known[name].get("rules") for name in aggregating]
+        for name in aggregating:
+            known[name] = aggregated(known[name], known.values())
+        if [known[name].get("rules") for name in aggregating] == before:
+            break
+    return known
+
+
+def _selected(role: Document, selectors: Iterable[Any]) -> bool:
+    return any(selector.matches(doc.labels(role)) for selector in selectors)

@@ -1,0 +1,76 @@
+"""CredentialIssuer: by which strategies operators get credentials for the cluster that the hub runs in, and how each fares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta.timestamps import format_time
+
+NAME = "hub"
+"""Of the one that the hub keeps."""
+KUBE_CLUSTER_SIGNING = "KubeClusterSigningCertificate"
+IMPERSONATION_PROXY = "ImpersonationProxy"
+TOKEN_CREDENTIAL_REQUEST = "TokenCredentialRequestAPI"  # noqa: S105 - the name of a frontend
+SUCCESS, ERROR = "Success", "Error"
+TIME = "lastUpdateTime"
+_WEIGHTS: Mapping[str, int] = {KUBE_CLUSTER_SIGNING: 2, IMPERSONATION_PROXY: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How one strategy fares. `server` and `authority` (PEM in base64): the cluster that its credentials open.
+
+    `signer` is the CA as records of certificates name it.
+    """
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    server: str = ""
+    authority: str = ""
+    signer: str = ""
+
+    def as_document(self, now: datetime) -> dict[str, Any]:
+        told = {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            TIME: format_time(now),
+        }
+        if self.signer:
+            told["signer"] = self.signer
+        if not self.server:
+            return told
+        reached = {"server": self.server, "certificateAuthorityData": self.authority}
+        return {**told, "frontend": {"type": TOKEN_CREDENTIAL_REQUEST, "tokenCredentialRequestInfo": reached}}
+
+
+def new_issuer(api_version: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": NAME}}
+
+
+def with_strategy(issuer: Document, strategy: Strategy, now: datetime) -> dict[str, Any]:
+    """The issuer with this strategy in the place of its own of that type; where only the time differs, as it was."""
+    merged = merge(doc.sequence(issuer, "status", "strategies"), strategy.as_document(now))
+    return {**issuer, "status": {**doc.mapping(issuer, "status"), "strategies": merged}}
+
+
+def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """In order: those that clients should prefer first, then by type."""
+    own = next((each for each in strategies if each.get("type") == new["type"]), None)
+    chosen = own if own is not None and _timeless(own) == _timeless(new) else new
+    others = [each for each in strategies if each.get("type") != new["type"]]
+    return in_order([*others, chosen])
+
+
+def in_order(strategies: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(strategies, key=lambda each: (-_WEIGHTS.get(str(each.get("type")), 0), str(each.get("type"))))
+
+
+def _timeless(strategy: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in strategy.items() if name != TIME}

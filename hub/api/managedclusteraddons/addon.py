@@ -1,0 +1,141 @@
+"""ManagedClusterAddOns: which certificates their registrations allow, and what an agent may report of them.
+
+Sources: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.errors import InvalidError
+from machinery.identity import (
+    ADDONS_PREFIX,
+    SIGNER,
+    AddOnName,
+    ClusterName,
+    Subject,
+    addon_group,
+    addon_subject,
+    cluster_name,
+    service_account_user,
+)
+from machinery.meta.conditions import Condition
+from machinery.product import GROUP_SUFFIX
+
+API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
+KIND = "ManagedClusterAddOn"
+MAX_CONDITIONS = 32
+TOKEN = "token"  # noqa: S105 - the name of a way
+DRIVERS = ("csr", TOKEN)
+SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
+"""Annotation of a ClusterManagementAddOn: further users, groups and units that its add-on's certificates may have."""
+
+
+def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
+    """The subject that this add-on's registration for a signer names; None: it has no such registration."""
+    name = AddOnName(doc.name(addon))
+    for registration in _registrations(addon):
+        if registration.get("type") == KUBE_CLIENT and signer_name == SIGNER:
+            subject = doc.mapping(registration, "kubeClient", "subject")
+            default = addon_subject(cluster, name, name)
+            return _subject(subject, default)
+        custom = doc.mapping(registration, "customSigner")
+        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name != SIGNER:
+            default = Subject(addon_subject(cluster, name, name).common_name)
+            return _subject(doc.mapping(custom, "subject"), default)
+    return None
+
+
+def foreign_names(subject: Subject, cluster: ClusterName, addon: AddOnName, definition: Document | None) -> list[str]:
+    """What of a certificate's subject is neither the add-on's own nor listed in its ClusterManagementAddOn.
+
+    Its own are the users and groups that OCM gives it, and `system:authenticated`.
+    """
+    listed = {each.strip() for each in doc.annotations(definition or {}).get(SUBJECTS, "").split(",")}
+    group = addon_group(cluster, addon)
+    users = [] if subject.common_name.startswith(f"{group}:agent:") else [subject.common_name]
+    groups = subject.organizations - {group, f"{ADDONS_PREFIX}{addon}", "system:authenticated"}
+    return [name for name in (*users, *sorted(groups), *sorted(subject.units)) if name not in listed]
+
+
+def keeps_registrations(new: Document, old: Document) -> bool:
+    """Whether an agent may write this.
+
+    Of a registration that is there it sets the driver alone, and with the driver `token` that subject. It may add one for a
+    kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations, and remove none.
+    """
+    key = doc.key(old)
+    cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
+    by_token = {"user": service_account_user(key.namespace, f"{key.name}-agent")}
+
+    def parts(entry: Mapping[str, Any]) -> tuple[Any, Any]:
+        client = {name: value for name, value in doc.mapping(entry, "kubeClient").items() if name not in ("driver", "subject")}
+        return {**entry, "kubeClient": client}, dict(doc.mapping(entry, "kubeClient", "subject"))
+
+    def is_own(entry: Mapping[str, Any], subject: Mapping[str, Any]) -> bool:
+        names = _subject(subject, addon_subject(cluster, addon, addon))
+        return entry.get("type") == KUBE_CLIENT and not foreign_names(names, cluster, addon, None)
+
+    before, after = ([parts(entry) for entry in _registrations(each)] for each in (old, new))
+    kept = len(before) <= len(after) and all(
+        now == was and (subject in (known, by_token) or (not subject and known == by_token))
+        for (now, subject), (was, known) in zip(after, before, strict=False)
+    )
+    return kept and all(is_own(*added) for added in after[len(before) :])
+
+
+def alternative_names(addon: AddOnName) -> tuple[str, ...]:
+    """OCM's DNS name of an add-on's client certificate."""
+    return (f"{addon}.addon.{GROUP_SUFFIX}",)
+
+
+def _registrations(addon: Document) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping))
+
+
+def _subject(registered: Mapping[str, Any], default: Subject) -> Subject:
+    return Subject(
+        common_name=str(registered.get("user") or default.common_name),
+        organizations=frozenset(map(str, registered.get("groups") or default.organizations)),
+        units=frozenset(map(str, registered.get("organizationUnits") or ())),
+    )
+
+
+def admitted(new: Document) -> dict[str, Any]:
+    """`new` as it is stored. Raises InvalidError."""
+    cluster_name(doc.key(new).namespace)
+    return {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(new, "spec"))}
+
+
+def with_driver(addon: Document, driver: str) -> dict[str, Any]:
+    """The document whose registrations at the hub's API say how the agent makes the add-on identify itself there: all of them.
+
+    By a token it is its ServiceAccount, whatever else it asked to be called. Raises InvalidError.
+    """
+    if driver not in DRIVERS:
+        raise InvalidError(f'an add-on identifies itself by one of {", ".join(DRIVERS)}, not by "{driver[:80]}"')
+    key = doc.key(addon)
+    account = service_account_user(key.namespace, f"{key.name}-agent")
+    entries = [dict(entry) for entry in _registrations(addon)]
+    for entry in entries:
+        if entry.get("type") == KUBE_CLIENT:
+            told = {**doc.mapping(entry, "kubeClient"), "driver": driver}
+            if driver == TOKEN:
+                told["subject"] = {"user": account}
+            elif doc.mapping(told, "subject").get("user") == account:
+                del told["subject"]  # a certificate's default
+            entry["kubeClient"] = told
+    return doc.with_status(addon, registrations=entries) if entries else dict(addon)
+
+
+def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:
+    """The document with the conditions that the agent tells. Raises InvalidError."""
+    if len(conditions) > MAX_CONDITIONS:
+        raise InvalidError(f"the report has {len(conditions)} conditions; the limit is {MAX_CONDITIONS}")
+    reported = dict(addon)
+    for condition in conditions:
+        reported = doc.with_status_condition(reported, condition, now)
+    return reported

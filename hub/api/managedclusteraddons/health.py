@@ -1,0 +1,93 @@
+"""Add-ons of a silent cluster: nothing is known of them either, until the cluster is heard again.
+
+As in OCM's health check controller, `Available` of every add-on becomes Unknown with the cluster's own reason and message. Here
+what stood before is kept in an annotation, and comes back with the cluster: an agent whose session outlived the silence says
+nothing new, so nobody else would say it.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta import conditions
+from machinery.meta.conditions import ADDON_AVAILABLE, UNKNOWN, Condition
+
+NOTE = "hub.open-cluster-management.io/silenced"
+"""Annotation, as JSON: `reason` that the cluster's silence has put in, and `before`, the condition whose place it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    reason: str
+    before: Condition | None
+
+
+def silence_of(addon: Document) -> str | None:
+    """The reason of its cluster's silence that stands in this add-on; "": its agent has spoken over it; None: there is none."""
+    note = _note(addon)
+    if note is None:
+        return None
+    return note.reason if _is_of(_available(addon), note) else ""
+
+
+def reason_of(available: Condition | None) -> str | None:
+    """The reason of a cluster's silence; None: it is not silent."""
+    return available.reason if available is not None and available.status == UNKNOWN else None
+
+
+def in_step(addon: Document, available: Condition | None, now: datetime) -> dict[str, Any]:
+    """The ManagedClusterAddOn as it is to be while its cluster has this availability; equal when there is nothing to do."""
+    if available is not None and available.status == UNKNOWN:
+        return _silenced(addon, available, now)
+    return _restored(addon, now)
+
+
+def _silenced(addon: Document, available: Condition, now: datetime) -> dict[str, Any]:
+    found, note = _available(addon), _note(addon)
+    before = note.before if note is not None and _is_of(found, note) else found
+    wanted = Condition(ADDON_AVAILABLE, available.status, available.reason, available.message)
+    kept = msgspec.json.encode(_Note(available.reason, _plain(before))).decode()
+    return doc.with_status_condition(doc.with_annotations(addon, {NOTE: kept}), wanted, now)
+
+
+def _restored(addon: Document, now: datetime) -> dict[str, Any]:
+    note = _note(addon)
+    if note is None:
+        return dict(addon)
+    notes = {name: value for name, value in doc.annotations(addon).items() if name != NOTE}
+    freed = doc.with_metadata(addon, annotations=notes or None)
+    if not _is_of(_available(addon), note):  # the agent has said something since
+        return freed
+    if note.before is not None:
+        return doc.with_status_condition(freed, note.before, now)
+    rest = [dict(entry) for entry in doc.conditions(freed) if entry.get("type") != ADDON_AVAILABLE]
+    return doc.with_status(freed, conditions=rest)
+
+
+def _available(addon: Document) -> Condition | None:
+    return conditions.find(doc.conditions(addon), ADDON_AVAILABLE)
+
+
+def _plain(condition: Condition | None) -> Condition | None:
+    return replace(condition, last_transition_time=None) if condition is not None else None
+
+
+def _is_of(found: Condition | None, note: _Note) -> bool:
+    """Whether the condition that stands is the one that a silence has put in."""
+    return found is not None and (found.status, found.reason) == (UNKNOWN, note.reason)
+
+
+def _note(addon: Document) -> _Note | None:
+    """None: it is not silenced. One that somebody has spoilt says that nothing stood before."""
+    text = doc.annotations(addon).get(NOTE)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=_Note)
+    except msgspec.DecodeError:
+        found = _available(addon)
+        return _Note(found.reason if found else "", None)

@@ -1,0 +1,125 @@
+"""What a ManagedCluster must be like to be stored, and what is filled in: OCM's webhooks as pure rules.
+
+Sources: OCM's mutating and validating webhooks (taints' `timeAdded`, client config URLs, the name is a namespace's name).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hub.api.core.namespace import RESERVED, STANDING
+from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.managedclusters.cluster import API_VERSION, KIND, RESOURCE
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.errors import Cause, InvalidError, Subject
+from machinery.identity import cluster_name
+from machinery.meta.timestamps import format_time
+
+TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
+    """`new` with defaults filled in and taints stamped. Raises InvalidError.
+
+    What is stored and stays as it is was admitted once: no rule, of this release or a later one, refuses it again. So nothing
+    that an operator once wrote stops what the hub and the agent have to say of the cluster.
+    """
+    spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
+    spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
+    before = None if old is None else doc.mapping(old, "spec")
+    if spec.get("taints") and _differ(spec, before, "taints"):
+        spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
+    document = {**doc.typed(new, API_VERSION, KIND), "spec": spec}
+    _check(document, before)
+    return document
+
+
+def _check(cluster: Document, before: Document | None) -> None:
+    """`before`: the spec that is stored; None: the cluster is new."""
+    spec = doc.mapping(cluster, "spec")
+    causes = [
+        *((*_reserved_causes(cluster), *_name_causes(cluster)) if before is None else ()),
+        *(_url_causes(cluster) if _differ(spec, before, "managedClusterClientConfigs") else ()),
+        *(_duration_causes(cluster) if _differ(spec, before, "leaseDurationSeconds") else ()),
+    ]
+    if causes:
+        raise invalid(doc.name(cluster), causes)
+
+
+def _differ(spec: Document, before: Document | None, field: str) -> bool:
+    return before is None or spec.get(field) != before.get(field)
+
+
+def _name_causes(cluster: Document) -> list[Cause]:
+    try:
+        cluster_name(doc.name(cluster))
+    except InvalidError as error:
+        return [Cause("FieldValueInvalid", f'Invalid value: "{doc.name(cluster)[:80]}": {error.message}', "metadata.name")]
+    return []
+
+
+def _reserved_causes(cluster: Document) -> list[Cause]:
+    """A cluster's agent has rights in the namespace of its name."""
+    if doc.name(cluster) not in STANDING and not doc.name(cluster).startswith(RESERVED):
+        return []
+    message = f'Invalid value: "{doc.name(cluster)}": this name is the hub\'s own: give the cluster another'
+    return [Cause("FieldValueInvalid", message, "metadata.name")]
+
+
+def _url_causes(cluster: Document) -> list[Cause]:
+    configs = doc.sequence(cluster, "spec", "managedClusterClientConfigs")
+    return [
+        Cause(
+            "FieldValueInvalid",
+            f'Invalid value: "{str(config.get("url", ""))[:200]}": must begin with https://',
+            f"spec.managedClusterClientConfigs[{index}].url",
+        )
+        for index, config in enumerate(configs)
+        if not str(config.get("url", "")).startswith("https://")
+    ]
+
+
+def _duration_causes(cluster: Document) -> list[Cause]:
+    seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
+    if isinstance(seconds, int) and not isinstance(seconds, bool) and 0 <= seconds < 2**31:
+        return []
+    message = f"Invalid value: {str(seconds)[:80]}: must be a number of seconds that is not negative"
+    return [Cause("FieldValueInvalid", message, "spec.leaseDurationSeconds")]
+
+
+def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetime, name: str) -> list[dict[str, Any]]:
+    """Taints with `timeAdded`: the hub's to set when a taint is new or changed, nobody's to touch when it is not.
+
+    One key may come with several effects, so that a taint is known by all that it says. `before`: the spec that is stored.
+    """
+    there = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
+    known = {_said(taint): taint for taint in reversed(there)}  # of several that say the same the first counts
+    stamped = []
+    for index, taint in enumerate(taints):
+        same = known.get(_said(taint))
+        added = same.get("timeAdded") if same is not None else format_time(now)
+        chosen = taint.get("timeAdded")
+        if before is not None and chosen and chosen != added:
+            message = f'Forbidden: timeAdded of taint "{taint.get("key")}" is set by the hub'
+            raise invalid(name, [Cause("FieldValueForbidden", message, f"spec.taints[{index}].timeAdded")])
+        stamped.append({**taint, "timeAdded": added})
+    return stamped
+
+
+def _said(taint: Mapping[str, Any]) -> bytes:
+    """All that a taint says, but its time."""
+    return _encode({field: value for field, value in taint.items() if field != "timeAdded" and value != ""})
+
+
+def invalid(name: str, causes: list[Cause]) -> InvalidError:
+    """Kubernetes' words for an object that breaks rules."""
+    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    listed = listed if len(causes) == 1 else f"[{listed}]"
+    group = RESOURCE.partition(".")[2]
+    return InvalidError(
+        f'{KIND}.{group} "{name[:80]}" is invalid: {listed}', subject=Subject(name=name, group=group, kind=KIND), causes=causes
+    )

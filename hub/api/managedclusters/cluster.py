@@ -1,0 +1,326 @@
+"""ManagedClusters: what a join and a report say, and the rules that turn them into the document.
+
+Sources: OCM's ManagedCluster API (conditions, reasons and messages are its words); architecture D5 and D6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+from hub.api.bootstrapcredentials.attestation import Attested
+from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.errors import InvalidError
+from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time
+from machinery.product import GROUP_SUFFIX
+
+API_VERSION = f"cluster.{GROUP_SUFFIX}/v1"
+KIND = "ManagedCluster"
+RESOURCE = f"managedclusters.cluster.{GROUP_SUFFIX}"
+
+CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
+"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
+ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
+"""Annotation: the ApprovalRule that accepted the cluster."""
+AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
+DUPLICATED = "ManagedClusterDuplicated"
+ATTESTED = "ManagedClusterAttested"
+NODES = "nodes"
+"""The entry of `status.capacity` that counts the nodes."""
+
+HUB_CONDITIONS = frozenset(
+    (
+        *(conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED, ATTESTED),
+        *("Deleting", "ManagedClusterImportSucceeded", "ApprovalRuleDryRun"),
+    )
+)
+"""What an agent never sets, whatever it reports."""
+MAX_CONDITIONS = 32
+MAX_CLAIMS = 256
+MAX_NAMESPACES = 1000
+MAX_MESSAGE = 32768
+MAX_CLAIM_NAME = 253
+MAX_CLAIM_VALUE = 1024
+
+AVAILABLE = Condition(conditions.AVAILABLE, conditions.TRUE, "ManagedClusterAvailable", "Managed cluster is available")
+UNAVAILABLE = Condition(
+    conditions.AVAILABLE,
+    conditions.FALSE,
+    "ManagedClusterKubeAPIServerUnavailable",
+    "The kube-apiserver is not ok",
+)
+SILENT = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterLeaseUpdateStopped",
+    "Registration agent stopped updating its lease.",
+)
+NEVER_JOINED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterNeverJoined",
+    "No registration agent was ever heard of since the cluster was accepted.",
+)
+REVOKED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "Revoked",
+    "The certificates of the registration agent are revoked: nothing is known of the cluster until it has registered again.",
+)
+ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
+DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Where the managed cluster's own API server is."""
+
+    url: str
+    ca_bundle: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A cluster claim: a fact that the cluster tells about itself."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A cluster asks to be known.
+
+    `credential` is the bootstrap credential it came with; None: it came with its own certificate.
+    """
+
+    name: ClusterName
+    cluster_uid: str
+    agent: AgentId | None = None
+    client_configs: tuple[ClientConfig, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that it may set."""
+    credential: CredentialId | None = None
+    attested: Attested | None = None
+    """What the cluster has proven of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The ManagedCluster that a join made or found."""
+
+    created: bool
+    accepted: bool
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """All that the agent owns of `status`. `complete` False: capacity, allocatable, version and claims stay as they are."""
+
+    conditions: tuple[Condition, ...] = ()
+    complete: bool = True
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    kubernetes_version: str = ""
+    claims: tuple[Claim, ...] = ()
+    client_configs: tuple[ClientConfig, ...] = ()
+    node_count: int | None = None
+    namespaces: Mapping[tuple[str, str], tuple[Condition, ...]] = field(default_factory=dict)
+    """What became of the namespaces that sets want on the cluster, by set and name."""
+    agent_version: str = ""
+    """Of the agent that reports; "": it is not told."""
+
+
+def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, Any]:
+    """The ManagedCluster that a join makes: not accepted, as in OCM."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": joining.name, "annotations": joining_annotations(joining), **_labels(joining.labels)},
+        "spec": {
+            "hubAcceptsClient": False,
+            "leaseDurationSeconds": max(1, round(lease_duration.total_seconds())),
+            **_client_configs(joining.client_configs),
+        },
+    }
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"labels": dict(labels)} if labels else {}
+
+
+def adopted(cluster: Document, joining: Joining) -> dict[str, Any]:
+    """The document of a cluster that an operator entered before it came; labels that are there stay as they are."""
+    is_first = CLUSTER_UID not in doc.annotations(cluster)
+    known = doc.with_annotations(cluster, joining_annotations(joining))
+    if not joining.labels or not is_first:
+        return known
+    return doc.with_metadata(known, labels={**joining.labels, **doc.labels(cluster)})
+
+
+def joining_annotations(joining: Joining) -> dict[str, str]:
+    """The cluster's uid and those annotations that an agent may set."""
+    kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
+    return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
+
+
+def is_same_cluster(cluster: Document, uid: str) -> bool:
+    """Whether the recorded cluster may be the one with this uid: none recorded yet, or the same."""
+    recorded = doc.annotations(cluster).get(CLUSTER_UID, "")
+    return recorded in ("", uid)
+
+
+def attested(proven: Attested) -> Condition:
+    """The condition of a cluster whose name is bound to an issuer."""
+    message = f"The name is bound to {proven.subject} of the issuer {proven.issuer}."
+    return Condition(ATTESTED, conditions.TRUE, "AttestedByItsIssuer", message)
+
+
+class Acceptance(Enum):
+    """Whether an operator accepted a cluster. DENIED: accepted once, and not now."""
+
+    ABSENT = auto()
+    WAITING = auto()
+    ACCEPTED = auto()
+    DENIED = auto()
+
+
+def acceptance(cluster: Document) -> Acceptance:
+    """Of a cluster that exists."""
+    if is_accepted(cluster):
+        return Acceptance.ACCEPTED
+    return Acceptance.DENIED if is_denied(cluster) else Acceptance.WAITING
+
+
+def is_accepted(cluster: Document) -> bool:
+    return doc.mapping(cluster, "spec").get("hubAcceptsClient") is True
+
+
+def lease_duration(cluster: Document) -> timedelta:
+    """`spec.leaseDurationSeconds`; 0 or absent means the default, as in OCM."""
+    seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
+    return timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE_DURATION
+
+
+def availability(cluster: Document) -> Condition | None:
+    return conditions.find(doc.conditions(cluster), conditions.AVAILABLE)
+
+
+def is_revoked(cluster: Document) -> bool:
+    """Whether its availability is not known because its agent has no certificate any more."""
+    current = availability(cluster)
+    return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
+
+
+def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
+    """The condition for an agent's verdict in a beat; None when it told none."""
+    if available is None:
+        return None
+    return AVAILABLE if available else UNAVAILABLE
+
+
+def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[str, Any]:
+    """The document after a status report: only what the agent owns differs. Raises InvalidError."""
+    check_report(report)
+    reported = dict(cluster)
+    for condition in report.conditions:
+        if condition.type not in HUB_CONDITIONS:
+            reported = doc.with_status_condition(reported, condition, now)
+    if report.complete:
+        reported = doc.with_status(reported, **_resources(report, cluster))
+    if report.client_configs:
+        configs = merged_client_configs(cluster, report.client_configs)
+        reported = doc.with_spec(reported, managedClusterClientConfigs=configs)
+    return reported
+
+
+def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
+    """Where the cluster is reached: URLs that others entered stay, the agent's get the CA bundle that it tells now."""
+    ours = {entry["url"]: entry for entry in _client_configs(configs).get("managedClusterClientConfigs", ())}
+    known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
+    return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]
+
+
+def _resources(report: StatusReport, cluster: Document) -> dict[str, Any]:
+    """What is in capacity alone was added by others and stays; what the agent told before and does not now is gone."""
+    before, allocatable = doc.mapping(cluster, "status", "capacity"), doc.mapping(cluster, "status", "allocatable")
+    others = {name: value for name, value in before.items() if name not in allocatable and name != NODES}
+    capacity = {**others, **report.capacity}
+    if report.node_count is not None:
+        capacity[NODES] = str(report.node_count)
+    return {
+        "capacity": capacity,
+        "allocatable": dict(report.allocatable),
+        "version": {"kubernetes": report.kubernetes_version},
+        "clusterClaims": [{"name": claim.name, "value": claim.value} for claim in report.claims],
+    }
+
+
+def _client_configs(configs: tuple[ClientConfig, ...]) -> dict[str, Any]:
+    entries = [{"url": one.url, **({"caBundle": doc.base64_text(one.ca_bundle)} if one.ca_bundle else {})} for one in configs]
+    return {"managedClusterClientConfigs": entries} if entries else {}
+
+
+def check_report(report: StatusReport) -> None:
+    """Raises InvalidError when a report breaks the API's bounds."""
+    of_namespaces = [condition for told in report.namespaces.values() for condition in told]
+    if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS or len(of_namespaces) > MAX_NAMESPACES:
+        msg = (
+            f"the report has too many entries: at most {MAX_CONDITIONS} conditions, {MAX_CLAIMS} claims "
+            f"and {MAX_NAMESPACES} conditions of namespaces"
+        )
+        raise InvalidError(msg)
+    for condition in (*report.conditions, *of_namespaces):
+        if condition.status not in (conditions.TRUE, conditions.FALSE, conditions.UNKNOWN) or not condition.type:
+            raise InvalidError(
+                f'condition "{condition.type[:80]}" has status "{condition.status[:80]}", not True, False or Unknown'
+            )
+        if len(condition.message) > MAX_MESSAGE:
+            raise InvalidError(f'the message of condition "{condition.type[:80]}" is longer than {MAX_MESSAGE} characters')
+    for claim in report.claims:
+        if not 0 < len(claim.name) <= MAX_CLAIM_NAME or not 0 < len(claim.value) <= MAX_CLAIM_VALUE:
+            raise InvalidError(
+                f'cluster claim "{claim.name[:80]}" breaks the bounds: name 1 to {MAX_CLAIM_NAME}, '
+                f"value 1 to {MAX_CLAIM_VALUE} characters"
+            )
+
+
+def automatically_accepted(cluster: Document, rule: str, now: datetime) -> dict[str, Any]:
+    """The document after acceptance by a rule, with the mark that it happened: it happens once."""
+    marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now), ACCEPTED_BY: rule})
+    return doc.with_spec(marked, hubAcceptsClient=True)
+
+
+def accepted(cluster: Document) -> Condition:
+    """The condition of an accepted cluster: OCM's words, and the rule that accepted it."""
+    rule = doc.annotations(cluster).get(ACCEPTED_BY)
+    return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
+
+
+def is_denied(cluster: Document) -> bool:
+    """It was accepted once, and is no more; who never was waits."""
+    return was_judged(cluster) and not is_accepted(cluster)
+
+
+def is_denial(before: Document | None, after: Document) -> bool:
+    """Whether this takes back an acceptance that no controller has seen: without a word of it, a rule would accept again."""
+    return before is not None and is_accepted(before) and not is_accepted(after) and not was_judged(after)
+
+
+def awaits_acceptance(cluster: Document) -> bool:
+    """Nobody has judged it yet."""
+    return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)
+
+
+def was_judged(cluster: Document) -> bool:
+    """Whether it was ever accepted: one that is not accepted now was denied by somebody."""
+    return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

@@ -1,0 +1,148 @@
+"""ManagedClusterSets: which clusters are in one, what its and its bindings' conditions say, and the two sets of every hub.
+
+Sources: OCM's cluster API v1beta2 (`spec.clusterSelector`, conditions ClusterSetEmpty and Bound), its registration controllers
+(reasons and messages are their words; `default` and `global` are brought back as they were, everything but their selector is
+the operator's), its webhook (a cluster without a set is in `default`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document, Query
+from machinery.errors import BadRequestError
+from machinery.meta.conditions import FALSE, TRUE, Condition, with_condition
+from machinery.meta.selectors import LabelSelector, Operator, Requirement, selector_of
+from machinery.product import GROUP_SUFFIX
+
+API_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
+KIND = "ManagedClusterSet"
+LABEL = "cluster.open-cluster-management.io/clusterset"
+"""On a ManagedCluster: the one exclusive set that it is in."""
+AUTOUPDATE = "cluster.open-cluster-management.io/autoupdate"
+"""Annotation of `default` and `global`: with "false" they are left as they are."""
+EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
+DEFAULT, GLOBAL = "default", "global"
+EMPTY, BOUND = "ClusterSetEmpty", "Bound"
+_STANDING: Mapping[str, dict[str, Any]] = {
+    DEFAULT: {"selectorType": EXCLUSIVE},
+    GLOBAL: {"selectorType": BY_LABELS, "labelSelector": {}},
+}
+STANDING = tuple(_STANDING)
+"""The sets that every hub has, unless it is told to have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSet:
+    """What of a set others depend on. `selector` None: no cluster is in it."""
+
+    name: str
+    selector: LabelSelector | None
+    namespaces: tuple[str, ...] = ()
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether a cluster is in it by naming it."""
+        return self.selector == _exclusive(self.name)
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether a cluster with these labels is in it."""
+        return self.selector is not None and self.selector.matches(labels)
+
+    def query(self) -> Query | None:
+        """What finds its clusters; None: there are none."""
+        return None if self.selector is None else Query(labels=self.selector.requirements)
+
+
+def cluster_set(document: Document) -> ClusterSet | None:
+    """A set as others see it; None: it is being deleted, and counts for nothing."""
+    if doc.is_deleting(document):
+        return None
+    names = (entry.get("name") for entry in doc.sequence(document, "spec", "managedNamespaces") if isinstance(entry, Mapping))
+    return ClusterSet(doc.name(document), _selector(document), tuple(str(name) for name in names if name))
+
+
+def _selector(document: Document) -> LabelSelector | None:
+    """A missing labelSelector selects nothing, an empty one everything; a type that is not known selects nothing."""
+    chosen = doc.mapping(document, "spec", "clusterSelector")
+    if chosen.get("selectorType", EXCLUSIVE) == EXCLUSIVE:
+        return _exclusive(doc.name(document))
+    labels = chosen.get("labelSelector")
+    if chosen.get("selectorType") != BY_LABELS or not isinstance(labels, Mapping):
+        return None
+    try:
+        return selector_of(labels)
+    except BadRequestError:  # the door lets none in; what came another way chooses nothing
+        return None
+
+
+def _exclusive(name: str) -> LabelSelector:
+    return LabelSelector((Requirement(LABEL, Operator.EQUALS, (name,)),))
+
+
+def emptiness(members: int) -> Condition:
+    """The condition of a set with so many clusters."""
+    if members:
+        return Condition(EMPTY, FALSE, "ClustersSelected", f"{members} ManagedClusters selected")
+    return Condition(EMPTY, TRUE, "NoClusterMatched", "No ManagedCluster selected")
+
+
+def boundness(*, exists: bool) -> Condition:
+    """The condition of a binding whose set exists, or does not."""
+    return Condition(BOUND, TRUE, "ClusterSetBound", "") if exists else Condition(BOUND, FALSE, "ClusterSetNotFound", "")
+
+
+def bound_set(binding: Document) -> str:
+    """The name of the set that a ManagedClusterSetBinding binds."""
+    return str(doc.mapping(binding, "spec").get("clusterSet") or "")
+
+
+def standing(name: str, found: Document | None) -> dict[str, Any] | None:
+    """How `default` or `global` has to be; None: as it is found. Only its selector is restored, and not when it says so."""
+    selector = _STANDING[name]
+    if found is None:
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {"clusterSelector": selector}}
+    kept = doc.annotations(found).get(AUTOUPDATE) == "false" or doc.is_deleting(found)
+    if kept or doc.mapping(found, "spec", "clusterSelector") == selector:
+        return None
+    return doc.with_spec(found, clusterSelector=selector)
+
+
+def lacks_set(cluster: Document) -> bool:
+    """Whether a ManagedCluster is in no exclusive set, by its label."""
+    return not doc.labels(cluster).get(LABEL)
+
+
+def in_default(cluster: Document) -> dict[str, Any]:
+    """The ManagedCluster in the set `default`."""
+    return doc.with_metadata(cluster, labels={**doc.labels(cluster), LABEL: DEFAULT})
+
+
+def managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> list[dict[str, Any]]:
+    """`status.managedNamespaces`: of all sets of the cluster, by set and name. What the agent said of one is kept."""
+    labels = doc.labels(cluster)
+    entries = [entry for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
+    known = {(entry.get("clusterSet"), entry.get("name")): dict(entry) for entry in entries}
+    wanted = sorted({(each.name, name) for each in sets if each.namespaces and each.has(labels) for name in each.namespaces})
+    return [known.get(place) or {"clusterSet": place[0], "name": place[1]} for place in wanted]
+
+
+def with_namespace_conditions(
+    cluster: Document, told: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
+) -> dict[str, Any]:
+    """The ManagedCluster with what its agent says of namespaces, by set and name; of others than are wanted it is nothing."""
+    entries = [dict(entry) for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
+    for entry in entries:
+        for condition in told.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
+            entry["conditions"] = with_condition(entry.get("conditions") or (), condition, now)
+    return doc.with_status(cluster, managedNamespaces=entries) if entries else dict(cluster)
+
+
+def with_managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> dict[str, Any]:
+    """The ManagedCluster with the namespaces of its sets."""
+    wanted = managed_namespaces(cluster, sets)
+    if wanted == list(doc.sequence(cluster, "status", "managedNamespaces")):
+        return dict(cluster)
+    return doc.with_status(cluster, managedNamespaces=wanted)

@@ -1,0 +1,142 @@
+"""Kubernetes documents as values: reading their parts, and copies with a part changed. Nothing here changes its argument."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from hub.api.meta.change import Document, Key
+from machinery.meta.conditions import Condition, with_condition
+from machinery.meta.timestamps import format_time, parse_time
+
+OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")
+
+
+def mapping(document: Document, *path: str) -> Mapping[str, Any]:
+    """The mapping at `path`; an empty one when it is absent or null."""
+    part: Any = document
+    for step in path:
+        # asked first, because asking an abstract class is dear, and this is asked tens of times per write
+        part = part.get(step) if type(part) is dict or isinstance(part, Mapping) else None
+    return part if type(part) is dict or isinstance(part, Mapping) else {}
+
+
+def sequence(document: Document, *path: str) -> Sequence[Any]:
+    """The list at `path`; an empty one when it is absent or null."""
+    part = mapping(document, *path[:-1]).get(path[-1])
+    return part if isinstance(part, list | tuple) else ()
+
+
+def name(document: Document) -> str:
+    return str(mapping(document, "metadata").get("name") or "")
+
+
+def key(document: Document) -> Key:
+    metadata = mapping(document, "metadata")
+    return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+
+
+def labels(document: Document) -> dict[str, str]:
+    return {str(label): str(value) for label, value in mapping(document, "metadata", "labels").items()}
+
+
+def annotations(document: Document) -> dict[str, str]:
+    return {str(note): str(value) for note, value in mapping(document, "metadata", "annotations").items()}
+
+
+def finalizers(document: Document) -> Sequence[Any]:
+    return sequence(document, "metadata", "finalizers")
+
+
+def is_deleting(document: Document) -> bool:
+    return bool(mapping(document, "metadata").get("deletionTimestamp"))
+
+
+def deleted_at(document: Document) -> datetime | None:
+    """When its deletion began; None: it is not being deleted."""
+    began = mapping(document, "metadata").get("deletionTimestamp")
+    return parse_time(str(began)) if began else None
+
+
+def conditions(document: Document) -> list[Mapping[str, Any]]:
+    entries = sequence(document, "status", "conditions")
+    return [entry for entry in entries if type(entry) is dict or isinstance(entry, Mapping)]
+
+
+def typed(document: Document, api_version: str, kind: str) -> dict[str, Any]:
+    """A copy with this type, which stands first as people expect it."""
+    kept = {part: value for part, value in document.items() if part not in ("apiVersion", "kind")}
+    return {"apiVersion": api_version, "kind": kind, **kept}
+
+
+def with_part(document: Document, part: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy in which the top-level `part` is `value`."""
+    return {**document, part: dict(value)}
+
+
+def with_metadata(document: Document, **fields: Any) -> dict[str, Any]:
+    """A copy with these metadata fields set; None removes one."""
+    metadata = {**mapping(document, "metadata"), **fields}
+    return with_part(document, "metadata", {field: value for field, value in metadata.items() if value is not None})
+
+
+def with_annotations(document: Document, notes: Mapping[str, str]) -> dict[str, Any]:
+    """A copy with these annotations added or replaced."""
+    return with_metadata(document, annotations={**annotations(document), **notes}) if notes else dict(document)
+
+
+def with_spec(document: Document, **fields: Any) -> dict[str, Any]:
+    return with_part(document, "spec", {**mapping(document, "spec"), **fields})
+
+
+def with_status(document: Document, **fields: Any) -> dict[str, Any]:
+    return with_part(document, "status", {**mapping(document, "status"), **fields})
+
+
+def with_status_condition(document: Document, condition: Condition, now: datetime) -> dict[str, Any]:
+    return with_status(document, conditions=with_condition(conditions(document), condition, now))
+
+
+def stamped(new: Document, old: Document | None, *, uid: str, now: datetime, generations: bool) -> dict[str, Any]:
+    """`new` with the metadata that is nobody's to choose: uid and creation of the object, and its generation.
+
+    The generation is 1 at first and goes up when anything but metadata and status changes, or when deletion begins.
+    """
+    metadata = {field: value for field, value in mapping(new, "metadata").items() if field not in OWNED_BY_STORE}
+    before = mapping(old, "metadata") if old is not None else {}
+    metadata["uid"] = before.get("uid") or uid
+    metadata["creationTimestamp"] = before.get("creationTimestamp") or format_time(now)
+    if generations:
+        metadata["generation"] = _generation(new, old)
+    return with_part(new, "metadata", metadata)
+
+
+def _generation(new: Document, old: Document | None) -> int:
+    if old is None:
+        return 1
+    generation = int(mapping(old, "metadata").get("generation") or 1)
+    changed = _desired(new) != _desired(old) or is_deleting(new) != is_deleting(old)
+    return generation + 1 if changed else generation
+
+
+def _desired(document: Document) -> dict[str, Any]:
+    return {part: value for part, value in document.items() if part not in ("metadata", "status")}
+
+
+def differs(new: Document, old: Document) -> bool:
+    """Whether anything but the revision differs."""
+    return _without_revision(new) != _without_revision(old)
+
+
+def _without_revision(document: Document) -> dict[str, Any]:
+    return with_metadata(document, resourceVersion=None)
+
+
+def deleting(document: Document, now: datetime) -> dict[str, Any]:
+    """The document of an object that waits for its finalizers."""
+    return with_metadata(document, deletionTimestamp=format_time(now), deletionGracePeriodSeconds=0)
+
+
+def base64_text(raw: bytes) -> str:
+    """Bytes as Kubernetes' JSON has them."""
+    return b64encode(raw).decode("ascii")

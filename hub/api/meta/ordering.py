@@ -1,0 +1,126 @@
+"""In which order objects are answered, and by what they are counted: by the values that `where` asks about, one at a time.
+
+What an object lacks comes last, whichever way the order goes; equals come in the order of their keys. A page goes on after the
+values of the last object of the page before, so that it costs what a page costs, wherever it begins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeVar
+
+from hub.api.meta.field_sources import Known, Of, Source
+from machinery.expression import Type
+from machinery.expression.sorting import sort_key
+
+Place = tuple[str | int | None, ...]
+"""Where an object stands in an order: by each key a text, or an instant in microseconds since 1970; None: it has none."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Keyed(Protocol):
+    """Something with a place among its like."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+K = TypeVar("K", bound=Keyed)
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """One value of an object, and the word that names it; a map's with its key."""
+
+    word: str
+    source: Source
+
+    @property
+    def is_instant(self) -> bool:
+        """An age: kept as the instant that it counts from."""
+        return self.source.type is Type.DURATION
+
+    def text(self, known: Known) -> str | None:
+        """The value as people read it, for counting; None: it has none."""
+        match self.source.of:
+            case Of.NAME:
+                return known.name
+            case Of.SESSION:
+                return "true" if known.has_session else "false"
+            case Of.CREATION | Of.BEAT:
+                return None
+            case Of.LABELS | Of.FIELDS:
+                return (known.labels if self.source.of is Of.LABELS else known.fields).get(self.source.key)
+
+    def place(self, known: Known) -> str | int | None:
+        """What objects are compared by."""
+        if self.is_instant:
+            since = known.instant(self.source.of)
+            return None if since is None else (since - EPOCH) // _MICROSECOND
+        text, kind = self.text(known), self.source.type
+        if text is None or not (isinstance(kind, Type) and kind.has_order):
+            return text
+        value = kind.read(text)
+        return None if value is None else sort_key(value)
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """One key of an order."""
+
+    facet: Facet
+    descending: bool = False
+
+    @property
+    def falls(self) -> bool:
+        """Whether places go from high to low: the youngest was made last."""
+        return self.descending != self.facet.is_instant
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The keys, the most significant first; `after`: the place behind which a page begins."""
+
+    keys: tuple[By, ...]
+    after: Place | None = None
+
+    @property
+    def named(self) -> frozenset[Of]:
+        return frozenset(by.facet.source.of for by in self.keys)
+
+    def place(self, known: Known) -> Place:
+        return tuple(by.facet.place(known) for by in self.keys)
+
+    def arranged(self, places: Mapping[K, Place]) -> Sequence[K]:
+        """All in order."""
+        found: Sequence[K] = sorted(places, key=lambda key: (key.namespace, key.name))
+        for index in reversed(range(len(self.keys))):
+            found = _by(found, {key: place[index] for key, place in places.items()}, falls=self.keys[index].falls)
+        return found
+
+    def follows(self, key: Keyed, place: Place, last: Keyed) -> bool:
+        """Whether an object comes after `last`, which stood at `after`."""
+        for by, mine, other in zip(self.keys, place, self.after or (), strict=False):
+            if mine != other:
+                return _beyond(mine, other, falls=by.falls)
+        return (key.namespace, key.name) > (last.namespace, last.name)
+
+
+def _by(keys: Sequence[K], places: Mapping[K, str | int | None], *, falls: bool) -> list[K]:
+    there = sorted((key for key in keys if places[key] is not None), key=lambda key: _comparable(places[key]), reverse=falls)
+    return [*there, *(key for key in keys if places[key] is None)]
+
+
+def _comparable(place: str | int | None) -> tuple[int, str]:
+    return (place, "") if isinstance(place, int) else (0, str(place))
+
+
+def _beyond(mine: str | int | None, other: str | int | None, *, falls: bool) -> bool:
+    if mine is None or other is None:
+        return mine is None
+    first, second = _comparable(mine), _comparable(other)
+    return first < second if falls else first > second

@@ -1,0 +1,143 @@
+"""Who holds which fields when the hub itself writes, and which lists of its kinds are maps.
+
+The hub's controllers write as `muster-hub`, what an agent tells is written as `muster-agent`; what they write into the status
+is held apart from the rest, as Kubernetes does for subresources.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from hub.api.managedclusteraddons import versions as addon_versions
+from hub.api.meta.change import (
+    ADDON_DEFINITIONS,
+    ADDONS,
+    APPROVAL_RULES,
+    CLUSTER_PROFILES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_SETS,
+    CREDENTIAL_ISSUERS,
+    EVENTS,
+    JWT_AUTHENTICATORS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+    WEBHOOK_AUTHENTICATORS,
+    Document,
+    Kind,
+)
+from machinery.meta.managedfields import entries
+from machinery.meta.managedfields.comparing import Noted, noted
+from machinery.meta.managedfields.elements import field
+from machinery.meta.managedfields.fieldset import encoded
+from machinery.meta.managedfields.holdings import updater
+from machinery.meta.managedfields.notation import Notation, minus
+from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
+from machinery.meta.managedfields.updating import NOBODYS
+from machinery.meta.timestamps import format_time
+from machinery.product import NAME
+
+HUB_WRITER, AGENT_WRITER = f"{NAME}-hub", f"{NAME}-agent"
+
+LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
+    MANAGED_CLUSTERS: {
+        "status.conditions": ("type",),
+        "status.managedNamespaces": ("clusterSet", "name"),
+        "status.managedNamespaces.conditions": ("type",),
+    },
+    ADDON_DEFINITIONS: {
+        "spec.defaultConfigs": ("group", "resource"),
+        "spec.installStrategy.placements": ("namespace", "name"),
+    },
+    ADDONS: {"status.conditions": ("type",), "status.supportedConfigs": ("group", "resource")},
+    APPROVAL_RULES: {"status.conditions": ("type",)},
+    CLUSTER_PROFILES: {"status.conditions": ("type",), "status.properties": ("name",)},
+    CREDENTIAL_ISSUERS: {"status.strategies": ("type",)},
+    CLUSTER_SETS: {"spec.managedNamespaces": ("name",)},
+    JWT_AUTHENTICATORS: {"status.conditions": ("type",)},
+    WEBHOOK_AUTHENTICATORS: {"status.conditions": ("type",)},
+    REQUESTS: {"status.conditions": ("type",)},
+    NAMESPACES: {"status.conditions": ("type",)},
+    SERVICE_ACCOUNTS: {"secrets": ("name",)},
+}
+"""By kind: the lists whose entries have holders of their own, and the keys that tell the entries apart.
+
+These are OCM's and Kubernetes' own declarations; every other list has one holder."""
+FIXED: Mapping[Kind, tuple[str, ...]] = {REQUESTS: ("spec",), NAMESPACES: ("spec",)}
+"""Parts that nobody can change, and so nobody holds."""
+WHOLE: Mapping[Kind, tuple[str, ...]] = {
+    APPROVAL_RULES: ("spec.clusterSelector",),
+    CLUSTER_ROLE_BINDINGS: ("roleRef",),
+    CLUSTER_SETS: ("spec.clusterSelector.labelSelector",),
+    EVENTS: ("involvedObject", "related"),
+    ROLE_BINDINGS: ("roleRef",),
+}
+"""By kind: the maps that have one holder, whatever is in them."""
+SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDONS, "v1alpha1"): addon_versions.add_on_shown}
+"""How a stored document reads in another version, for those who hold fields in that one's spelling.
+
+A version that is not here is taken to spell like the stored one."""
+_CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "login", "multicluster.x-k8s.io"))
+_STATUS = field("status")
+_PARTS: Notation = {field("spec"): {}, _STATUS: {}}
+_NOBODYS = encoded(NOBODYS)
+_ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
+
+
+def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
+    """`new` with its managedFields after a write by `manager`. An object that came without any stays without."""
+    before = (old or {}).get("metadata", {}).get("managedFields") or []
+    if old is not None and not before:
+        return new
+    version = str(new["apiVersion"])
+    own = noted(STRUCTURES.get(kind, _PLAIN), old or {}, new)
+
+    def changed(api_version: str) -> Noted:
+        shown = None if api_version == version else SHOWN.get((kind, api_version.rpartition("/")[2]))
+        return own if shown is None else noted(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
+
+    divided = _divided(kind, minus(own.written, _NOBODYS), is_new=old is None)
+    takings = [entries.Taking(updater(manager, version, subresource), fields) for subresource, fields in divided]
+    held = entries.after(before, changed, takings, format_time(now))
+    metadata = {name: part for name, part in new["metadata"].items() if name != "managedFields"}
+    return {**new, "metadata": {**metadata, **({"managedFields": held} if held else {})}}
+
+
+def is_kubernetes_own(kind: Kind) -> bool:
+    """Objects of such a kind have `spec` and `status` even when these are empty: nobody holds the parts themselves."""
+    return kind.partition(".")[2] not in _CUSTOM_GROUPS
+
+
+def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[str, Notation]]:
+    """What is held through the status, and what through the object itself. Nobody creates an object with a status."""
+    if is_kubernetes_own(kind):
+        unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
+        fields = minus({name: part for name, part in fields.items() if name not in unheld}, _PARTS)
+    rest = {element: below for element, below in fields.items() if element != _STATUS}
+    if rest:
+        yield "", rest
+    if _STATUS in fields:
+        yield "status", {_STATUS: fields[_STATUS]}
+
+
+def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:
+    """Maps by names and lists as wholes, but for these lists and maps."""
+    inner = {name.removeprefix(path).partition(".")[0] for name in (*lists, *whole) if name.startswith(path)}
+    return Structure(Form.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
+
+
+def _part(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str], path: str) -> Structure:
+    if path in whole:
+        return LEAF
+    below = _structure(lists, whole, f"{path}.")
+    return Structure(Form.KEYED, element=below, keys=lists[path]) if path in lists else below
+
+
+def _with_envelope(content: Structure) -> Structure:
+    return Structure(Form.MAP, {**content.fields, **_ENVELOPE}, OPEN)
+
+
+STRUCTURES = {kind: _with_envelope(_structure(LIST_MAPS.get(kind, {}), WHOLE.get(kind, ()))) for kind in {*LIST_MAPS, *WHOLE}}
+_PLAIN = _with_envelope(OPEN)

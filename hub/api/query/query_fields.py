@@ -1,0 +1,100 @@
+"""The words of `where` about clusters, in the language of `machinery.expression`. Approval rules have the same, and more."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from hub.api.managedclusteraddons.discovery import PREFIX as ADDON_PREFIX
+from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Kind
+from hub.api.meta.field_sources import MOVING, Of, Source, Where
+from hub.api.meta.ordering import Facet
+from hub.api.query.selectable_fields import (
+    AGENT_VERSION,
+    ALLOCATABLE,
+    CAPACITY,
+    CLAIMS,
+    CLUSTER_ALIASES,
+    CONDITIONS,
+    HUB_ACCEPTS,
+    TAINTS,
+    VERSION,
+)
+from machinery.errors import BadRequestError
+from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
+from machinery.expression.sorting import sort_key
+from machinery.expression.tree import Entry
+from machinery.meta.timestamps import parse_time
+
+CLUSTER: Mapping[str, Source] = {
+    "name": Source(Of.NAME, Type.TEXT),
+    "labels": Source(Of.LABELS, MapOf(Type.TEXT)),
+    "set": Source(Of.LABELS, Type.TEXT, SET_LABEL),
+    "age": Source(Of.CREATION, Type.DURATION),
+    "accepted": Source(Of.FIELDS, Type.BOOLEAN, HUB_ACCEPTS),
+    "available": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"]),
+    "joined": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"]),
+    "clockSynced": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.clockSynced"]),
+    "conditions": Source(Of.FIELDS, MapOf(Type.TEXT), CONDITIONS),
+    "claims": Source(Of.FIELDS, MapOf(Type.TEXT), CLAIMS),
+    "taints": Source(Of.FIELDS, MapOf(Type.TEXT), TAINTS),
+    "addons": Source(Of.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
+    "version": Source(Of.FIELDS, Type.VERSION, VERSION),
+    "agentVersion": Source(Of.FIELDS, Type.VERSION, AGENT_VERSION),
+    "connected": Source(Of.SESSION, Type.BOOLEAN),
+    "lastBeat": Source(Of.BEAT, Type.DURATION),
+    "capacity": Source(Of.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
+    "allocatable": Source(Of.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
+    "cpu": Source(Of.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
+    "memory": Source(Of.FIELDS, Type.QUANTITY, f"{CAPACITY}memory"),
+    "nodes": Source(Of.FIELDS, Type.NUMBER, f"{CAPACITY}nodes"),
+}
+_FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
+
+
+def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa: FBT001, FBT002 - the form of `Resource.where`
+    """Raises BadRequestError with the column and what would be right."""
+    try:
+        asked = Where(parse(text, _FIELDS), now, CLUSTER)
+    except ExpressionError as error:
+        raise BadRequestError(f"where: {error}") from None
+    moving = sorted(name for name in asked.expression.names() if CLUSTER[name].of in MOVING)
+    if watched and moving:
+        raise BadRequestError(
+            f"where: {moving[0]} changes by itself, so that no watch tells of it: leave it out, or list again and again"
+        )
+    return asked
+
+
+def facet_of(text: str, what: str) -> Facet:
+    """The one value of a cluster that a word names, as in `version` or `labels["env"]`; `what` begins the error's message.
+
+    Raises BadRequestError.
+    """
+    try:
+        found = parse_operand(text, _FIELDS)
+    except ExpressionError as error:
+        raise BadRequestError(f"{what}: {error}") from None
+    source = CLUSTER[found.name]
+    key = source.key + found.key if isinstance(found, Entry) else source.key
+    return Facet(text, Source(source.of, found.type, key))
+
+
+def order_of(kind: Kind, name: str, value: str) -> str | None:
+    """By what a database compares a selectable field that is a version or a quantity; None: by the text that it is."""
+    if kind != MANAGED_CLUSTERS:
+        return None
+    of = (
+        Type.VERSION
+        if name in (VERSION, AGENT_VERSION)
+        else Type.QUANTITY
+        if name.startswith((CAPACITY, ALLOCATABLE))
+        else None
+    )
+    found = None if of is None else of.read(value)
+    return None if found is None else sort_key(found)
+
+
+def created_at(document: Document) -> datetime | None:
+    created = doc.mapping(document, "metadata").get("creationTimestamp")
+    return parse_time(str(created)) if created else None

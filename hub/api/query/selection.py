@@ -1,0 +1,95 @@
+"""Whether an object is in a query: the rule that every store follows, in SQL or in memory."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.api.certificates.revocation import selectable as selectable_of_revocation
+from hub.api.certificatesigningrequests.request import selectable as selectable_of_request
+from hub.api.core.event import selectable as selectable_of_event
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.meta import document as doc
+from hub.api.meta.change import (
+    ADDONS,
+    EVENTS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    REVOCATIONS,
+    SECRETS,
+    SELECTABLE,
+    Document,
+    Key,
+    Kind,
+    Query,
+    StoredObject,
+)
+from hub.api.meta.field_sources import Known
+from hub.api.meta.ordering import Order, Place
+from hub.api.query.query_fields import created_at
+from hub.api.query.selectable_fields import of_cluster, of_conditions
+from machinery.identity import ClusterName
+from machinery.meta.selectors import Operator
+
+SELECTABLE[ADDONS] = of_conditions
+SELECTABLE[MANAGED_CLUSTERS] = of_cluster
+SELECTABLE[REQUESTS] = selectable_of_request
+SELECTABLE[EVENTS] = selectable_of_event
+SELECTABLE[REVOCATIONS] = selectable_of_revocation
+SELECTABLE[NAMESPACES] = lambda document: {"status.phase": str(doc.mapping(document, "status").get("phase") or "")}
+SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
+
+
+def fields_of(kind: Kind, document: Document) -> dict[str, str]:
+    """The selectable fields of a document beside its name and namespace."""
+    extract = SELECTABLE.get(kind)
+    return {field: value for field, value in extract(document).items() if value} if extract else {}
+
+
+def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+    """Namespace, labels and fields fit. A field that an object lacks is the empty string, as in Kubernetes."""
+    if query.namespace is not None and key.namespace != query.namespace:
+        return False
+    known = {**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}
+    return all(term.matches(labels) for term in query.labels) and all(
+        (known.get(term.name, "") in term.values) == (term.operator in (Operator.EQUALS, Operator.IN)) for term in query.fields
+    )
+
+
+def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> Known:
+    """What of an object may be asked about."""
+    key = doc.key(document)
+    return Known(key.name, doc.labels(document), fields_of(kind, document), created_at(document), beat)
+
+
+def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None = None) -> bool:
+    """As `matches`, for a whole document, and with the condition of the query."""
+    known = known_of(kind, document, beat)
+    if not matches(query, doc.key(document), known.labels, known.fields):
+        return False
+    return query.where is None or query.where.holds(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a query chooses of some objects: a page, how many more, and where its last object stands in the order."""
+
+    items: tuple[StoredObject, ...]
+    rest: int
+    place: Place
+
+
+def portion(query: Query, objects: Iterable[StoredObject], beats: Mapping[ClusterName, LastBeat]) -> Portion:
+    """What a store answers from memory. `beats`: by cluster, where the query asks about them."""
+
+    def beat(each: StoredObject) -> LastBeat | None:
+        return beats.get(ClusterName(each.key.name))
+
+    found = {each.key: each for each in objects if selects(each.kind, query, each.document, beat(each))}
+    order = query.order or Order(())
+    places = {key: order.place(known_of(each.kind, each.document, beat(each))) for key, each in found.items()}
+    keys = order.arranged(places)
+    if query.after is not None:
+        keys = [key for key in keys if order.follows(key, places[key], query.after)]
+    page = keys[: query.limit]
+    place = places[page[-1]] if page else ()
+    return Portion(tuple(found[key] for key in page), len(keys) - len(page), place)

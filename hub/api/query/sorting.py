@@ -1,0 +1,72 @@
+"""The words of `sortBy` and `groupBy` about clusters: those of `where`, and for orders also the paths of kubectl's users."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from hub.api.meta.ordering import By, Facet, Order, Place
+from hub.api.query.query_fields import facet_of
+from machinery.errors import BadRequestError
+
+MOST = 4
+"""Keys of one order, and of one grouping."""
+_PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
+_PATHS: Mapping[str, str] = {
+    ".metadata.name": "name",
+    ".metadata.creationTimestamp": "-age",
+    ".spec.hubAcceptsClient": "accepted",
+    ".status.version.kubernetes": "version",
+}
+_MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
+"""Paths of maps; the last step is the word of the map."""
+
+
+def sort_of(text: str, after: Place | None = None) -> Order:
+    """`-memory,name`: a word each, with `-` from the highest to the lowest. Raises BadRequestError."""
+    keys = tuple(_key(part) for part in _parts(text, "sortBy"))
+    if after is not None and len(after) != len(keys):
+        raise BadRequestError("invalid continue token: it belongs to another order")
+    return Order(keys, after)
+
+
+def groups_of(text: str) -> tuple[Facet, ...]:
+    """`version,labels["env"]`. Raises BadRequestError."""
+    facets = tuple(facet_of(part, "groupBy") for part in _parts(text, "groupBy"))
+    for facet in facets:
+        if facet.is_instant:
+            raise BadRequestError(
+                f"groupBy: {facet.word} is another for every cluster: count those of a condition, as in where={facet.word} > 1h"
+            )
+    return facets
+
+
+def _parts(text: str, what: str) -> Sequence[str]:
+    found = [part.strip() for part in _PART.findall(text)]
+    if not found or not all(found) or (text.count(",") and text.strip().endswith(",")):
+        raise BadRequestError(f"{what}: give words with commas between, as in version,name")
+    if len(found) > MOST:
+        raise BadRequestError(f"{what}: at most {MOST} words, not {len(found)}")
+    return found
+
+
+def _key(part: str) -> By:
+    falls, word = part.startswith("-"), part.removeprefix("-").strip()
+    translated = _translated(word)
+    return By(facet_of(translated.removeprefix("-"), "sortBy"), falls != translated.startswith("-"))
+
+
+def _translated(word: str) -> str:
+    """A path of kubectl's `--sort-by` in words of ours; what is none of those stays as it is."""
+    path = word.removeprefix("{").removesuffix("}")
+    if not path.startswith("."):
+        return word
+    known = _PATHS.get(path)
+    if known is not None:
+        return known
+    for place in _MAPS:
+        if path.startswith(f"{place}."):
+            entry = path.removeprefix(f"{place}.").replace("\\.", ".").replace('"', "")
+            return f'{place.rpartition(".")[2]}["{entry}"]'
+    raise BadRequestError(
+        f"sortBy: there is no word for the path {word[:80]}: use a word of the language, as in version, memory or "
+        'labels["env"], or sort what is listed with kubectl'
+    )

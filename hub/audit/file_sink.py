@@ -1,0 +1,92 @@
+"""Records as lines in a file, or on standard output: for who collects them from there.
+
+The file is opened for every batch, so that it can be rotated by renaming it. Each line is an event of `audit.k8s.io/v1`.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.record import read_record
+from hub.audit.trail import Sink
+from machinery.errors import InvalidError, UnavailableError
+
+STANDARD_OUTPUT = "-"
+PRIVATE = 0o600
+LONGEST_LINE = 4 * 1024 * 1024
+
+
+class FileSink(Sink):
+    """`path`: "-" for standard output."""
+
+    def __init__(self, path: str) -> None:
+        self.numbering = Numbering("file")
+        self._path = None if path == STANDARD_OUTPUT else Path(path)
+
+    @property
+    def name(self) -> str:
+        return "standard output" if self._path is None else str(self._path)
+
+    async def open(self) -> None:
+        """Raises InvalidError: the file cannot be written, or holds something else."""
+        if self._path is None:
+            return
+        try:
+            last = await asyncio.to_thread(_last_line, self._path)
+        except OSError as error:
+            raise InvalidError(
+                f"the audit log {self._path} cannot be written ({error.strerror or error}): "
+                "name a file in a directory that the hub's user may write, or - for standard output"
+            ) from None
+        if last and read_record(last) is None:
+            raise InvalidError(f"{self._path} does not end with an audit record of a hub: name another file for the audit log")
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Raises UnavailableError; then nothing of the batch stays in a file."""
+        content = b"".join(entry.document + b"\n" for entry in entries)
+        try:
+            await asyncio.to_thread(_append, self._path, content)
+        except OSError as error:
+            raise UnavailableError(f"the audit log {self.name} cannot be written: {error.strerror or error}") from error
+
+
+def _append(path: Path | None, content: bytes) -> None:
+    if path is None:
+        _write_all(1, content)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+    try:
+        before = os.fstat(descriptor).st_size
+        try:
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, before)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _last_line(path: Path) -> bytes:
+    """The last whole line. What a crash has torn after it was promised to nobody, and is cut off."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
+    try:
+        size = os.fstat(descriptor).st_size
+        begin = max(0, size - LONGEST_LINE)
+        tail = os.pread(descriptor, size - begin, begin)
+        whole = tail.rfind(b"\n") + 1
+        if whole < len(tail):
+            if not whole and size:
+                return tail
+            os.ftruncate(descriptor, begin + whole)
+        return tail[:whole].rstrip(b"\n").rpartition(b"\n")[2]
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,28 @@
+"""Records in the hub's database."""
+
+from collections.abc import Sequence
+
+from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.record import STRANGERS
+from hub.audit.trail import Sink
+from hub.ports import Store
+from hub.services import audit
+
+
+class StoreSink(Sink):
+    """`suffix`: see `Numbering`."""
+
+    def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
+        self.numbering = Numbering(replica, suffix)
+        self._store = store
+        self._name = "database, strangers" if suffix == STRANGERS else "database"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def open(self) -> None:
+        """The database is open."""
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        await self._store.run(audit.append, entries)

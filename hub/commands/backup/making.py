@@ -1,0 +1,92 @@
+"""The program `hub backup`: from the settings to a file, and what is said of it."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from hub.commands.backup import keys
+from hub.replica.installation import SUFFIX
+from hub.services.moves import HUB_ID
+from hub.settings import Settings, SettingsError, load
+from hub.settings.database_url import database_url
+from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest
+from hub.store.backup.backup import note_backup, write_tables
+from machinery.errors import InvalidError, MusterError
+from machinery.product import version
+from machinery.runtime.directory import DataDirectory
+
+MADE, FAILED = 0, 1
+CHOICE = (
+    "say what becomes of the hub's keys: --passphrase-file FILE seals them into the backup, --without-keys leaves them out "
+    "(then keep a copy of them elsewhere: without its keys a hub is lost)"
+)
+
+
+def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path | None, *, without_keys: bool) -> int:
+    """The exit code; what was written stands on standard output, what went wrong on standard error."""
+    try:
+        if (passphrase is None) is not without_keys:
+            raise InvalidError(CHOICE)
+        settings = load({"data_dir": data_dir}, config)
+        manifest, sealed, is_proven = _made(file, settings, passphrase)
+    except (SettingsError, MusterError) as error:
+        click.echo(f"hub: {error}", err=True)
+        return FAILED
+    _tell(file, manifest, sealed, settings, is_proven=is_proven)
+    return MADE
+
+
+def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Manifest, list[str], bool]:
+    """The backup's manifest, the keys that are in it, and whether a change of it would be noticed."""
+    found: dict[str, bytes] = {}
+    seal, place = None, PROOF
+    if passphrase is None:
+        kept = keys.read_seal(_folder(settings), settings.secrets_key_file)
+        seal = None if kept is None else partial(keys.proof, kept)
+    else:
+        found |= _keys(settings)
+        seal, place = partial(keys.sealed, found, keys.read_passphrase(passphrase)), SEALED
+    with ArchiveWriter(file) as writer:
+        snapshot = write_tables(database_url(settings), writer)
+        if passphrase is not None:
+            found |= _keys(settings)  # a CA may have come meanwhile, or one gone
+        manifest = Manifest(
+            format=FORMAT,
+            program=version(),
+            made=snapshot.made,
+            schema=snapshot.schema,
+            revision=snapshot.revision,
+            hub_id=snapshot.facts.get(HUB_ID, ""),
+            group_suffix=snapshot.facts.get(SUFFIX, ""),
+            tables=(),
+            key_place=settings.ca_key_place,
+        )
+        if not manifest.hub_id:
+            raise InvalidError("the database has no hub yet: nothing can be backed up")
+        manifest = writer.finish(manifest, seal, place=place)
+    note_backup(database_url(settings), snapshot.made)
+    return manifest, sorted(found), seal is not None
+
+
+def _keys(settings: Settings) -> dict[str, bytes]:
+    return keys.collect(_folder(settings), settings.secrets_key_file)
+
+
+def _folder(settings: Settings) -> DataDirectory:
+    return DataDirectory(settings.keys_dir or settings.data_dir, "hub")
+
+
+def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: Settings, *, is_proven: bool) -> None:
+    rows = sum(entry.rows for entry in manifest.tables)
+    click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
+    click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")
+    if sealed:
+        click.echo(f"  keys, sealed with the passphrase: {', '.join(sealed)}")
+    else:
+        folder = settings.keys_dir or settings.data_dir
+        click.echo(f"  without keys: keep a copy of ca*.crt, ca*.key, secrets.key and token-*.key of {folder} elsewhere")
+    if not is_proven:
+        click.echo("  secrets.key is not here: a change of the backup would not be noticed, and its restore needs --unverified")
+    if manifest.key_place == "secret":
+        click.echo(f"  the CA's key lies in the Secret {settings.ca_key_secret}, which is not in it: keep a copy of that, too")

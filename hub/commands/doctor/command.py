@@ -1,0 +1,92 @@
+"""The program `hub doctor`: from the settings to lines and an exit code."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hub.commands.doctor import database, doors
+from hub.commands.doctor import machine as ground
+from hub.commands.doctor.findings import Finding, Look, State, broken, looked
+from hub.settings import Settings, SettingsError, load
+from hub.settings.database_url import database_url
+from hub.store import SqlStore
+from machinery.runtime.clock import Clock, SystemClock
+
+WELL, NOT_WELL, FAILED = 0, 1, 2
+WIDTH = 15
+_RIGHTS = "run this on the hub's machine, as its user, with its settings (--data-dir, --config, or its environment)"
+_DATABASE = "is the database there, does HUB_DATABASE_URL lead to it, does its user have the rights?"
+
+
+def run(config: Path | None, flags: Mapping[str, Any]) -> int:
+    """The exit code; what was found stands on standard output, what kept it from looking on standard error."""
+    try:
+        settings = load(flags, config)
+    except SettingsError as error:
+        click.echo(f"hub: {error}", err=True)
+        return FAILED
+    return asyncio.run(_printed(settings))
+
+
+async def _printed(settings: Settings) -> int:
+    worst = WELL
+    async for finding in examined(settings, SystemClock()):
+        click.echo(f"{finding.state:<8} {finding.name:<{WIDTH}} {finding.said}")
+        if finding.state is not State.WELL:
+            click.echo(f"{'':<8} {'':<{WIDTH}} -> {finding.advice}")
+        worst = max(worst, NOT_WELL if finding.state is State.BROKEN else WELL)
+    return worst
+
+
+async def examined(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
+    """Everything, in the order in which it stands on one another; a break does not keep it from looking at the rest."""
+    looks: list[tuple[str, Look, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
+    if settings.data_dir.is_dir():
+        looks += [
+            ("keys", partial(_keys, settings, clock), _RIGHTS),
+            ("database", partial(_database, settings, clock), _DATABASE),
+            ("doors", partial(_doors, settings), _RIGHTS),
+            ("operators", partial(_operators, settings, clock), "see what is said of the HTTPS door"),
+        ]
+    for name, look, advice in looks:
+        for finding in await looked(name, look, advice):
+            yield finding
+
+
+async def _folder(settings: Settings) -> list[Finding]:
+    return list(ground.folder(settings))
+
+
+async def _keys(settings: Settings, clock: Clock) -> list[Finding]:
+    return list(ground.keys(settings, clock.now()))
+
+
+async def _database(settings: Settings, clock: Clock) -> list[Finding]:
+    url = database_url(settings)
+    schema = await asyncio.to_thread(database.schema, url)
+    if schema.state is State.BROKEN:
+        return [schema]
+    store = SqlStore(url)
+    try:
+        began = time.monotonic()
+        seen = await database.look(store)
+        return [schema, *database.judged(seen, settings, clock, timedelta(seconds=time.monotonic() - began))]
+    finally:
+        await store.close()
+
+
+async def _doors(settings: Settings) -> list[Finding]:
+    trust = doors.trust_of(settings)
+    if trust is None:
+        return [broken("doors", f"there is no CA in {settings.data_dir} to know the hub by", _RIGHTS)]
+    return [finding for door in doors.doors_of(settings) for finding in await doors.reached(door, trust)]
+
+
+async def _operators(settings: Settings, clock: Clock) -> list[Finding]:
+    return await asyncio.to_thread(doors.asked, settings, clock)

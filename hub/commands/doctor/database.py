@@ -1,0 +1,148 @@
+"""The database: whether it answers, its schema, whose it is, who leads, which replicas live, and what its clock says."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from hub.api.hubreplicas.replica import Replica
+from hub.commands.doctor.findings import Finding, broken, warning, well
+from hub.issuer.local import CA_CERTIFICATE
+from hub.ports import Transaction
+from hub.replica.installation import SUFFIX
+from hub.replica.keys import AUTHORITY
+from hub.services.moves import HUB_ID
+from hub.settings import Settings
+from hub.store import SqlStore
+from hub.store.engine.engine import parse_url
+from hub.store.migrate import HEAD, Schema, pending
+from hub.store.migrate_url import look_at_schema
+from machinery import pki
+from machinery.durations import format_duration
+from machinery.election.lock import Record
+from machinery.errors import InvalidError
+from machinery.runtime.clock import Clock
+
+APART = timedelta(seconds=2)
+"""Clocks that differ by more are told; the hub itself takes that for a jump."""
+_CLOCKS = "set both clocks by NTP: leases are judged by the database's, certificates by each machine's"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look, inside one transaction."""
+
+    now: datetime
+    facts: Mapping[str, str | None]
+    replicas: Sequence[Replica]
+    leader: Record | None
+
+
+def schema(url: str) -> Finding:
+    """Raises UnavailableError, InvalidError (too new)."""
+    found = look_at_schema(parse_url(url))
+    found.check()
+    if found.is_current or found.is_newer:
+        return well(
+            "schema", f'"{found.version}"' + (", newer than this release's, which can run on it" if found.is_newer else "")
+        )
+    return _behind(found)
+
+
+def _behind(found: Schema) -> Finding:
+    if found.version is None:
+        return broken("schema", "the database is empty: no hub was ever started on it", "hub serve makes it; is this its URL?")
+    steps = len(list(pending(found.version)))
+    said = f'"{found.version}", {steps} behind this release\'s "{HEAD}"'
+    return warning("schema", said, "the next start brings it up to date; before: hub backup, and hub migrate --check")
+
+
+async def look(store: SqlStore) -> Seen:
+    """Raises UnavailableError."""
+    return await store.read(_look)
+
+
+def _look(tx: Transaction) -> Seen:
+    facts = {name: tx.facts.get(name) for name in (AUTHORITY, SUFFIX, HUB_ID)}
+    return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.record())
+
+
+def judged(seen: Seen, settings: Settings, clock: Clock, took: timedelta) -> list[Finding]:
+    """Everything that a look tells. `took`: how long it took."""
+    identity = _identity(seen, settings)
+    answers = well(
+        "database", f"answers within {took / timedelta(milliseconds=1):.0f} ms; hub {seen.facts[HUB_ID] or 'unknown'}"
+    )
+    return [answers, *identity, _clock(seen, clock), *_replicas(seen), _leader(seen)]
+
+
+def _identity(seen: Seen, settings: Settings) -> list[Finding]:
+    """Whether the keys and settings here are those of the database's hub."""
+    found = []
+    suffix = seen.facts[SUFFIX]
+    if suffix is not None and suffix != settings.api_group_suffix:
+        said = f'the database\'s hub has API groups that end in "{suffix}", the settings say "{settings.api_group_suffix}"'
+        found.append(broken("identity", said, f"--api-group-suffix {suffix}: it is fixed at the first start"))
+    known, here = seen.facts[AUTHORITY], _authority(settings)
+    if known is not None and here is not None and known != here:
+        said = "the CA in the data directory (or --keys-dir) is not the database's hub's"
+        found.append(broken("identity", said, "give it that hub's keys, or this hub's database: it will not start like this"))
+    return found
+
+
+def _authority(settings: Settings) -> str | None:
+    """The first CA's key; None: it is not in a file, or has gone with a rotation."""
+    path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
+    with suppress(OSError, InvalidError):
+        return pki.parse_certificate(path.read_bytes()).key_hash
+    return None
+
+
+def _clock(seen: Seen, clock: Clock) -> Finding:
+    apart = clock.now() - seen.now
+    if abs(apart) > APART:
+        side = "ahead of" if apart > timedelta() else "behind"
+        return broken("clock", f"this machine's is {_seconds(abs(apart))} {side} the database's", _CLOCKS)
+    return well("clock", "this machine's and the database's agree")
+
+
+def _replicas(seen: Seen) -> list[Finding]:
+    living = [replica for replica in seen.replicas if not replica.is_lost(seen.now)]
+    if not living:
+        said = "none has told of itself for ten seconds" if seen.replicas else "none has told of itself"
+        return [broken("replicas", said, "does `hub serve` run? its log says why not")]
+    found = [well("replicas", ", ".join(f"{each.name} {each.state(seen.now)} ({each.sessions} sessions)" for each in living))]
+    found += [_off(replica) for replica in living if replica.load and abs(replica.load.ahead) > APART]
+    lost = [replica.name for replica in seen.replicas if replica.is_lost(seen.now)]
+    if lost:
+        said = f"lost: {', '.join(lost)}"
+        found.append(warning("replicas", said, "look at its machine; a lost replica is forgotten after ten minutes"))
+    if not any(replica.takes_sessions(seen.now) for replica in living):
+        found.append(broken("replicas", "none takes sessions", "hubctl uncordon replica NAME, or wait until one is ready"))
+    if len({replica.version for replica in living}) > 1:
+        versions = ", ".join(f"{replica.name} {replica.version}" for replica in living)
+        found.append(warning("replicas", f"of several versions: {versions}", "finish the upgrade; one minor apart is the most"))
+    return found
+
+
+def _off(replica: Replica) -> Finding:
+    ahead = replica.load.ahead if replica.load else timedelta()
+    side = "ahead of" if ahead > timedelta() else "behind"
+    return broken("clock", f"that of the replica {replica.name} is {_seconds(abs(ahead))} {side} the database's", _CLOCKS)
+
+
+def _leader(seen: Seen) -> Finding:
+    """A lock that nobody can compete for is not renewed: then the holder's own word counts."""
+    record = seen.leader
+    advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
+    if record is None or not record.holder:
+        return broken("leader", "no replica leads: nothing is signed, and silence is not judged", advice)
+    holder = next((replica for replica in seen.replicas if replica.name == record.holder), None)
+    if seen.now - record.renewed_at > record.lease and (holder is None or holder.is_lost(seen.now)):
+        return broken("leader", f"{record.holder} has not renewed its lease since {record.renewed_at:%H:%M:%S}", advice)
+    return well("leader", f"{record.holder}, in term {record.term}")
+
+
+def _seconds(duration: timedelta) -> str:
+    return format_duration(timedelta(milliseconds=round(duration / timedelta(milliseconds=1))))

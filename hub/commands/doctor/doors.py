@@ -1,0 +1,176 @@
+"""Both doors by the addresses that are told to agents and operators, and what the HTTPS door says of itself and of who asks."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hub.commands.doctor.findings import Finding, broken, warning, well
+from hub.commands.doctor.tls_probe import Dialled, Trouble, dial
+from hub.issuer.local import CA_CERTIFICATE
+from hub.replica.installation import ADMIN_FILE, BUNDLE, Addresses
+from hub.settings import Settings
+from hub.settings.fields import Address
+from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
+from machinery.pki.tls import client_context
+from machinery.runtime.clock import Clock
+
+PATIENCE = timedelta(seconds=10)
+APART = timedelta(seconds=5)
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+CREATED, OK = 201, 200
+_PROXY = (
+    "TLS must end at the hub: have the load balancer, Ingress or Gateway pass TCP on (ssl-passthrough, TLSRoute, mode tcp); "
+    "one that ends TLS swallows the certificates by which the hub knows who comes"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DoorAt:
+    """One door: how others reach it, and where it listens."""
+
+    name: str
+    address: Address
+    listening: Address
+    grpc: bool
+    setting: str
+
+
+def doors_of(settings: Settings) -> tuple[DoorAt, DoorAt]:
+    seen = Addresses.of(settings)
+    return (
+        DoorAt("gRPC door", seen.grpc, settings.grpc_listen, grpc=True, setting="grpc_advertised"),
+        DoorAt("HTTPS door", seen.https, settings.https_listen, grpc=False, setting="https_advertised"),
+    )
+
+
+def trust_of(settings: Settings) -> bytes | None:
+    """What peers are told to trust, as the hub left it here; None: it left nothing."""
+    folder = settings.data_dir
+    for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
+        if path.exists():
+            return path.read_bytes()
+    return None
+
+
+async def reached(door: DoorAt, trust: bytes) -> list[Finding]:
+    """Whether the door is behind the address that others are told, and nobody before it."""
+    found = _only_here(door)
+    dialled = await dial(door.address, trust, grpc=door.grpc)
+    if dialled.trouble is None:
+        return [well(door.name, f"is behind {door.address}, with the hub's own certificate"), *found]
+    within = await dial(_near(door.listening), trust, grpc=door.grpc) if door.address != _near(door.listening) else dialled
+    return [_told(door, dialled, within), *found]
+
+
+def _only_here(door: DoorAt) -> list[Finding]:
+    try:
+        is_local = ip_address(door.address.host).is_loopback
+    except ValueError:
+        is_local = door.address.host == "localhost"
+    if not is_local:
+        return []
+    said = f"{door.address} is what kubeconfigs say, and it leads nowhere from another machine"
+    return [warning(door.name, said, f"--{door.setting.replace('_', '-')} with the address that others reach it by")]
+
+
+def _near(listening: Address) -> Address:
+    """Where this machine reaches a door that listens everywhere."""
+    try:
+        is_everywhere = ip_address(listening.host).is_unspecified
+    except ValueError:
+        is_everywhere = False
+    return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port) if is_everywhere else listening
+
+
+def _told(door: DoorAt, found: Dialled, within: Dialled) -> Finding:
+    shown = f" (it shows one {found.said})" if found.said else ""
+    here = "; the hub itself answers at " + str(_near(door.listening)) if within.trouble is None else ""
+    match found.trouble:
+        case Trouble.NAME:
+            said, advice = f"{door.address.host} cannot be resolved: {found.said}", f"check {door.setting} and the DNS"
+        case Trouble.CONNECTION:
+            said, advice = f"nobody answers at {door.address}: {found.said}", _way(door, within)
+        case Trouble.STRANGER:
+            said = f"whoever answers at {door.address} shows a certificate that is not the hub's{shown}"
+            advice = f"{_PROXY}. Or {door.setting} names another server"
+        case Trouble.HOST:
+            said = f"the hub's certificate is not for {door.address.host}{shown}"
+            advice = (
+                f"set {door.setting}, or name it with --serving-names; the hub makes its certificate anew at its next start"
+            )
+        case Trouble.DATES:
+            said, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
+        case Trouble.NO_HTTP2:
+            said, advice = f"whoever answers at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
+        case Trouble.TERMINATED:
+            said, advice = f"whoever answers at {door.address} asks for no client certificate: TLS ends before the hub", _PROXY
+        case _:
+            said, advice = f"whoever answers at {door.address} speaks no TLS: {found.said}", _PROXY
+    return broken(door.name, said + here, advice)
+
+
+def _way(door: DoorAt, within: Dialled) -> str:
+    if within.trouble is None:
+        return f"what is between is at fault: firewall, load balancer, Service; or {door.setting} is wrong"
+    return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
+
+
+def asked(settings: Settings, clock: Clock) -> list[Finding]:
+    """Asks the HTTPS door, as the administrator, who it takes us for, whether it is ready, and the time.
+
+    Raises MusterError, OSError, HTTPException.
+    """
+    path = settings.data_dir / ADMIN_FILE
+    if not path.exists():
+        return [
+            warning("operators", f"{path} is not there: the door cannot be asked as an operator", "the next start makes it")
+        ]
+    kubeconfig = read_kubeconfig(path)
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    status, date, content = _request(kubeconfig, "POST", REVIEW, json.dumps(review).encode())
+    return [_known(path, status, content), *_dated(date, clock), *_ready(*_request(kubeconfig, "GET", "/readyz?verbose")[::2])]
+
+
+def _known(path: Path, status: int, content: bytes) -> Finding:
+    if status == CREATED:
+        user = json.loads(content)["status"]["userInfo"]["username"]
+        return well("operators", f"the certificate in {path} arrives: {user}")
+    said = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
+    return broken("operators", said, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
+
+
+def _dated(date: datetime | None, clock: Clock) -> Sequence[Finding]:
+    if date is None or abs(apart := date - clock.now()) <= APART:
+        return ()
+    side = "ahead of" if apart > timedelta() else "behind"
+    said = f"that of the replica that answered is {abs(apart).total_seconds():.0f} s {side} this machine's"
+    return (broken("clock", said, "set both clocks by NTP"),)
+
+
+def _ready(status: int, content: bytes) -> Sequence[Finding]:
+    """Every check that fails, as /readyz tells it."""
+    if status == OK:
+        return (well("readiness", "all checks of /readyz pass"),)
+    failing = [line.removeprefix("[-]") for line in content.decode("utf-8", "replace").splitlines() if line.startswith("[-]")]
+    return tuple(broken("readiness", each, "the hub's log says more") for each in failing or [f"HTTP status {status}"])
+
+
+def _request(kubeconfig: Kubeconfig, method: str, target: str, body: bytes | None = None) -> tuple[int, datetime | None, bytes]:
+    server, credential = urlsplit(kubeconfig.cluster.server), kubeconfig.require_credential()
+    context: ssl.SSLContext = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
+    connection = http.client.HTTPSConnection(
+        server.hostname or "", server.port or 443, timeout=PATIENCE.total_seconds(), context=context
+    )
+    with closing(connection):
+        connection.request(method, target, body, {"Content-Type": "application/json", "User-Agent": "hub-doctor"})
+        answer = connection.getresponse()
+        date = answer.getheader("Date")
+        return answer.status, parsedate_to_datetime(date) if date else None, answer.read()

@@ -1,0 +1,65 @@
+"""The program `hub migrate`: from the settings to the database, and from what came of it to a line and an exit code."""
+
+import os
+from pathlib import Path
+
+import click
+
+from hub.settings import SettingsError, load
+from hub.settings.database_url import database_url
+from hub.store.engine.engine import parse_url
+from hub.store.engine.file_lock import sole_user
+from hub.store.migrate import HEAD, Schema, pending
+from hub.store.migrate_url import look_at_schema, migrate_database
+from machinery.errors import MusterError
+from machinery.observability import logs
+
+DONE, TO_DO, FAILED = 0, 1, 2
+PRIVATE = 0o077
+
+
+def run(config: Path | None, data_dir: Path | None, *, check: bool) -> int:
+    """The exit code; what was found or done stands on standard output, what went wrong on standard error."""
+    try:
+        settings = load({"data_dir": data_dir}, config)
+        place = database_url(settings)
+        url = parse_url(place)
+        if check:
+            return _check(look_at_schema(url))
+        logs.configure(settings.log_level, settings.log_format)
+        os.umask(PRIVATE)
+        before = look_at_schema(url)
+        with sole_user(place):
+            migrate_database(url)
+        click.echo(_done(before, look_at_schema(url)))
+    except (SettingsError, MusterError) as error:
+        click.echo(f"hub: {error}", err=True)
+        return FAILED
+    return DONE
+
+
+def _check(schema: Schema) -> int:
+    schema.check()
+    if schema.is_current or schema.is_newer:
+        click.echo(_known(schema))
+        return DONE
+    click.echo(f"the database {_words(schema)}; to run, in this order:")
+    for version, about in pending(schema.version):
+        click.echo(f"  {version}  {about}")
+    return TO_DO
+
+
+def _done(before: Schema, after: Schema) -> str:
+    if before.version == after.version:
+        return _known(after)
+    return f'the database {_words(before)} and now has schema "{after.version}"'
+
+
+def _known(schema: Schema) -> str:
+    if schema.is_newer:
+        return f'the database has schema "{schema.version}", newer than this release\'s "{HEAD}", which can run on it'
+    return f'the database has schema "{schema.version}", which is this release\'s: nothing is to do'
+
+
+def _words(schema: Schema) -> str:
+    return "was empty" if schema.version is None else f'had schema "{schema.version}"'

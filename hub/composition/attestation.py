@@ -1,0 +1,73 @@
+"""What a hub demands of first registrations by itself: its list of issuers, from a file that may change while it runs."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
+from hub.api.bootstrapcredentials.attestation import ANY_SUBJECT, Demand
+from hub.ports import Store
+from hub.settings import Settings
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.errors import InvalidError
+from machinery.identity import HubId
+from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta.bounded_yaml import YamlError
+from machinery.runtime.clock import Clock
+
+FIELDS = frozenset(("issuer", "clusterNames", "keysFile", "certificateAuthorityFile", "audience", "subject"))
+
+
+def attestor_of(settings: Settings, store: Store, hub: HubId, clock: Clock) -> Attestor:
+    """Raises InvalidError for a list that cannot be used."""
+    file = settings.attestation_issuers
+    issuers = partial(read_issuers, file) if file is not None else tuple
+    allowed = AllowedUrls(settings.attestation_allowed_issuers)
+    policy = Policy(settings.attestation == "required", settings.attestation_audience, issuers, allowed)
+    policy.issuers()
+    return Attestor(store, hub, HttpsDocuments.trusting, clock, policy)
+
+
+def read_issuers(file: Path) -> Sequence[KnownIssuer]:
+    """The list as it is now. Raises InvalidError that names the file and what is wrong."""
+    try:
+        document = boundedyaml.load(file.read_bytes())
+    except (OSError, YamlError) as error:
+        why = getattr(error, "strerror", "") or f"it is no YAML: {error}"
+        raise InvalidError(f"--attestation-issuers {file} cannot be read: {why}") from None
+    listed = document.get("issuers") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise InvalidError(f"--attestation-issuers {file} has no list `issuers`")
+    return [_issuer(file, entry) for entry in listed]
+
+
+def _issuer(file: Path, entry: Any) -> KnownIssuer:
+    if not isinstance(entry, dict) or not isinstance(entry.get("issuer"), str) or not set(entry) <= FIELDS:
+        known = ", ".join(sorted(FIELDS - {"issuer"}))
+        raise InvalidError(f"--attestation-issuers {file}: an entry has an issuer, and besides it only {known}")
+    names = entry.get("clusterNames") or []
+    if not isinstance(names, list):
+        raise InvalidError(f"--attestation-issuers {file}: clusterNames is a list of patterns")
+    demand = Demand(
+        entry["issuer"],
+        _content(file, entry.get("keysFile")),
+        _content(file, entry.get("certificateAuthorityFile")),
+        str(entry.get("audience") or ""),
+        str(entry.get("subject") or ANY_SUBJECT),
+    )
+    for field, why in flaws(demand):
+        raise InvalidError(f"--attestation-issuers {file}: issuer {demand.issuer}: {field}: {why}")
+    return KnownIssuer(demand, tuple(map(str, names)))
+
+
+def _content(file: Path, name: Any) -> str:
+    """Of a file that the list names, as seen from it."""
+    if not name:
+        return ""
+    try:
+        return (file.parent / str(name)).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "") or "it is no text"
+        raise InvalidError(f"--attestation-issuers {file}: {name} cannot be read: {why}") from None

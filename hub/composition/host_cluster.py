@@ -1,0 +1,111 @@
+"""The Kubernetes cluster that the hub runs in, as far as its CA signs logins: off, or the cert agent with all that follows."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from hub.https_door.callers.authentication import Identify
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.callers.kubernetes_ca import Former, KubernetesAuthority
+from hub.issuer import AuthorityProvider, KubernetesIssuer
+from hub.kubecert.deployment import Shape
+from hub.ports import LoginIssuer, Store
+from hub.settings import Settings
+from machinery.errors import InvalidError
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
+
+POD_NAME, POD_NAMESPACE = "POD_NAME", "POD_NAMESPACE"
+IN_CLUSTER = "in-cluster"
+
+log = structlog.get_logger(__name__)
+
+
+class HostCluster:
+    """Off, it has no issuers and no authenticator, and starts nothing."""
+
+    def __init__(self, settings: Settings, clock: Clock, environment: Mapping[str, str] = os.environ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._environment = environment
+        self._is_on = settings.kube_cert_agent
+        self._lead: Callable[[Store], None] = lambda _store: None
+        self._told: Callable[[], Mapping[str, object]] = dict
+        self.provider = AuthorityProvider()
+
+    @property
+    def issuers(self) -> Sequence[LoginIssuer]:
+        return (KubernetesIssuer(self.provider),) if self._is_on else ()
+
+    def snapshot(self) -> Mapping[str, object]:
+        """What a metric would show."""
+        return {"on": self._is_on, **self._told()}
+
+    def external_authenticators(self, serving: Serving, identify: Identify, former: Former) -> Sequence[ExternalAuthenticator]:
+        """For who comes to the HTTPS door with a certificate of that CA: nobody, unless groups are named."""
+        groups = self._settings.kubernetes_ca_groups
+        if not self._is_on:
+            return ()
+        if not groups:
+            log.warning("logins that the Kubernetes CA signs do not open this hub: kubernetes_ca_groups names no group")
+            return ()
+        way = KubernetesAuthority(groups, serving, identify, former, self._clock)
+        self.provider.listen(lambda: way.take(self.provider.certificate))
+        return (way,)
+
+    def lead(self, fenced: Store) -> None:
+        """This replica leads from now on, and writes with this store."""
+        self._lead(fenced)
+
+    async def start(
+        self,
+        store: Store,
+        leads: Callable[[], bool],
+        stack: AsyncExitStack,
+        on_end: Callable[[TaskEndedError], object],
+    ) -> None:
+        """Fetches the CA from now on, on this replica as on every other. Raises InvalidError: it is not told where."""
+        if not self._is_on:
+            return
+        from hub.kubecert.controllers import CertAgent  # noqa: PLC0415 - the same
+        from hub.kubecert.status_writer import IssuerBook  # noqa: PLC0415 - 60 MB that only such a hub needs
+        from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
+
+        settings, shape = self._settings, self._shape()
+        place = settings.management_cluster or IN_CLUSTER
+        client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
+        await stack.enter_async_context(client)
+        book = IssuerBook(store, f"hub.{settings.api_group_suffix}/v1alpha1", leads)
+        server, pod = settings.kube_cert_agent_server or "", self._pod(shape.namespace)
+        agent = CertAgent(client, shape, self.provider, book, clock=self._clock, server=server, pod=pod)
+        self._lead, self._told = agent.lead, agent.snapshot
+        agent.start(await stack.enter_async_context(GuardedTasks("kube-cert-agent", on_end=on_end)))
+
+    def _shape(self) -> Shape:
+        settings = self._settings
+        return Shape(
+            namespace=self._namespace(),
+            name=settings.kube_cert_agent_name,
+            image=settings.kube_cert_agent_image or "",
+            service_account=settings.kube_cert_agent_service_account,
+            labels=dict(label.split("=", 1) for label in settings.kube_cert_agent_labels),
+            pull_secrets=settings.kube_cert_agent_pull_secrets,
+            priority_class=settings.kube_cert_agent_priority_class or "",
+        )
+
+    def _pod(self, namespace: str) -> str | None:
+        """Our own, where it is in that namespace of that cluster: what we make there belongs to what it belongs to."""
+        is_ours = self._environment.get(POD_NAMESPACE) == namespace
+        is_here = (self._settings.management_cluster or IN_CLUSTER) == IN_CLUSTER
+        return self._environment.get(POD_NAME) if is_ours and is_here else None
+
+    def _namespace(self) -> str:
+        """Raises InvalidError."""
+        namespace = self._settings.kube_cert_agent_namespace or self._environment.get(POD_NAMESPACE)
+        if not namespace:
+            raise InvalidError(f"kube_cert_agent needs kube_cert_agent_namespace, or {POD_NAMESPACE} in the environment")
+        return namespace

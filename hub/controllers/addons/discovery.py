@@ -1,0 +1,33 @@
+"""Owns the labels `feature.open-cluster-management.io/addon-<name>` of ManagedClusters: which add-ons there are, and how.
+
+Source: OCM's add-on feature discovery controller.
+"""
+
+from collections.abc import Callable, Mapping
+
+from hub.api.managedclusteraddons import discovery as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.ports import Store, Transaction
+from hub.services import addon_health
+from machinery.identity import ClusterName
+
+NAME = "addon-discovery"
+
+
+class AddOnDiscovery(Batched):
+    """`features`: the states of a cluster's add-ons, as far as the change log was followed."""
+
+    def __init__(self, store: Store, features: Callable[[str], Mapping[str, str]]) -> None:
+        super().__init__(store)
+        self._features = features
+
+    def wanted(self, cluster: Document) -> bool:
+        """Whether a step on this cluster would write."""
+        labelled = rules.with_labels(cluster, self._features(doc.name(cluster)))
+        return doc.labels(labelled) != doc.labels(cluster)
+
+    def step(self, tx: Transaction, name: str) -> None:
+        addon_health.settle_labels(tx, ClusterName(name), f"{ACTOR}:{NAME}")

@@ -1,0 +1,44 @@
+"""Owns the token infrastructure of add-ons (ServiceAccount, Role, RoleBinding), and their condition TokenInfrastructureReady.
+
+Source: OCM's add-on manager. It is made for an add-on with a registration by token, kept as it has to be, and goes with it.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.managedclusteraddons import tokens as rules
+from hub.api.meta.change import ADDONS, Document, Key
+from hub.controllers import ACTOR
+from hub.ports import Store
+from hub.services import addon_tokens
+from machinery.meta.conditions import TRUE
+from machinery.runtime.controller import Reconciler
+
+NAME = "addon-tokens"
+
+
+def wanted(addon: Document) -> bool:
+    """Whether a ManagedClusterAddOn has such infrastructure, or shall have it."""
+    return rules.wants_token(addon) or rules.has_condition(addon)
+
+
+def wanted_of(part: Document) -> bool:
+    """Whether an object is part of such infrastructure."""
+    return rules.owner(part) is not None
+
+
+class AddOnTokens(Reconciler[Key]):
+    """One add-on by its key. `tell`: has an Event made; it must not wait."""
+
+    def __init__(self, store: Store, tell: Callable[[Told], None]) -> None:
+        self._store = store
+        self._tell = tell
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        news = await self._store.run(addon_tokens.settle, key, f"{ACTOR}:{NAME}")
+        stored = await self._store.read(lambda tx: tx.objects.get(ADDONS, key)) if news is not None else None
+        if news is not None and stored is not None:
+            kind = NORMAL if news.status == TRUE else WARNING
+            self._tell(Told(key.namespace, stored.document, news.reason, news.message, kind))
+        return None

@@ -1,0 +1,39 @@
+"""Owns the condition Approved of requests that need no human: renewals, add-ons, and registrations that a rule is for.
+
+It never denies: what it does not approve waits for an operator. The rules are in `hub.services.approving`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from hub.api.approvalrules.rule import Rule
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.rule_controller import Ruled
+from hub.ports import Transaction
+from hub.services import approving
+from hub.services.approving import Outcome
+
+NAME = "approval"
+
+
+def wanted(request: Document) -> bool:
+    """Undecided."""
+    return rules.phase(request) is RequestPhase.PENDING
+
+
+class Approval(Ruled):
+    """Of many requests in one transaction."""
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        approving.read_ahead(tx, names)
+
+    def prepared(self, tx: Transaction) -> Callable[[str], object]:
+        return partial(self._step, tx, self.rules_in(tx))
+
+    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome:
+        outcome = approving.review(tx, name, known, f"{ACTOR}:{NAME}")
+        return replace(outcome or Outcome(), asking=approving.asking(tx, name, known))

@@ -1,0 +1,107 @@
+"""Owns the statuses of ApprovalRules, and sees to it that a new or changed rule is asked about all who wait.
+
+How often a rule matched is counted in memory and written once a second: a decision does not wait for the count, and what a kill
+of the hub loses of it is a second's worth. The decisions themselves are in the audit log and on what they decided.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from hub.api.approvalrules.rule import Decision
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document, Key
+from hub.controllers import ACTOR
+from hub.ports import Store, Transaction
+from hub.services import approval_rules
+from hub.services.approval_rules import Tally
+from machinery.runtime.controller import Reconciler
+
+NAME = "approval-rules"
+COUNTS = ""
+"""The key of the counts; every other key is a rule's name, or ACCEPTED."""
+ACCEPTED = "accepted/"
+"""The one key of all clusters that were accepted: their names wait in the reconciler. No rule has a name like this."""
+AT_MOST = 100
+GATHER = timedelta(seconds=1)
+
+Look = Callable[[str], None]
+Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
+
+
+class Rules(Reconciler[str]):
+    """`look_at_cluster`, `look_at_request`: have one examined by the controller that decides it."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime], look_at_cluster: Look, look_at_request: Look) -> None:
+        self._store = store
+        self._now = now
+        self._look_at_cluster = look_at_cluster
+        self._look_at_request = look_at_request
+        self._tallies: dict[str, Tally] = {}
+        self._generations: dict[str, object] = {}
+        self._accepted: dict[str, None] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there may be rules."""
+        return bool(self._generations)
+
+    def wanted(self, rule: Document) -> bool:
+        """Whether it is new or says something else than before."""
+        name, metadata = doc.name(rule), doc.mapping(rule, "metadata")
+        generation = (metadata.get("uid"), metadata.get("generation"))
+        known = self._generations.get(name)
+        self._generations[name] = generation
+        return known != generation
+
+    def count(self, decision: Decision) -> None:
+        """Adds a decision to those that are written next; the caller enqueues COUNTS after GATHER."""
+        tally, known = Tally.of(decision, self._now()), self._tallies.get(decision.rule)
+        self._tallies[decision.rule] = known.and_then(tally) if known else tally
+
+    def accepted(self, cluster: str) -> None:
+        """Has the requests of a cluster looked at that waited for its acceptance; the caller enqueues ACCEPTED."""
+        self._accepted[cluster] = None
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        if key == COUNTS:
+            await self._write_counts()
+        elif key == ACCEPTED:
+            return await self._look_at_accepted()
+        else:
+            await self._store.run(approval_rules.describe, key, f"{ACTOR}:{NAME}")
+            await self._each(approval_rules.open_clusters, self._look_at_cluster)
+            await self._each(approval_rules.undecided_requests, self._look_at_request)
+        return None
+
+    async def _look_at_accepted(self) -> timedelta | None:
+        """Many in one reading transaction: hundreds are accepted at once where a fleet joins."""
+        clusters = tuple(self._accepted)[:AT_MOST]
+        for cluster in clusters:
+            del self._accepted[cluster]
+        try:
+            names = await self._store.read(approval_rules.undecided_of, clusters)
+        except Exception:
+            self._accepted |= dict.fromkeys(clusters)
+            raise
+        for name in names:
+            self._look_at_request(name)
+        return timedelta() if self._accepted else None
+
+    async def _write_counts(self) -> None:
+        taken, self._tallies = self._tallies, {}
+        try:
+            await self._store.run(approval_rules.note, taken, f"{ACTOR}:{NAME}")
+        except Exception:
+            for name, tally in taken.items():
+                later = self._tallies.get(name)
+                self._tallies[name] = tally.and_then(later) if later else tally
+            raise
+
+    async def _each(self, page: Page, look: Look) -> None:
+        after: Key | None = None
+        while True:
+            names, after = await self._store.read(page, after)
+            for name in names:
+                look(name)
+            if after is None:
+                return

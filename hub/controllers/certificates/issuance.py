@@ -1,0 +1,35 @@
+"""Owns `status.certificate`: an approved request is signed at once, and once."""
+
+from collections.abc import Sequence
+
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.ports import Issuer, Store, Transaction
+from hub.services import issuance
+from hub.services import request_objects as requests
+
+NAME = "issuance"
+
+
+def wanted(request: Document) -> bool:
+    """Approved, not signed."""
+    return rules.phase(request) is RequestPhase.APPROVED
+
+
+class Issuance(Batched):
+    """Signs with `issuer`; the hub's records say what."""
+
+    def __init__(self, store: Store, issuer: Issuer, lifetimes: Lifetimes) -> None:
+        super().__init__(store)
+        self._issuer = issuer
+        self._lifetimes = lifetimes
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        requests.read_ahead(tx, names)
+
+    def step(self, tx: Transaction, name: str) -> None:
+        issuance.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")

@@ -1,0 +1,152 @@
+"""Owns the changes of the hub's CA: one step when it is due, and nothing while something is waited for.
+
+A step that cannot be made now holds up no other: a CA whose time is doubted, or a key that cannot be kept, is no reason to
+keep one that is compromised.
+
+It runs on the leader, in its term. Whatever it had done when it was killed is found in the database, or where the keys lie: a
+key that was kept for a CA that nobody knows yet is used for the next one, and a key that was not removed with its CA is later.
+
+A CA goes when nothing that it signed is good any more, or when a patience is over. By a clock that is ahead for a moment all of
+that is so at once, and what goes does not come back: while the database's clock is not believed, only what an operator wants
+goes; and what he gives up waits for the time that he gave to agents only while some of them are there and could still move.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase, Wish
+from hub.api.certificateauthorities.rotation import Act, Step, Survey, due_steps, goes_by_time
+from hub.api.core.event import NORMAL, WARNING, Told
+from hub.controllers.clock_guard import Steadiness
+from hub.ports import KeyPlace, Store, Transaction
+from hub.services import authorities
+from hub.services.authorities import Made
+from machinery.errors import MusterError
+from machinery.runtime.controller import Reconciler
+
+NAME = "ca-rotation"
+PERIOD = timedelta(seconds=2)
+KIND = "CertificateAuthority"
+SAID = {
+    Phase.DISTRIBUTING: "is handed out: every agent is told to trust it beside the one that issues",
+    Phase.ISSUING: "issues from now on",
+    Phase.OUTGOING: "issues no more; what it signed is good until its agents have moved",
+    Phase.RETIRING: "is trusted no more, but for agents that come back with a recovery certificate of it",
+    Phase.RETIRED: "is retired: nothing that it signed is accepted",
+}
+
+DOUBTED = "the database's clock has to go evenly for a while before a CA goes by it"
+
+log = structlog.get_logger(__name__)
+
+Make = Callable[[Survey, Authority], Awaitable[Made]]
+"""Another CA, its key kept, to follow this one."""
+
+
+class Rotation(Reconciler[str]):
+    """`recovery`: how long what a retiring CA signed opens `Recover`."""
+
+    def __init__(
+        self,
+        store: Store,
+        make: Make,
+        place: KeyPlace,
+        *,
+        patience: timedelta,
+        recovery: timedelta,
+        api_version: str,
+        tell: Callable[[Told], None],
+        steady: Steadiness,
+    ) -> None:
+        self._store = store
+        self._make = make
+        self._place = place
+        self._patience = patience
+        self._recovery = recovery
+        self._api_version = api_version
+        self._tell = tell
+        self._steady = steady
+        self._hindered: Mapping[Step, str] = {}
+        self._forgotten: set[AuthorityId] = set()
+        self._unforgotten = ""
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        """The first step that can be made; the next look is at once while there was one to make."""
+        seen, is_believed, retired = await self._store.look(self._look)
+        if seen is not None and await self._made_one(seen, is_believed=is_believed):
+            return timedelta()
+        await self._forget(retired)
+        return None
+
+    async def _made_one(self, seen: Survey, *, is_believed: bool) -> bool:
+        hindered: dict[Step, str] = {}
+        for step in due_steps(seen, self._patience):
+            trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
+            if trouble is None:
+                self._hindered = {}
+                return True
+            hindered[step] = trouble
+        self._warn(hindered)
+        return False
+
+    async def _forget(self, retired: Collection[AuthorityId]) -> None:
+        """The keys of these, wherever they lie; once each, and again when it could not be done."""
+        try:
+            for one in retired:
+                if one not in self._forgotten:
+                    await self._place.forget(one)
+                    self._forgotten.add(one)
+        except MusterError as error:
+            if error.message != self._unforgotten:
+                log.warning("the key of a CA that is retired cannot be removed", ca=one, error=error.message)
+            self._unforgotten = error.message
+        else:
+            self._unforgotten = ""
+
+    async def _make_step(self, step: Step, seen: Survey) -> str | None:
+        """What hinders it; None: it is made."""
+        try:
+            changed = await self._take(step, seen)
+        except MusterError as error:
+            return error.message
+        for each in changed:
+            self._say(each)
+        return None
+
+    def _look(self, tx: Transaction) -> tuple[Survey | None, bool, Sequence[AuthorityId]]:
+        """None: no change is under way. Whether the database's clock is believed: each look counts. Who is retired."""
+        is_believed = self._steady.believes(tx.now)
+        everyone = tx.authorities.all()
+        retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
+        return (authorities.survey(tx) if _is_under_way(everyone) else None), is_believed, retired
+
+    def _warn(self, hindered: Mapping[Step, str]) -> None:
+        for step, trouble in hindered.items():
+            if self._hindered.get(step) != trouble:
+                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
+        self._hindered = hindered
+
+    async def _take(self, step: Step, seen: Survey) -> Sequence[Authority]:
+        if step.act is Act.MAKE:
+            old = next(each for each in seen.authorities if each.id == step.authority)
+            made = await self._make(seen, old)
+            return [await self._store.run(authorities.propose, made)]
+        changed = await self._store.run(authorities.take, step, self._recovery)
+        for one in changed:
+            if one.compromised and (left := await self._store.read(authorities.left_behind, one)):
+                log.warning(
+                    "agents did not leave a compromised CA and need a new bootstrap credential", ca=one.id, clusters=left
+                )
+        return changed
+
+    def _say(self, authority: Authority) -> None:
+        log.info("change of CA", ca=authority.id, phase=authority.phase.value)
+        about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
+        kind = WARNING if authority.compromised or authority.wish is Wish.COMPROMISED else NORMAL
+        self._tell(Told("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind))
+
+
+def _is_under_way(everyone: Collection[Authority]) -> bool:
+    return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)

@@ -1,0 +1,64 @@
+"""Owns the condition HubAcceptedManagedCluster: what an operator, or a rule, decided in `spec.hubAcceptsClient`.
+
+Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition; a rule accepts once, so that
+a denial by hand stands.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hub.api.approvalrules.rule import Rule
+from hub.api.managedclusters import cluster as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
+from hub.controllers import ACTOR
+from hub.controllers.rule_controller import Ruled
+from hub.ports import Transaction
+from hub.services import approving, clusters
+from hub.services.approving import Outcome
+from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+
+NAME = "acceptance"
+
+
+class Acceptance(Ruled):
+    """Of many clusters in one transaction."""
+
+    def wanted(self, cluster: Document) -> bool:
+        """Whether a step on this cluster may write."""
+        return _verdict(cluster) is not None or (self.has_rules and approving.is_open(cluster))
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        keys = [Key("", name) for name in names]
+        tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
+        tx.objects.read_ahead(NAMESPACES, keys)  # an accepted cluster gets one
+
+    def prepared(self, tx: Transaction) -> Callable[[str], object]:
+        return partial(self._step, tx, self.rules_in(tx))
+
+    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome | None:
+        cluster = ClusterName(name)
+        outcome = approving.accept(tx, cluster, known) if known else None
+        verdict = _verdict(clusters.find(tx, cluster).document)
+        if verdict is None:
+            return outcome
+        clusters.set_condition(tx, cluster, verdict, _actor(outcome))
+        accepted = name if verdict.status == conditions.TRUE else ""
+        return Outcome(outcome.decisions if outcome else (), accepted)
+
+
+def _actor(outcome: Outcome | None) -> str:
+    """Whoever decided: both writes of one transaction are one change."""
+    decided = [each.rule for each in outcome.decisions if not each.dry_run] if outcome else []
+    return approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{NAME}"
+
+
+def _verdict(cluster: Document) -> Condition | None:
+    """The condition that is due; None: what stands is right."""
+    current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
+    is_true = current is not None and current.status == conditions.TRUE
+    if doc.is_deleting(cluster) or rules.is_accepted(cluster) == is_true:
+        return None
+    return rules.accepted(cluster) if rules.is_accepted(cluster) else rules.DENIED

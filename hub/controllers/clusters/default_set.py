@@ -1,0 +1,28 @@
+"""Owns the cluster set label of ManagedClusters that have none: they are in `default`.
+
+A cluster that is made is put there as it is stored (`hub.services.membership`). This is for those that were there before the
+set was.
+"""
+
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.ports import Transaction
+from hub.services import clustersets
+from machinery.identity import ClusterName
+
+NAME = "default-set"
+
+
+def wanted(cluster: Document) -> bool:
+    """Whether a step on this cluster would write."""
+    return rules.lacks_set(cluster) and not doc.is_deleting(cluster)
+
+
+class DefaultSet(Batched):
+    """Labels clusters, many in one transaction."""
+
+    def step(self, tx: Transaction, name: str) -> None:
+        clustersets.put_in_default(tx, ClusterName(name), f"{ACTOR}:{NAME}")

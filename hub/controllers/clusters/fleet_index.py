@@ -1,0 +1,160 @@
+"""What the change log has told of cluster sets and add-ons, kept so that a change of one object is known to concern another.
+
+It only says where to look. What is written is decided in a transaction, on what the store holds then.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.api.managedclusteraddons import discovery as addon_discovery
+from hub.api.managedclusteraddons import health as addon_health
+from hub.api.managedclusters.cluster import availability
+from hub.api.managedclustersets import clusterset
+from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, ChangeType, Document, Key, Kind
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tidings:
+    """Who is told what. Each is told a name, and must not wait."""
+
+    members: Tell
+    """Of a set whose members may have changed."""
+    reach: Tell
+    """Of a set whose selector or managed namespaces have changed, or that has come or gone."""
+    addons: Tell
+    """Of a cluster whose add-ons have changed in what its labels say of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    """The sets that a cluster was in, by the selectors of that time."""
+
+    age: int
+    sets: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _AddOn:
+    """What its label says ("": it has none), and the reason of its cluster's silence that stands in it."""
+
+    state: str = ""
+    silence: str | None = None
+
+
+class FleetView:
+    """An observer of the controllers' feed. Sets and add-ons are to be listed before clusters."""
+
+    def __init__(self, tidings: Tidings) -> None:
+        self._tell = tidings
+        self._sets: dict[str, ClusterSet] = {}
+        self._selecting: tuple[ClusterSet, ...] = ()
+        self._age = 0
+        self._clusters: dict[str, _Membership] = {}
+        self._addons: dict[str, dict[str, _AddOn]] = {}
+        self._silent: dict[str, str] = {}
+
+    @property
+    def sets(self) -> Iterable[ClusterSet]:
+        return self._sets.values()
+
+    def features(self, cluster: str) -> Mapping[str, str]:
+        """The states of a cluster's add-ons."""
+        return {name: addon.state for name, addon in self._addons.get(cluster, {}).items() if addon.state}
+
+    def needs_health(self, cluster: Document) -> bool:
+        """Whether the health of a cluster's add-ons is not in step with the cluster."""
+        silence = addon_health.reason_of(availability(cluster))
+        return any(addon.silence != silence for addon in self._addons.get(doc.name(cluster), {}).values())
+
+    def addon_needs_health(self, addon: Document) -> bool:
+        """Whether the health of an add-on is not in step with its cluster."""
+        return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
+
+    def relisting(self) -> None:
+        """Forgets everything."""
+        self._sets.clear()
+        self._selecting = ()
+        self._clusters.clear()
+        self._addons.clear()
+        self._silent.clear()
+        self._age += 1
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None:
+        """An object that is there. Nobody is told: all that is listed is looked at."""
+        if kind == CLUSTER_SETS:
+            self._note_set(key.name, clusterset.cluster_set(document))
+        elif kind == ADDONS:
+            self._note_addon(key, document)
+        elif kind == MANAGED_CLUSTERS:
+            self._note_silence(key.name, document)
+            self._clusters[key.name] = self._membership(document)
+
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
+        """A change; `document` is how it left the object."""
+        del actor
+        gone = change is ChangeType.DELETED
+        if kind == CLUSTER_SETS:
+            if self._note_set(key.name, None if gone else clusterset.cluster_set(document)):
+                self._tell.reach(key.name)
+        elif kind == ADDONS:
+            if self._note_addon(key, None if gone else document):
+                self._tell.addons(key.namespace)
+        elif kind == MANAGED_CLUSTERS:
+            self._note_silence(key.name, None if gone else document)
+            self._move(key.name, None if gone else document)
+
+    def _note_set(self, name: str, found: ClusterSet | None) -> bool:
+        """Whether that is news."""
+        if self._sets.get(name) == found:
+            return False
+        self._age += 1
+        if found is None:
+            del self._sets[name]
+        else:
+            self._sets[name] = found
+        self._selecting = tuple(each for each in self._sets.values() if not each.is_exclusive)
+        return True
+
+    def _note_addon(self, key: Key, addon: Document | None) -> bool:
+        """Whether the labels of its cluster are to say something else."""
+        of_cluster = self._addons.setdefault(key.namespace, {})
+        before = of_cluster.get(key.name, _AddOn())
+        if addon is None:
+            of_cluster.pop(key.name, None)
+            if not of_cluster:
+                del self._addons[key.namespace]
+            return True
+        now = _AddOn(addon_discovery.state(addon) or "", addon_health.silence_of(addon))
+        of_cluster[key.name] = now
+        return now.state != before.state
+
+    def _note_silence(self, name: str, cluster: Document | None) -> None:
+        reason = addon_health.reason_of(availability(cluster)) if cluster is not None else None
+        if reason is None:
+            self._silent.pop(name, None)
+        else:
+            self._silent[name] = reason
+
+    def _move(self, name: str, cluster: Document | None) -> None:
+        """Tells of the sets that have a member more, or less."""
+        before = self._clusters.pop(name, None)
+        after = self._membership(cluster) if cluster is not None else None
+        if after is not None:
+            self._clusters[name] = after
+        if before is not None and before.age != self._age:  # what the selectors of that time chose is not known any more
+            concerned = frozenset(self._sets) | before.sets
+        else:
+            concerned = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
+        for each in concerned:
+            self._tell.members(each)
+
+    def _membership(self, cluster: Document) -> _Membership:
+        labels = doc.labels(cluster)
+        own = self._sets.get(labels.get(clusterset.LABEL, ""))
+        named = (own.name,) if own is not None and own.is_exclusive else ()
+        chosen = (each.name for each in self._selecting if each.has(labels))
+        return _Membership(self._age, frozenset((*named, *chosen)))

@@ -1,0 +1,36 @@
+"""Owns `status.managedNamespaces` of ManagedClusters: the namespaces that their sets want on them.
+
+Source: OCM's managed namespace controller. What the agent has said of a namespace is kept as long as the namespace is wanted.
+"""
+
+from collections.abc import Callable, Iterable
+
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.ports import Store, Transaction
+from hub.services import clustersets
+from machinery.identity import ClusterName
+
+NAME = "managed-namespaces"
+
+
+class ManagedNamespaces(Batched):
+    """`sets`: the sets that there are, as far as the change log was followed."""
+
+    def __init__(self, store: Store, sets: Callable[[], Iterable[ClusterSet]]) -> None:
+        super().__init__(store)
+        self._sets = sets
+
+    def wanted(self, cluster: Document) -> bool:
+        """Whether a step on this cluster would write."""
+        if doc.is_deleting(cluster):
+            return False
+        told = list(doc.sequence(cluster, "status", "managedNamespaces"))
+        return rules.managed_namespaces(cluster, self._sets()) != told
+
+    def step(self, tx: Transaction, name: str) -> None:
+        clustersets.settle_namespaces(tx, ClusterName(name), f"{ACTOR}:{NAME}")

@@ -1,0 +1,82 @@
+"""Owns Namespaces: an accepted cluster has one that bears its label, and one that is deleted is emptied and then goes.
+
+Sources: OCM's ManagedCluster controller (the namespace comes with the acceptance, comes again when somebody deleted it, and
+outlives the ManagedCluster), Kubernetes' namespace controller.
+"""
+
+from datetime import timedelta
+
+import structlog
+
+from hub.api.core import namespace as rules
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.controllers import ACTOR
+from hub.controllers.deletion_watcher import Waiting
+from hub.ports import Store, Transaction
+from hub.services import namespaces, termination
+from hub.services.termination import Progress
+from machinery.runtime.controller import Reconciler
+
+NAME = "namespaces"
+LOOK_AGAIN = timedelta(seconds=5)
+"""When finalizers hold a namespace's content, at first, and when something of it goes; of some kinds nobody tells."""
+
+log = structlog.get_logger(__name__)
+
+
+class Namespaces(Reconciler[str]):
+    """Knows which clusters have their namespace, so that changes of clusters that have theirs cost nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._present: set[str] = set()
+        self.waiting = Waiting(LOOK_AGAIN)
+
+    def relisting(self) -> None:
+        """All Namespaces are about to be asked of: those that went unseen are none that a cluster has."""
+        self._present.clear()
+
+    def wanted(self, namespace: Document) -> bool:
+        """Whether this Namespace needs a step. To be asked of all of them before clusters are."""
+        name = doc.name(namespace)
+        if not doc.is_deleting(namespace) and rules.is_of_cluster(namespace):
+            self._present.add(name)
+            return False
+        was_clusters = name in self._present
+        self._present.discard(name)
+        return was_clusters or doc.is_deleting(namespace)
+
+    def wanted_of(self, cluster: Document) -> bool:
+        """Whether this ManagedCluster's namespace may be missing."""
+        return _needs_one(cluster) and doc.name(cluster) not in self._present
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
+        progress, gone, lasting = await self._store.run(_step, key)
+        if progress.removed:
+            log.info("namespace is being emptied", namespace=key, removed=progress.removed)
+            self.waiting.go_on(key, lasting)
+        if progress.held:
+            return self.waiting.pause(key, lasting)
+        if not progress.removed:
+            self.waiting.end(key)
+        return timedelta() if progress.removed or gone else None
+
+
+def _step(tx: Transaction, name: str) -> tuple[Progress, bool, timedelta]:
+    """One step; whether it was the namespace's last (a cluster may need another then), and for how long it has been ending."""
+    found = namespaces.get(tx, name)
+    if found is not None and doc.is_deleting(found.document):
+        progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")
+        lasting = tx.now - (doc.deleted_at(found.document) or tx.now)
+        return progress, namespaces.get(tx, name) is None, lasting
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if cluster is not None and _needs_one(cluster.document):
+        namespaces.ensure_of_cluster(tx, name, f"{ACTOR}:{NAME}")
+    return Progress(), False, timedelta()
+
+
+def _needs_one(cluster: Document) -> bool:
+    return clusters.is_accepted(cluster) and not doc.is_deleting(cluster)

@@ -1,0 +1,78 @@
+"""Owns the condition Deleting and the end of ManagedClusters: what belongs to a deleted cluster goes in order, then it goes.
+
+Source: OCM's garbage collection. Unlike there an operator is told when it takes too long, and can give up what remains.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from hub.api.core.event import WARNING, Told
+from hub.api.managedclusters.removal import needs_steps
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.controllers import ACTOR
+from hub.controllers.deletion_watcher import Waiting
+from hub.ports import Store, Transaction
+from hub.services import removal
+from hub.services.removal import Progress
+from machinery.runtime.controller import Reconciler
+
+NAME = "removal"
+LOOK_AGAIN = timedelta(seconds=1)
+"""When finalizers hold what remains, at first, and when something of it goes; of some kinds nobody tells."""
+
+log = structlog.get_logger(__name__)
+
+
+def wanted(cluster: Document) -> bool:
+    """Deleted, and waiting for the hub."""
+    return needs_steps(cluster)
+
+
+class Removal(Reconciler[str]):
+    """`deadline`: when the order of what goes gives way, and an operator is told. `tell`: has an Event made."""
+
+    def __init__(self, store: Store, deadline: timedelta, tell: Callable[[Told], None]) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._tell = tell
+        self.waiting = Waiting(LOOK_AGAIN)
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
+        about, lasting, progress = await self._store.run(_step, key, self._deadline)
+        if progress.moved:
+            log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
+        if progress.orphaned:
+            log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
+            message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
+            self._tell(Told(key, about, "DeletionForced", message[:1000], WARNING))
+        if progress.overdue:
+            log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
+            message = (
+                f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
+            )
+            self._tell(Told(key, about, "DeletionOverdue", message, WARNING))
+        if progress.gone or lasting is None:
+            self.waiting.end(key)
+            return None
+        if progress.moved:
+            self.waiting.go_on(key, lasting)
+            return timedelta()
+        return self._pause(key, lasting)
+
+    def _pause(self, key: str, lasting: timedelta) -> timedelta:
+        """What is overdue is told on time."""
+        left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
+        return min(left, usual) if left > timedelta() else usual
+
+
+def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, timedelta | None, Progress]:
+    """One step; the cluster as it was before, and for how long it has waited for the hub; None: it does not."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    about = stored.document if stored else {}
+    began = doc.deleted_at(about) if needs_steps(about) else None
+    lasting = None if began is None else tx.now - began
+    return about, lasting, removal.proceed(tx, name, deadline, f"{ACTOR}:{NAME}")

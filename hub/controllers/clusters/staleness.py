@@ -1,0 +1,95 @@
+"""Owns the condition ManagedClusterStale: clusters that stay silent are marked, and later removed, if an operator wants that.
+
+Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored,
+nor while the database's clock is not believed: by one that is a year ahead every cluster that is silent was so for too long.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from hub.api.liveness.brake import Limits
+from hub.api.liveness.lease import grace
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import staleness as stale
+from hub.api.managedclusters.staleness import Policy, Step
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, Query
+from hub.api.query.selectable_fields import CONDITIONS
+from hub.controllers import ACTOR
+from hub.controllers.clock_guard import Steadiness
+from hub.controllers.delaying_queue import Attempts
+from hub.ports import Store, Transaction
+from hub.services import aftermath, brake
+from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.meta.selectors import Operator, Requirement
+from machinery.runtime.controller import Reconciler
+
+NAME = "staleness"
+PAGE, WRITTEN = 200, 50
+"""Clusters in one reading and in one writing transaction."""
+PERIOD = timedelta(minutes=1)
+MARKED = Requirement(CONDITIONS + stale.STALE, Operator.EQUALS, (conditions.TRUE,))
+SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (conditions.UNKNOWN,))
+
+log = structlog.get_logger(__name__)
+
+Since = Callable[[Transaction], datetime | None]
+
+
+class Staleness(Reconciler[str]):
+    """`since`: from when beats could be stored without a gap; None: not at the moment."""
+
+    def __init__(self, store: Store, policy: Policy, limits: Limits, *, since: Since, steady: Steadiness) -> None:
+        self._store = store
+        self._policy = policy
+        self._limits = limits
+        self._since = since
+        self._steady = steady
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        """One look at all who are silent or marked. A cluster that fails holds up no other."""
+        attempts: Attempts[Step | None] = Attempts()
+        for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
+            after: Key | None = None
+            while True:
+                due, after = await self._store.read(self._due, chosen, after)
+                for start in range(0, len(due), WRITTEN):
+                    await attempts.make(due[start : start + WRITTEN], self._write)
+                if after is None:
+                    break
+        return attempts.ended(None)
+
+    async def _write(self, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
+        done = await self._store.run(self._age, names)
+        self._tell(done)
+        return done
+
+    def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
+        """The names of one page for which something is due, and where the next begins."""
+        page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
+        policy = self._policy_at(tx)
+        due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
+        return due, page.items[-1].key if page.more else None
+
+    def _policy_at(self, tx: Transaction) -> Policy:
+        """Off while the database's clock is not believed: only marks of clusters that were heard again are taken away."""
+        return self._policy if self._steady.believes(tx.now) else Policy()
+
+    def _is_due(self, tx: Transaction, cluster: Document, policy: Policy) -> bool:
+        due = stale.step(cluster, policy, tx.now)
+        if due in (None, Step.CLEAR):
+            return due is not None
+        since = self._since(tx)
+        return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
+
+    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
+        policy = Policy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
+        return {name: aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}") for name in names}
+
+    def _tell(self, done: Mapping[ClusterName, Step | None]) -> None:
+        for name, step in done.items():
+            if step is not None:
+                level = "warning" if step is Step.REMOVE else "info"
+                getattr(log, level)(f"stale cluster: {step.value}", cluster=name)

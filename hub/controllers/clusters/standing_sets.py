@@ -1,0 +1,42 @@
+"""Owns the ManagedClusterSets `default` and `global`: they are there, and select what they always select.
+
+Source: OCM's default and global set controllers. What an operator adds to them (managed namespaces, labels) stays.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.meta.change import CLUSTER_SETS, Key
+from hub.controllers import ACTOR
+from hub.ports import Store
+from hub.services import clustersets
+from machinery.runtime.controller import Reconciler
+
+NAME = "standing-sets"
+_SAID = {
+    "created": (NORMAL, "ClusterSetCreated", "the hub has made this set"),
+    "restored": (WARNING, "ClusterSetRestored", "the hub has restored the selector of this set"),
+}
+
+log = structlog.get_logger(__name__)
+
+
+class StandingSets(Reconciler[str]):
+    """`tell`: has an Event made; it must not wait."""
+
+    def __init__(self, store: Store, tell: Callable[[Told], None]) -> None:
+        self._store = store
+        self._tell = tell
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        done = await self._store.run(clustersets.ensure_standing, key, f"{ACTOR}:{NAME}")
+        if done:
+            kind, reason, message = _SAID[done]
+            log.info("cluster set written", cluster_set=key, done=done)
+            stored = await self._store.read(lambda tx: tx.objects.get(CLUSTER_SETS, Key("", key)))
+            if stored is not None:
+                self._tell(Told("", stored.document, reason, message, kind))
+        return None

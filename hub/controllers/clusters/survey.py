@@ -1,0 +1,35 @@
+"""Looks at all ManagedClusters again, when something has changed that may concern any of them."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, ObjectPage, Query
+from hub.ports import Store, Transaction
+from machinery.runtime.controller import Reconciler
+
+NAME = "survey"
+PAGE = 500
+
+
+class Survey(Reconciler[str]):
+    """Sends those that are `wanted` to `enqueue`. It has one key."""
+
+    def __init__(self, store: Store, wanted: Callable[[Document], bool], enqueue: Callable[[str], None]) -> None:
+        self._store = store
+        self._wanted = wanted
+        self._enqueue = enqueue
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        after: Key | None = None
+        while True:
+            page = await self._store.read(_page, after)
+            for stored in page.items:
+                if self._wanted(stored.document):
+                    self._enqueue(stored.key.name)
+            if not page.more:
+                return None
+            after = page.items[-1].key
+
+
+def _page(tx: Transaction, after: Key | None) -> ObjectPage:
+    return tx.objects.find(MANAGED_CLUSTERS, Query(limit=PAGE, after=after))

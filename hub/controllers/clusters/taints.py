@@ -1,0 +1,122 @@
+"""Owns the taints that follow from availability, the alarms that go with them, and the brake that holds both.
+
+As in OCM: unreachable while availability is Unknown or was never told, unavailable while it is False. A taint follows at once
+or after a while (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm about a cluster (a line in
+the log, an Event) comes with its taint and so once, whoever leads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.api.core.event import WARNING, Told
+from hub.api.liveness.brake import Brake, Limits
+from hub.api.managedclusters import taints as rules
+from hub.api.managedclusters.taints import Patience
+from hub.api.meta.change import Document
+from hub.controllers import ACTOR
+from hub.controllers.delaying_queue import Agenda, Attempts
+from hub.ports import Store, Transaction
+from hub.services import aftermath, brake
+from hub.services.aftermath import Outcome
+from machinery.errors import NotFoundError
+from machinery.identity import ClusterName
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Reconciler
+
+NAME = "taints"
+LOOKED_AT, WRITTEN = 500, 100
+"""Clusters in one reading and in one writing transaction."""
+HELD_LOOKS = timedelta(seconds=5)
+"""How often it is seen whether the brake still has to hold."""
+
+log = structlog.get_logger(__name__)
+
+Tell = Callable[[Told], None]
+_Found = Mapping[ClusterName, Outcome]
+
+
+class Taints(Reconciler[str]):
+    """Its queue holds one key; the clusters wait here. `tell` has an Event made; it must not wait."""
+
+    def __init__(self, store: Store, clock: Clock, patience: Patience, limits: Limits, tell: Tell) -> None:
+        self._store = store
+        self._patience = patience
+        self._limits = limits
+        self._tell = tell
+        self._agenda = Agenda(clock)
+        self._held: dict[ClusterName, None] = {}
+        self._holds = True  # until it was looked at
+
+    def wanted(self, cluster: Document) -> bool:
+        """Whether the cluster's taints are not what they should be."""
+        return not rules.is_right(cluster)
+
+    def wants(self, cluster: ClusterName) -> None:
+        """Has the cluster looked at in the next step, which the caller enqueues."""
+        self._agenda.news((cluster,))
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        """Returns how long until the next taint is due, or until the brake is to be looked at."""
+        await self._look_at_brake()
+        attempts: Attempts[Outcome] = Attempts()
+        await attempts.make(self._agenda.take(LOOKED_AT), self._read)
+        due = [cluster for cluster, outcome in attempts.done.items() if outcome.due]
+        for cluster in due:
+            del attempts.done[cluster]
+        for start in range(0, len(due), WRITTEN):
+            await attempts.make(due[start : start + WRITTEN], self._write)
+        held = [cluster for cluster, outcome in attempts.done.items() if outcome.held]
+        self._held |= dict.fromkeys(held)
+        self._holds = self._holds or bool(held)
+        attempts.settle(self._agenda, lambda outcome: outcome.look_again)
+        pause = self._agenda.pause()
+        return attempts.ended(HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause)
+
+    async def _look_at_brake(self) -> None:
+        """While it holds, whether it still has to; what it held goes on when it does not."""
+        if not self._holds:
+            return
+        state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
+        self._alarm(news, {})
+        self._holds = state.holds
+        if not state.holds:
+            self._agenda.news(self._held)
+            self._held.clear()
+
+    async def _read(self, clusters: Sequence[ClusterName]) -> _Found:
+        return await self._store.read(self._look, clusters)
+
+    async def _write(self, clusters: Sequence[ClusterName]) -> _Found:
+        try:
+            found, state, news = await self._store.run(self._taint, clusters)
+        except NotFoundError:
+            if len(clusters) == 1:
+                return {clusters[0]: Outcome()}
+            raise
+        self._holds = state.holds or bool(self._held)
+        self._alarm(news, found)
+        return found
+
+    def _look(self, tx: Transaction, clusters: Sequence[ClusterName]) -> _Found:
+        known = aftermath.circumstances(tx, clusters, self._patience, Brake())
+        return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
+
+    def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, Told | None]:
+        actor = f"{ACTOR}:{NAME}"
+        state, news = brake.keep(tx, self._limits, actor)
+        known = aftermath.circumstances(tx, clusters, self._patience, state)
+        found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
+        return found, state, news
+
+    def _alarm(self, news: Told | None, found: _Found) -> None:
+        """The fleet's alarm, whose Event is there already, then the clusters'."""
+        if news is not None:
+            level = "error" if news.type == WARNING else "info"
+            getattr(log, level)("the brake holds" if news.type == WARNING else "the brake is released", detail=news.message)
+        for cluster, outcome in found.items():
+            if outcome.told is not None:
+                told = outcome.told
+                log.warning("cluster cannot be relied on", cluster=cluster, reason=told.reason, detail=told.message)
+                self._tell(told)

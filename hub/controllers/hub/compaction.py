@@ -1,0 +1,172 @@
+"""Owns what is kept for a time only: the change log and the past in it, Events, audit records, transitions, certificates."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.api.auditrecords.query import AuditSize
+from hub.api.core.event import Told
+from hub.api.objects import history as rules
+from hub.api.objects.history import Keeping, Trimmed
+from hub.controllers import ACTOR
+from hub.controllers.clock_guard import Steadiness
+from hub.ports import Store, Transaction
+from hub.services import audit, events, history
+from hub.services.history import Standing
+from machinery.identity import SerialNumber
+from machinery.runtime.controller import Reconciler
+
+NAME = "compaction"
+PORTION = 200
+"""Events that go in one transaction: others write meanwhile."""
+PORTIONS = 25
+"""Of Events that are looked for at once: a look reads all there are, while others write."""
+FORGOTTEN_AT_ONCE = 1_000
+"""Transitions, and records of certificates."""
+LOGINS_KEPT = timedelta(days=1)
+"""Somebody who is logged in leaves a dozen of them an hour, and each opens something for minutes."""
+CERTIFICATES_KEPT = timedelta(days=90)
+"""After their end. Each agent leaves some forty a year; a recovery or a list of revocations asks for none that has ended."""
+STRANGERS_KEPT = 50_000
+"""Audit records of refused strangers, some 75 MB at most."""
+PAUSE = timedelta(milliseconds=100)
+"""What left something old behind goes on after this. Others write meanwhile; a portion blocks them for some milliseconds."""
+
+log = structlog.get_logger(__name__)
+
+
+class Compaction(Reconciler[str]):
+    """Each step is a few short transactions, one portion of each thing that has more; it comes again at once while there is.
+
+    `steady`: nothing goes by its age while the database's clock is not believed.
+    `standing`: what is kept and what it takes, as of the last time that all was done, for whoever shows numbers; None: not yet.
+    `tell`: has an Event made of it.
+    """
+
+    def __init__(
+        self, store: Store, keeping: Keeping, steady: Steadiness, tell: Callable[[Told], None] = lambda _told: None
+    ) -> None:
+        self._store = store
+        self._keeping = keeping
+        self._steady = steady
+        self._tell = tell
+        self._gone: Counter[str] = Counter()
+        self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
+        self._records: tuple[int, Mapping[str, AuditSize]] | None = None
+        """How many refusals of strangers, and the other audit records by caller; None: to be measured."""
+        self.standing: Standing | None = None
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)
+        self._due = due  # what fails is due again
+        self._due = [part for part in due if await part()]
+        if self._due:
+            return PAUSE
+        self.standing = await self._store.read(history.standing)
+        self._say()
+        return self._steady.wait or None
+
+    async def _events(self) -> bool:
+        """Found by a look that holds up nobody, and removed in portions."""
+        most = PORTION * PORTIONS
+        due = await self._steady.read(self._store, events.due, self._keeping.events, limit=most) or {}
+        keys = list(due)
+        for place in range(0, len(keys), PORTION):
+            portion = {key: due[key] for key in keys[place : place + PORTION]}
+            self._gone["events"] += await self._store.run(events.expire, portion, f"{ACTOR}:{NAME}")
+        return len(due) == most
+
+    async def _changes(self) -> bool:
+        """The past follows the log: what is compacted can be forgotten then."""
+        return any([await self._log(), await self._past()])
+
+    async def _log(self) -> bool:
+        """Compacted, and counted as it is then."""
+        trimmed = await self._steady.run(self._store, history.compact, self._keeping.window) or Trimmed()
+        self._gone["changes"] += trimmed.rows
+        uncounted = await self._store.run(history.measure)
+        return trimmed.more or uncounted
+
+    async def _past(self) -> bool:
+        """By age first, and what is left by size."""
+        trimmed = await self._steady.run(self._store, history.forget, self._keeping.history) or Trimmed()
+        self._gone["past"] += trimmed.rows
+        if trimmed.more:
+            return True
+        early = await self._store.run(history.make_room, self._keeping.history_bytes, self._keeping.reserve)
+        self._gone["past before its time"] += early.rows
+        return early.more
+
+    async def _transitions(self) -> bool:
+        return await self._steady.run(self._store, _forget, self._keeping.transitions) == FORGOTTEN_AT_ONCE
+
+    async def _certificates(self) -> bool:
+        """Those that are kept for good are passed by a look that holds up nobody."""
+        logins = await self._steady.run(self._store, _forget_logins)
+        ended = await self._steady.read(self._store, _ended) or ()
+        if ended:
+            self._gone["certificates"] += await self._store.run(_forget_certificates, ended)
+        return FORGOTTEN_AT_ONCE in (logins, len(ended))
+
+    async def _audit(self) -> bool:
+        records = await self._steady.run(self._store, audit.trim, self._keeping.records) or 0
+        self._gone["audit records"] += records
+        return records >= audit.TRIMMED_AT_ONCE or await self._audit_size()
+
+    async def _audit_size(self) -> bool:
+        """Measured by a look that holds up nobody, once for all portions that go then.
+
+        Above the size each portion is of the caller with most bytes: a caller that floods the log loses its own records first.
+        """
+        if self._records is None:
+            self._records = await self._store.read(audit.sizes)
+        strangers, known = self._records
+        if strangers > STRANGERS_KEPT:
+            gone = await self._store.run(audit.shorten_strangers, strangers - STRANGERS_KEPT)
+            strangers -= gone
+        elif _bytes(known) > self._keeping.records_bytes:
+            user, taken = max(known.items(), key=lambda item: item[1].bytes)
+            portion = await self._store.run(audit.shorten, user, taken.floor)
+            known = {**known, user: taken.without(portion)}
+            gone = portion.records
+            self._gone["audit records before their time"] += gone
+        else:
+            return False
+        self._records = strangers, known
+        return gone > 0
+
+    def _say(self) -> None:
+        gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
+        if gone:
+            log.info("old records removed", **gone)
+        early, audit_early = self._gone["past before its time"], self._gone["audit records before their time"]
+        self._gone.clear()
+        taken, self._records = _bytes(self._records[1]) if self._records else 0, None
+        warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
+        if self.standing:
+            warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
+        for told in warnings:
+            log.warning("room for the database", reason=told.reason, message=told.message)
+            self._tell(told)
+
+
+def _bytes(sizes: Mapping[str, AuditSize]) -> int:
+    return sum(size.bytes for size in sizes.values())
+
+
+def _forget(tx: Transaction, kept: timedelta) -> int:
+    return tx.transitions.trim(tx.now - kept, FORGOTTEN_AT_ONCE)
+
+
+def _forget_logins(tx: Transaction) -> int:
+    return tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
+
+
+def _ended(tx: Transaction) -> Sequence[SerialNumber]:
+    return tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)
+
+
+def _forget_certificates(tx: Transaction, serials: Sequence[SerialNumber]) -> int:
+    return tx.certificates.forget(serials)

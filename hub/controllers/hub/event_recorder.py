@@ -1,0 +1,76 @@
+"""Owns the hub's own Events: what the chronicle has to tell becomes objects, many in one transaction.
+
+Events are told in the hub's spare time: portions of `AT_MOST`, `GATHER` apart. A storm of joins makes four of them per cluster,
+and the clusters' certificates come first.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.api.core.event import Told
+from hub.controllers import ACTOR
+from hub.ports import Store
+from hub.services import events
+from machinery.errors import ConflictError, DeadlineError, UnavailableError
+from machinery.runtime.controller import Reconciler
+
+NAME = "events"
+TOGETHER = "told"
+"""The one key of the queue; the news waits in the recorder."""
+AT_MOST, KEPT = 50, 10_000
+GATHER = timedelta(seconds=1)
+PASSING = (UnavailableError, DeadlineError, ConflictError)
+"""What a later attempt may not meet."""
+
+log = structlog.get_logger(__name__)
+
+
+class Recorder(Reconciler[str]):
+    """Keeps the newest news, `kept` of them, while they wait; what is older is lost, and the log says how much."""
+
+    def __init__(self, store: Store, *, kept: int = KEPT) -> None:
+        self._store = store
+        self.waiting: deque[Told] = deque(maxlen=kept)
+        self._kept = kept
+        self._lost = 0
+        self._alone = 0
+        """So many of the next ones go one by one: one of them is bad."""
+
+    def wants(self, told: Told) -> None:
+        """Puts it among what the next steps record; the caller enqueues TOGETHER after GATHER."""
+        self._lost += len(self.waiting) == self._kept
+        self.waiting.append(told.brief())
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        at_most = 1 if self._alone else AT_MOST
+        portion = [self.waiting.popleft() for _ in range(min(at_most, len(self.waiting)))]
+        self._alone = max(0, self._alone - 1)
+        try:
+            await self._store.run(events.tell, portion, f"{ACTOR}:{NAME}")
+        except PASSING:
+            self._put_back(portion)
+            raise
+        except Exception as error:  # noqa: BLE001 - one bad piece of news must not hold up all that come after it
+            self._set_apart(portion, error)
+        if self._lost:
+            log.warning("there were more events than could be recorded", count=self._lost)
+            self._lost = 0
+        if self._alone:
+            return timedelta()
+        return GATHER if self.waiting else None
+
+    def _set_apart(self, portion: Sequence[Told], error: Exception) -> None:
+        """Of many each is tried alone; what fails alone is given up."""
+        if len(portion) > 1:
+            self._put_back(portion)
+            self._alone = min(len(portion), len(self.waiting))
+            return
+        for told in portion:
+            log.error("an event cannot be recorded", cluster=told.cluster, reason=told.reason, error=str(error))
+
+    def _put_back(self, portion: Sequence[Told]) -> None:
+        room = self._kept - len(self.waiting)
+        self.waiting.extendleft(reversed(portion[-room:] if room else ()))

@@ -1,0 +1,30 @@
+"""Owns the Events of changes of leader: each term has one, by its own leader or, where that was too brief, by a later one."""
+
+from datetime import timedelta
+
+from hub.api.core.event import Told
+from hub.controllers import ACTOR
+from hub.ports import Store
+from hub.services import succession
+from machinery.runtime.controller import Reconciler
+
+NAME = "succession"
+UP_TO_NOW = "terms"
+"""The one key of the queue."""
+
+
+class Succession(Reconciler[str]):
+    """Of one term; nothing is told before `begins`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ours: tuple[int, Told] | None = None
+
+    def begins(self, term: int, ours: Told) -> None:
+        """`ours`: what there is to say of the term. The caller enqueues UP_TO_NOW."""
+        self._ours = term, ours
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        if self._ours is not None:
+            await self._store.run(succession.tell, *self._ours, f"{ACTOR}:{NAME}")
+        return None

@@ -1,0 +1,264 @@
+"""What happens to clusters, add-ons and certificate requests, told in the log and as Events: who did it, and what is next.
+
+It is told from the change log and so once for the whole hub, whichever door or controller it came through. Only transitions are
+told: neither heartbeats nor status reports are. What is there at the start is no news.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+import structlog
+
+from hub.api.certificates import revocation as revocation_rules
+from hub.api.certificatesigningrequests import request as request_rules
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.detach import has_parted
+from hub.api.managedclusters.renewal import RENEW
+from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
+from machinery.identity import CLUSTER_LABEL
+from machinery.meta import conditions
+from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What is worth a line when it changes."""
+
+    accepted: bool = False
+    deleting: bool = False
+    available: str = ""
+    duplicated: str = ""
+    cluster_set: str = ""
+    move_to: str = ""
+    renewal: str = ""
+    clock: str = ""
+    kubernetes: str = ""
+
+
+class Chronicle:
+    """Remembers per object what was told of it last. `tell`: has an Event made; it must not wait."""
+
+    def __init__(self, tell: Callable[[Told], None] = lambda _told: None) -> None:
+        self._tell = tell
+        self._clusters: dict[Key, _Cluster] = {}
+        self._requests: dict[Key, RequestPhase] = {}
+        self._ill_addons: set[Key] = set()
+        self._unlisted: set[tuple[Kind, Key]] = set()
+        """Known from before all were listed anew, and not seen since: when changes follow again, they have gone."""
+        self.phases: Counter[str] = Counter()
+        """How many requests have come into each phase since this began."""
+        self.availability: Counter[str] = Counter()
+        """How many clusters have become True, False or Unknown since this began."""
+
+    def standing(self) -> Mapping[str, int]:
+        """How many requests are in each phase now."""
+        return Counter(phase.value for phase in tuple(self._requests.values()))
+
+    def relisting(self) -> None:
+        """What was told once is not told again."""
+        known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._ill_addons))
+        self._unlisted = {(kind, key) for kind, keys in known for key in keys}
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None:
+        """An object that is there; who changed it since it was last seen is not known."""
+        self._unlisted.discard((kind, key))
+        if kind == MANAGED_CLUSTERS:
+            self._cluster(key, document, told=key not in self._clusters)
+        elif kind == REQUESTS:
+            self._request(key, document, told=key not in self._requests)
+        elif kind == ADDONS:
+            self._addon(key, document, told=True)
+
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
+        """A change by `actor`; `document` is how it left the object."""
+        if self._unlisted:
+            self._forget_unlisted()
+        if change is ChangeType.DELETED:
+            self._gone(kind, key, document, actor)
+        elif kind == MANAGED_CLUSTERS:
+            self._cluster(key, document, by=actor)
+        elif kind == REQUESTS:
+            self._request(key, document, by=actor)
+        elif kind == ADDONS:
+            self._addon(key, document)
+        elif kind == REVOCATIONS and change is ChangeType.ADDED:
+            self._revocation(key, document)
+
+    def _forget_unlisted(self) -> None:
+        """Nobody knows who deleted them, or when."""
+        for kind, key in self._unlisted:
+            if kind == MANAGED_CLUSTERS:
+                self._clusters.pop(key, None)
+            elif kind == REQUESTS:
+                self._requests.pop(key, None)
+            else:
+                self._ill_addons.discard(key)
+        self._unlisted.clear()
+
+    def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
+        if kind == REQUESTS:
+            self._requests.pop(key, None)
+        elif kind == ADDONS:
+            self._ill_addons.discard(key)
+        elif kind == MANAGED_CLUSTERS:
+            self._clusters.pop(key, None)
+            log.info("cluster deleted", cluster=key.name, by=actor)
+            self._tell(Told(key.name, document, "Deleted", f"deleted by {actor}"))
+
+    def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
+        available, duplicated = cluster_rules.availability(document), _duplicated(document)
+        now = _Cluster(
+            accepted=cluster_rules.is_accepted(document),
+            deleting=doc.is_deleting(document),
+            available=(available.message if has_parted(available) else available.status) if available else "",
+            duplicated=duplicated,
+            cluster_set=doc.labels(document).get(LABEL, ""),
+            move_to=reported.move_to(document),
+            renewal=doc.annotations(document).get(RENEW, ""),
+            clock=_status(document, conditions.CLOCK_SYNCED),
+            kubernetes=intern(str(doc.mapping(document, "status", "version").get("kubernetes") or "")),
+        )
+        before, self._clusters[key] = self._clusters.get(key), now
+        if told or now == before:
+            return
+        tell = log.bind(cluster=key.name, **_by(by))
+        if before is None:
+            following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
+            tell.info("cluster registered", accepted=now.accepted, **following)
+            wait = "" if now.accepted else f": it waits for `hubctl accept {key.name}`"
+            self._tell(Told(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
+            before = _Cluster(accepted=now.accepted)
+        if now.accepted != before.accepted:
+            verdict = "accepted" if now.accepted else "denied"
+            tell.info(f"cluster {verdict}")
+            self._tell(Told(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
+        if before.cluster_set not in ("", now.cluster_set):  # from none into one is how each begins
+            tell.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
+            moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
+            self._tell(Told(key.name, document, "ClusterSetChanged", moved))
+        if now.deleting and not before.deleting:
+            tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
+            waits = ", ".join(doc.finalizers(document))
+            self._tell(Told(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
+        if available and now.available != before.available:
+            self.availability[available.status] += 1
+            _tell_availability(key.name, available)
+            if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
+                self._tell(Told(key.name, document, available.reason, available.message))
+        for reason, message in _ordered(now, before, available):
+            tell.info("cluster order", reason=reason, detail=message)
+            self._tell(Told(key.name, document, reason, f"{message}{_with(by)}"))
+        if duplicated and duplicated != before.duplicated:
+            tell.warning("cluster is there twice", detail=duplicated)
+            self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
+
+        self._of_the_agent(key, document, now, before)
+
+    def _of_the_agent(self, key: Key, document: Document, now: _Cluster, before: _Cluster) -> None:
+        """What nobody at the hub did."""
+        if now.kubernetes and before.kubernetes not in ("", now.kubernetes):
+            log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
+            said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
+            self._tell(Told(key.name, document, "KubernetesVersionChanged", said))
+        clock = conditions.find(doc.conditions(document), conditions.CLOCK_SYNCED)
+        if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
+            log.info("clock of a cluster", cluster=key.name, synced=now.clock)
+            self._tell(Told(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
+
+    def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
+        """Its health, where somebody knows: the add-ons of a silent cluster are Unknown, and its own alarm says so."""
+        available = conditions.find(doc.conditions(document), ADDON_AVAILABLE)
+        if available is None or available.status == UNKNOWN:
+            return
+        ill = available.status == FALSE
+        if ill is (key in self._ill_addons):
+            return
+        (self._ill_addons.add if ill else self._ill_addons.discard)(key)
+        if not told:
+            reason = "AddOnUnavailable" if ill else "AddOnAvailable"
+            log.info("add-on availability changed", cluster=key.namespace, addon=key.name, available=available.status)
+            self._tell(Told(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
+
+    def _revocation(self, key: Key, document: Document) -> None:
+        """Told of the cluster that it is about, where there is one."""
+        status, message = doc.mapping(document, "status"), revocation_rules.told(document)
+        cluster = str(status.get("cluster") or "")
+        log.warning("revoked", revocation=key.name, detail=message, by=status.get("revokedBy"))
+        about: Document = document
+        if cluster and (uid := status.get("clusterUID")):
+            about = doc.typed({"metadata": {"name": cluster, "uid": uid}}, cluster_rules.API_VERSION, "ManagedCluster")
+        self._tell(Told(cluster, about, "Revoked", message, WARNING))
+
+    def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
+        phase = request_rules.phase(document)
+        before, self._requests[key] = self._requests.get(key), phase
+        if told or phase is before:
+            return
+        self.phases[phase.value] += 1
+        cluster = doc.labels(document).get(CLUSTER_LABEL, "")
+        tell = log.bind(request=key.name, cluster=cluster, **_by(by))
+        if before is None:
+            tell.info("certificate requested")
+        if phase is not RequestPhase.PENDING:
+            state = request_rules.state(document)
+            said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
+            level = "warning" if phase is RequestPhase.FAILED else "info"
+            getattr(tell, level)(f"certificate request {phase.lower()}", **said)
+            if phase is not RequestPhase.APPROVED:  # what ends a request is an event; 5,000 that join make enough of them
+                why = f": {state.message}" if said and state.message else ""
+                message = f"certificate request {phase.lower()}{_with(by)}{why}"
+                self._tell(Told(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED)))
+
+
+def _tell_availability(name: str, available: Condition) -> None:
+    fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
+    log.info("cluster availability changed", **fields)
+
+
+def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
+    """What an operator wants of the agent: reason and message."""
+    if now.move_to != before.move_to:
+        yield _moving(now.move_to, before.move_to, available)
+    if now.renewal and now.renewal != before.renewal:
+        yield "RenewalRequested", f"to renew every certificate of before {now.renewal.partition('/')[0]}"
+
+
+def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str]:
+    """Reason and message: an order came, was carried out, or was taken back."""
+    if to:
+        return "MoveRequested", f"to move to the hub {to}"
+    if has_parted(available) and available is not None and before in available.message:
+        return "MoveCompleted", f"moved to the hub {before}"
+    return "MoveCancelled", f"no longer to move to the hub {before}"
+
+
+def _duplicated(document: Document) -> str:
+    condition = conditions.find(doc.conditions(document), cluster_rules.DUPLICATED)
+    return condition.message if condition and condition.status == TRUE else ""
+
+
+def _status(document: Document, kind: str) -> str:
+    condition = conditions.find(doc.conditions(document), kind)
+    return condition.status if condition else ""
+
+
+def _with(actor: str) -> str:
+    return f" by {actor}" if actor else ""
+
+
+def _type(well: bool) -> str:  # noqa: FBT001 - the question
+    return NORMAL if well else WARNING
+
+
+def _by(actor: str) -> dict[str, Any]:
+    return {"by": actor} if actor else {}

@@ -1,0 +1,106 @@
+"""The controllers that decide without a human, and what ties them together: rules, clusters, requests, and who is told."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from hub.api.approvalrules.rule import FLAG, Decision, Verdict
+from hub.api.core.event import Told
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
+from hub.controllers.batch import TOGETHER
+from hub.controllers.certificates import approval
+from hub.controllers.certificates import approval_rules as rules
+from hub.controllers.certificates.approval import Approval
+from hub.controllers.certificates.approval_rules import Rules
+from hub.controllers.clusters import acceptance
+from hub.controllers.clusters.acceptance import Acceptance
+from hub.controllers.feed import Route
+from hub.controllers.rule_controller import unrecorded
+from hub.ports import Store, Transaction
+from hub.services.approving import Outcome
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+
+
+class Decisions(Protocol):
+    """Records decisions in the transaction that makes them."""
+
+    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        """The outcome with its records, which are written."""
+
+    def committed(self, outcome: Outcome) -> None: ...
+
+
+class Deciding:
+    """`tell`: has an Event made, and may not wait. `decisions`: None: nobody records them."""
+
+    def __init__(
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        clock: Clock,
+        *,
+        tell: Callable[[Told], None],
+        decisions: Decisions | None = None,
+    ) -> None:
+        self._tell = tell
+        self._decisions = decisions
+        record = decisions.write if decisions is not None else unrecorded
+        # ApprovalRules: what they have decided, and who is asked again when one changes
+        self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
+        self._ruling = Controller(rules.NAME, self._rules)
+        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
+        self._accepting = Acceptance(
+            store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record
+        )
+        self._acceptance = Controller(acceptance.NAME, self._accepting)
+        # renewals, add-ons, and registrations that a rule is for -> condition Approved
+        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record)
+        self._approval = Controller(approval.NAME, self._approving)
+
+    @property
+    def controllers(self) -> Sequence[Controller[Any]]:
+        return self._ruling, self._acceptance, self._approval
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Rules come first, so that they are known when clusters and requests are looked at."""
+        return (
+            Route(APPROVAL_RULES, lambda key: self._ruling.enqueue(key.name), self._rules.wanted),
+            Route(MANAGED_CLUSTERS, lambda key: self._look_at_cluster(key.name), self._accepting.wanted),
+            Route(REQUESTS, lambda key: self._look_at_request(key.name), approval.wanted),
+        )
+
+    def _are_there_rules(self) -> bool:
+        return self._rules.any
+
+    def _look_at_cluster(self, name: str) -> None:
+        self._accepting.wants(name)
+        self._acceptance.enqueue(TOGETHER)
+
+    def _look_at_request(self, name: str) -> None:
+        self._approving.wants(name)
+        self._approval.enqueue(TOGETHER)
+
+    def committed(self, outcome: Outcome) -> None:
+        """What follows from a step of one of the deciding controllers."""
+        if self._decisions is not None:
+            self._decisions.committed(outcome)
+        for decision in outcome.decisions:
+            self._rules.count(decision)
+            self._ruling.queue.add_after(rules.COUNTS, rules.GATHER)
+            if decision.dry_run or (decision.verdict is Verdict.APPROVE and decision.rule != FLAG):
+                self._tell(_told(decision))
+        if outcome.asking:
+            self._look_at_cluster(outcome.asking)
+        if outcome.accepted:  # what waited for the acceptance: renewals, add-ons
+            self._rules.accepted(outcome.accepted)
+            self._ruling.enqueue(rules.ACCEPTED)
+
+
+def _told(decision: Decision) -> Told:
+    """An acceptance is told by the chronicle, with who did it."""
+    verb, noun = ("accept", "cluster") if decision.verdict is Verdict.ACCEPT else ("approve", "certificate request")
+    if decision.dry_run:
+        message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'
+        return Told(decision.cluster, decision.about, "ApprovalRuleDryRun", message)
+    return Told(decision.cluster, decision.about, "ApprovedByRule", f'{noun} approved by the rule "{decision.rule}"')

@@ -1,0 +1,91 @@
+"""The controllers of silence and of what follows from it, with what feeds them, by what operators decided."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from hub.api.core.event import Told
+from hub.api.liveness.brake import Limits
+from hub.api.managedclusters.staleness import Policy
+from hub.api.managedclusters.taints import Patience
+from hub.api.managedclusters.transition import Damping
+from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.controllers.batch import TOGETHER
+from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clusters import availability, staleness, taints
+from hub.controllers.clusters.availability import Availability, Since
+from hub.controllers.clusters.staleness import Staleness
+from hub.controllers.clusters.taints import Taints
+from hub.controllers.delaying_queue import SOON
+from hub.controllers.feed import Route
+from hub.ports import Store
+from hub.settings import Settings
+from machinery.identity import ClusterName
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.scheduler import Timetable
+
+PERIOD = timedelta(minutes=5)
+ALL = "all"
+GATHER = timedelta(milliseconds=250)
+"""A cluster that joins changes several times in a moment, and hundreds may join at once: they are looked at after that."""
+
+
+class Silence:
+    """`since`: from when on beats could be stored; `tell`: has an Event made, and must not wait."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock, since: Since, tell: Callable[[Told], None]) -> None:
+        # silence -> Unknown, when a grace ends
+        judging = Availability(store, clock, window=settings.flush_window, since=since)
+        self._availability = Controller(availability.NAME, judging, longest=SOON)
+        # what follows from Unknown: taints and alarms, marks and removals
+        tainting = Taints(store, clock, patience_of(settings), brake_of(settings), tell)
+        self._taints = Controller(taints.NAME, tainting)
+        policy = stale_policy_of(settings)
+        steady = Steadiness(clock, min(SETTLED, policy.mark))  # who tries a policy of seconds waits no ten minutes
+        aging = Staleness(store, policy, brake_of(settings), since=since, steady=steady)
+        self._staleness = Controller(staleness.NAME, aging)
+        self.routes: Sequence[Route] = (
+            _waiting(judging.wants, self._availability),
+            _waiting(tainting.wants, self._taints, tainting.wanted),
+        )
+        self.controllers: Sequence[Controller[Any]] = (self._availability, self._taints, self._staleness)
+
+    def wake(self, timetable: Timetable) -> None:
+        """Puts what is done periodically on the timetable."""
+        looking = partial(self._taints.enqueue, TOGETHER)
+        timetable.every(PERIOD, looking, name=taints.NAME, jitter=0.25, at_once=True)
+        timetable.every(staleness.PERIOD, partial(self._staleness.enqueue, ALL), name=staleness.NAME, jitter=0.25)
+
+    def rest(self, timetable: Timetable) -> None:
+        """Takes all of it from the timetable."""
+        for controller in (self._taints, self._staleness):
+            timetable.drop(controller.name)
+
+
+def patience_of(settings: Settings) -> Patience:
+    damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
+    return Patience(delay=settings.taint_delay, damping=damping)
+
+
+def brake_of(settings: Settings) -> Limits:
+    return Limits(share=settings.brake_share, at_least=settings.brake_clusters, window=settings.brake_window)
+
+
+def stale_policy_of(settings: Settings) -> Policy:
+    return Policy(mark=settings.stale_after, remove=settings.stale_removal_after)
+
+
+def _waiting(
+    wants: Callable[[ClusterName], None],
+    controller: Controller[str],
+    wanted: Callable[[Document], bool] = lambda _cluster: True,
+) -> Route:
+    """A route of clusters into a reconciler where each waits for its own time; its queue holds one key for all."""
+
+    def enqueue(key: Key) -> None:
+        wants(ClusterName(key.name))
+        controller.queue.add_after(TOGETHER, GATHER)
+
+    return Route(MANAGED_CLUSTERS, enqueue, wanted)

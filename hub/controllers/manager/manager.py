@@ -1,0 +1,243 @@
+"""The controllers of a hub, each with what feeds it: the change log, the timetable, and nothing else."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from hub.access.authenticator_conditions import examine
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificatesigningrequests.cleanup import Ends
+from hub.api.core.event import Told
+from hub.api.hubreplicas.replica import LOST_AFTER
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
+from hub.api.objects.history import Keeping
+from hub.controllers.batch import TOGETHER, Batched
+from hub.controllers.certificates import authenticators, cleanup, issuance
+from hub.controllers.certificates import rotation as rotations
+from hub.controllers.certificates import serving as serving_certificate
+from hub.controllers.certificates.authenticators import AuthenticatorStatus
+from hub.controllers.certificates.cleanup import RequestCleanup
+from hub.controllers.certificates.issuance import Issuance
+from hub.controllers.certificates.rotation import Rotation
+from hub.controllers.certificates.serving import ServingCertificate
+from hub.controllers.clock_guard import Steadiness
+from hub.controllers.clusters import namespaces, removal
+from hub.controllers.clusters.availability import Since
+from hub.controllers.clusters.namespaces import Namespaces
+from hub.controllers.clusters.removal import Removal
+from hub.controllers.deletion_watcher import Departures
+from hub.controllers.feed import Feed, Route
+from hub.controllers.hub import compaction, replicas
+from hub.controllers.hub import event_recorder as recorder
+from hub.controllers.hub import leader_events as succession
+from hub.controllers.hub.compaction import Compaction
+from hub.controllers.hub.event_recorder import Recorder
+from hub.controllers.hub.leader_events import Succession
+from hub.controllers.hub.replicas import LostReplicas
+from hub.controllers.hub.transition_recorder import Chronicle
+from hub.controllers.manager.approval import Deciding, Decisions
+from hub.controllers.manager.availability import Silence
+from hub.controllers.manager.fleet import Fleet, Gates
+from hub.ports import Issuer, Store
+from hub.settings import Settings
+from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.lifecycle.starting import in_time
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import Controller
+from machinery.runtime.scheduler import Timetable
+from machinery.runtime.tasks import GuardedTasks
+
+PERIODIC = "all"
+"""The one key of a periodic controller."""
+PERIOD = timedelta(minutes=5)
+HOUSES = 4
+"""Namespaces that are looked after at the same time: one that is emptied holds up no other."""
+SYNCED_WITHIN = timedelta(seconds=60)
+
+
+class Controllers:
+    """What the hub does by itself, on the replica that leads, in one of its terms.
+
+    `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
+    controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
+    controllers, which begin with a look at every object. `since`: from when beats could be stored. `decisions`: records
+    what rules decide. `rotation`: changes the hub's CA; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        issuer: Issuer,
+        settings: Settings,
+        lifetimes: Lifetimes,
+        *,
+        clock: Clock,
+        since: Since,
+        decisions: Decisions | None = None,
+        rotation: Callable[[Store, Callable[[Told], None]], Rotation] | None = None,
+    ) -> None:
+        # what the hub tells becomes Events
+        self._recording = Recorder(store)
+        self._events = Controller(recorder.NAME, self._recording)
+        # and so does who leads, and who did
+        self._terms = Succession(store)
+        self._succession = Controller(succession.NAME, self._terms)
+        # who is accepted and approved, by operators and by rules
+        self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decisions=decisions)
+        # approved -> certificate
+        issuing = Issuance(store, issuer, lifetimes)
+        self._issuance = Controller(issuance.NAME, issuing)
+        # an accepted cluster's namespace; a deleted one is emptied
+        housing = Namespaces(store)
+        self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
+        # what belongs to a deleted cluster goes before it
+        removing = Removal(store, settings.deletion_deadline, self.tell)
+        self._removal = Controller(removal.NAME, removing, workers=HOUSES)
+        # what is over goes
+        ends = Ends(settings.finished_requests, settings.pending_requests)
+        expiring = RequestCleanup(store, ends, settings.ended_credentials, Steadiness(clock))
+        self._cleanup = Controller(cleanup.NAME, expiring)
+        self.keeping = Compaction(store, keeping_of(settings), Steadiness(clock), self.tell)
+        """Its `standing` says what is kept, and what room that takes."""
+        self._compaction = Controller(compaction.NAME, self.keeping)
+        # what replicas that died have left behind
+        self._replicas = Controller(replicas.NAME, LostReplicas(store, since=since))
+        # whether those can be asked who know operators' tokens
+        looking = AuthenticatorStatus(store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
+        self._authenticators = Controller(authenticators.NAME, looking, workers=HOUSES, grace=authenticators.GRACE)
+        # what lies around clusters: sets, bindings, add-ons, profiles
+        gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
+        self._fleet = Fleet(store, gates, self.tell)
+        # another CA, when an operator wants one
+        self._rotation = [] if rotation is None else [Controller(rotations.NAME, rotation(store, self.tell))]
+        # silence, and what follows from it
+        self._silence = Silence(store, settings, clock, since, self.tell)
+        # what the operator reads in the log
+        self.chronicle = Chronicle(self.tell)
+        # where keys come from
+        self._feed = Feed(
+            store,
+            (
+                # first, so that clusters that have a namespace are known to have one
+                Route(NAMESPACES, self._house, housing.wanted),
+                *self._fleet.routes,
+                Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
+                Route(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
+                *self._deciding.routes,
+                # told of, and nothing more to be done
+                Route(REVOCATIONS, lambda _key: None),
+                _together(REQUESTS, issuing, self._issuance, issuance.wanted),
+                *self._silence.routes,
+                *(Route(kind, partial(self._look, kind), looking.wanted(kind)) for kind in authenticators.WORDS),
+            ),
+            self.chronicle,
+            self._fleet.observer,
+            Departures(
+                (housing.waiting, lambda name: self._namespaces.queue.add_after(name, namespaces.LOOK_AGAIN)),
+                (removing.waiting, lambda name: self._removal.queue.add_after(name, removal.LOOK_AGAIN)),
+            ),
+            relisting=(housing.relisting, self._fleet.begin),
+        )
+
+    def _house(self, key: Key) -> None:
+        self._namespaces.enqueue(key.name)
+
+    def _look(self, kind: Kind, key: Key) -> None:
+        self._authenticators.enqueue((kind, key.name))
+
+    def wake(self, timetable: Timetable) -> None:
+        """Puts what is done periodically on the timetable."""
+        for controller in (self._cleanup, self._compaction):
+            timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
+        timetable.every(LOST_AFTER / 2, partial(self._replicas.enqueue, PERIODIC), name=self._replicas.name)
+        for controller in self._rotation:
+            timetable.every(rotations.PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, at_once=True)
+        self._silence.wake(timetable)
+
+    def rest(self, timetable: Timetable) -> None:
+        """Takes all of it from the timetable."""
+        for controller in (self._cleanup, self._compaction, self._replicas, *self._rotation):
+            timetable.drop(controller.name)
+        self._silence.rest(timetable)
+
+    def tell(self, told: Told) -> None:
+        """Has an Event made of it. The news waits in the recorder; its queue holds one key for all."""
+        self._recording.wants(told)
+        self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
+
+    def begin(self, term: int, ours: Told) -> None:
+        """Has Events made of the term that begins, and of those before it that nobody was told of."""
+        self._terms.begins(term, ours)
+        self._succession.enqueue(succession.UP_TO_NOW)
+
+    async def start(self, tasks: GuardedTasks) -> None:
+        """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
+        for controller in self.everyone:
+            tasks.start(controller.name, controller.run())
+        tasks.start("feed", self._feed.run())
+        then = "is the database overloaded?"
+        await in_time("the controllers' first look at every object", self._feed.synced.wait(), SYNCED_WITHIN, then=then)
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many keys wait in each controller's queue."""
+        return {controller.name: len(controller.queue) for controller in self.everyone}
+
+    @property
+    def everyone(self) -> Sequence[Controller[Any]]:
+        """All controllers of this term."""
+        return (
+            *self._deciding.controllers,
+            self._issuance,
+            self._namespaces,
+            self._removal,
+            self._cleanup,
+            self._compaction,
+            self._replicas,
+            self._events,
+            self._succession,
+            *self._rotation,
+            self._authenticators,
+            *self._fleet.controllers,
+            *self._silence.controllers,
+        )
+
+
+class OwnControllers:
+    """What every replica does for itself, whoever leads. `renew`: looks after its doors' certificate."""
+
+    def __init__(self, renew: Callable[[], None]) -> None:
+        # what the doors show is replaced before its end
+        self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
+
+    def wake(self, timetable: Timetable) -> None:
+        """Puts what is done periodically on the timetable."""
+        renewal = partial(self._serving.enqueue, PERIODIC)
+        timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
+
+    def start(self, tasks: GuardedTasks) -> None:
+        tasks.start(self._serving.name, self._serving.run())
+
+
+def keeping_of(settings: Settings) -> Keeping:
+    """How long things are kept."""
+    return Keeping(
+        window=settings.watch_window,
+        history=settings.history_retention,
+        history_bytes=settings.history_size,
+        events=settings.event_lifetime,
+        records=settings.audit_retention,
+        transitions=settings.transition_retention,
+        reserve=settings.disk_reserve,
+        records_bytes=settings.audit_size,
+    )
+
+
+def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:
+    """A route into a batched reconciler: the name waits there, the queue holds one key for all."""
+
+    def enqueue(key: Key) -> None:
+        reconciler.wants(key.name)
+        controller.enqueue(TOGETHER)
+
+    return Route(kind, enqueue, wanted)

@@ -1,0 +1,49 @@
+"""The form of a controller that lets rules decide in place of a human: those of the settings, and those that are objects."""
+
+from collections.abc import Callable, Sequence
+
+from hub.api.approvalrules.rule import Rule
+from hub.controllers.batch import Batched, Committed
+from hub.ports import Store, Transaction
+from hub.services import approving
+from hub.services.approving import Outcome
+
+Record = Callable[[Transaction, Outcome], Outcome]
+
+
+def unrecorded(_tx: Transaction, outcome: Outcome) -> Outcome:
+    """For where nobody records decisions."""
+    return outcome
+
+
+class Ruled(Batched):
+    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them.
+
+    `record`: writes the audit records of each outcome in its transaction.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        *,
+        are_there_rules: Callable[[], bool] = lambda: False,
+        committed: Committed | None = None,
+        record: Record = unrecorded,
+    ) -> None:
+        super().__init__(store, committed)
+        self._record = record
+        self._globs = globs
+        self._are_there_rules = are_there_rules
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._globs) or self._are_there_rules()
+
+    def rules_in(self, tx: Transaction) -> tuple[Rule, ...]:
+        """None are looked for where there are none."""
+        return approving.rules_in(tx, self._globs) if self.has_rules else ()
+
+    def _steps(self, tx: Transaction, names: Sequence[str]) -> list[object]:
+        results = super()._steps(tx, names)
+        return [self._record(tx, result) if isinstance(result, Outcome) else result for result in results]

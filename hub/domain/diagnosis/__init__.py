@@ -1,6 +1,0 @@
-"""Why a cluster is not Available, as rules over what the hub has on record of it: step by step, and at each what to do."""
-
-from hub.domain.diagnosis.facts import Facts, Finding, Lead, Offer, State
-from hub.domain.diagnosis.walk import Diagnosis, diagnose
-
-__all__ = ["Diagnosis", "Facts", "Finding", "Lead", "Offer", "State", "diagnose"]

@@ -1,0 +1,84 @@
+"""The election in the cluster that the hub runs in: its API, the Lease's place and name, and what the Lease belongs to."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from hub.election.lease_lock import LeaseAndTerm
+from hub.election.row_lock import RowLock
+from hub.settings import Settings
+from machinery.client.leaselock import LeaseLock, Owner
+from machinery.client.ownership import owner_if_known, owner_of
+from machinery.client.rest import KubeClient, Object
+from machinery.durations import format_duration
+from machinery.election.lock import Lock
+from machinery.errors import InvalidError, MusterError
+from machinery.runtime.clock import Clock
+
+IN_CLUSTER = "in-cluster"
+POD_NAMESPACE = "POD_NAMESPACE"
+"""The downward API's."""
+FOUND_WITHIN, TRY_AGAIN = timedelta(seconds=30), timedelta(seconds=1)
+NAME_IT = "name the Lease with --leader-elect-resource-name, the same on all replicas"
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def lease_lock(
+    settings: Settings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
+) -> AsyncGenerator[Lock]:
+    """For the length of the block. Raises InvalidError when it is not told, or cannot find out, where the Lease is to be.
+
+    Replicas that guess lead side by side: without a name the Lease's is that of what the pod belongs to, and of nothing else.
+    """
+    namespace = settings.leader_elect_resource_namespace or environment.get(POD_NAMESPACE)
+    if not namespace:
+        raise InvalidError(f"leader_elect_resource_lock kubernetes needs leader_elect_resource_namespace, or {POD_NAMESPACE}")
+    place = settings.management_cluster or IN_CLUSTER
+    client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
+    async with client:
+        lease = await lease_on(client, settings, namespace, pod, clock)
+        yield LeaseAndTerm(lease, row, clock=clock, every=settings.leader_elect_retry_period)
+
+
+async def lease_on(client: KubeClient, settings: Settings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
+    """Named as the settings say, or for what the pod belongs to. Raises InvalidError: that is nothing, or not known in time."""
+    name = settings.leader_elect_resource_name
+    owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")
+    if name is None:
+        found = await _owner(client, namespace, pod)
+        name, owner = str(found["name"]), partial(_itself, found)
+    log.info("leadership is a Lease", namespace=namespace, lease=name)
+    return LeaseLock(client, namespace, name, clock=clock, owner=owner)
+
+
+async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
+    """What the Lease is named for. Raises InvalidError: there is nothing, or it could not be found out in time."""
+    trouble = "the cluster does not answer"
+    try:
+        async with asyncio.timeout(FOUND_WITHIN.total_seconds()):
+            while True:
+                try:
+                    owner = await owner_of(client, namespace, pod)
+                    break
+                except MusterError as error:
+                    trouble = error.message
+                    log.info("what this pod belongs to is not known yet", pod=pod, error=trouble)
+                await asyncio.sleep(TRY_AGAIN.total_seconds())
+    except TimeoutError:
+        said = f"what the pod {namespace}/{pod} belongs to was not found out in {format_duration(FOUND_WITHIN)} ({trouble})"
+        raise InvalidError(f"{said}: {NAME_IT}") from None
+    if owner is None:
+        raise InvalidError(f"the pod {namespace}/{pod} belongs to no Deployment or StatefulSet: {NAME_IT}")
+    return owner
+
+
+async def _itself(owner: Object) -> Object:
+    return owner

@@ -1,0 +1,26 @@
+"""The lock of a hub that nobody else can compete with, because its database serves one process: a term, and no waiting."""
+
+from datetime import timedelta
+
+from hub.election.row_lock import RowLock
+from machinery.election.lock import Candidate, Lock, Record
+
+
+class SoleLock(Lock):
+    """Each start takes the row, and with it the next term. Nothing is renewed or released: nobody waits for it."""
+
+    def __init__(self, row: RowLock) -> None:
+        self._row = row
+
+    async def read(self) -> Record | None:
+        return await self._row.read()
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        return await self._row.take(seen, candidate, lease)
+
+    async def renew(self, held: Record) -> Record:
+        return held
+
+    async def release(self, held: Record) -> bool:
+        del held
+        return True

@@ -1,0 +1,126 @@
+"""The change log, followed once for all streams of this door: who waits for an object is told that it has changed.
+
+Sessions are told only that, never what: they read what they need, which also makes up for anything missed while the log could
+not be read. Who follows a certificate request is given the change itself, a recent one at once, and told when some may have
+been missed: hundreds of clusters that join at once would read each of their requests three times.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+
+import structlog
+
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Kind
+from hub.grpc_door.changes.subscription import Followed
+from hub.ports import Store, Transaction
+from machinery.errors import ExpiredError, MusterError
+from machinery.identity import ClusterName
+from machinery.runtime.backoff import Backoff
+
+REMEMBERED = 500
+"""Requests whose newest change is kept for who begins to follow them: nearly all do so right after they have asked."""
+Wake = Callable[[], None]
+Topic = tuple[Kind, str]
+"""MANAGED_CLUSTERS and a cluster's name: its add-ons' changes too."""
+
+log = structlog.get_logger(__name__)
+
+
+class Feed:
+    """`run` must be running for anybody to be told."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[Topic, set[Wake]] = {}
+        self._following: dict[str, set[Followed]] = {}
+        self._recent: dict[str, Change] = {}
+        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+        self._trouble = ""
+
+    @contextmanager
+    def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
+        """Within the block `wake` is called after every change of the object. Read it after entering."""
+        listeners = self._waiting.setdefault((kind, name), set())
+        listeners.add(wake)
+        try:
+            yield
+        finally:
+            listeners.discard(wake)
+            if not listeners and self._waiting.get((kind, name)) is listeners:
+                del self._waiting[kind, name]
+
+    def told_of_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
+        return self.told(MANAGED_CLUSTERS, cluster, wake)
+
+    @contextmanager
+    def followed(self, request: str) -> Iterator[Followed]:
+        """Within the block every change of the certificate request arrives there, a recent one at once.
+
+        Where nothing is there to take, read the request after entering.
+        """
+        followed = Followed()
+        if recent := self._recent.get(request):
+            followed.changed(recent)
+        followers = self._following.setdefault(request, set())
+        followers.add(followed)
+        try:
+            yield followed
+        finally:
+            followers.discard(followed)
+            if not followers and self._following.get(request) is followers:
+                del self._following[request]
+
+    async def run(self) -> None:
+        """Follows for ever."""
+        after: int | None = None
+        while True:
+            try:
+                if after is None:
+                    after = await self._store.read(_newest)
+                    self._wake_all()
+                async for changes in self._store.follow(after, (MANAGED_CLUSTERS, ADDONS, REQUESTS)):
+                    self._pauses.reset()
+                    self._trouble = ""
+                    for change in changes:
+                        self._wake(change)
+                        after = change.revision
+            except ExpiredError:
+                after = None
+            except MusterError as error:
+                pause = self._pauses.next().total_seconds()
+                if error.message != self._trouble:
+                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause)
+                self._trouble = error.message
+                await asyncio.sleep(pause)
+
+    def _wake(self, change: Change) -> None:
+        if change.kind == REQUESTS:
+            self._remember(change)
+            for followed in self._following.get(change.key.name, ()):
+                followed.changed(change)
+            return
+        topic = (MANAGED_CLUSTERS, change.key.namespace) if change.kind == ADDONS else (change.kind, change.key.name)
+        for wake in tuple(self._waiting.get(topic, ())):
+            wake()
+
+    def _remember(self, change: Change) -> None:
+        self._recent.pop(change.key.name, None)
+        if change.type is not ChangeType.DELETED:
+            self._recent[change.key.name] = change
+            if len(self._recent) > REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+
+    def _wake_all(self) -> None:
+        self._recent.clear()
+        for followers in self._following.values():
+            for followed in followers:
+                followed.wake()
+        for listeners in tuple(self._waiting.values()):
+            for wake in tuple(listeners):
+                wake()
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()

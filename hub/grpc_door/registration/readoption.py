@@ -1,0 +1,27 @@
+"""Who asks to come back, where a restored hub has forgotten him."""
+
+from hub.api.certificates.certificate import CertificateRecord
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.interceptor import Call
+from hub.services.readoption import Returning, readopt
+from machinery.errors import UnauthorizedError, Verdict
+from machinery.identity import agent_id, cluster_name
+from machinery.wire.registration.v1 import registration_pb2 as wire
+
+
+async def returning_holder(parts: Parts, request: wire.RecoverRequest, call: Call) -> CertificateRecord:
+    """The record of who recovers; what a restore has lost gets one first. Raises UnauthorizedError."""
+    try:
+        return await call.identify()
+    except UnauthorizedError as error:
+        if error.verdict is not Verdict.CERTIFICATE_LOST:
+            raise
+    returning = Returning(
+        parts.shown(call.context),
+        cluster_name(request.cluster_name),
+        agent_id(request.agent_id),
+        request.cluster_uid,
+        parts.default_lease_duration,
+    )
+    await parts.store.run(readopt, returning)
+    return await call.identify()

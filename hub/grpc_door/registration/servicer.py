@@ -1,0 +1,215 @@
+"""The Registration service: how a cluster becomes known and gets its certificates."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from grpc import aio
+
+from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
+from hub.api.bootstrapcredentials.attestation import Attested
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
+from hub.api.managedclusters import join_labels as joinlabels
+from hub.api.managedclusters.cluster import Acceptance, ClientConfig, Joining
+from hub.grpc_door import addon_tokens
+from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.errors import Context, abort
+from hub.grpc_door.messages import asked_duration
+from hub.grpc_door.registration.csr_follower import Decisions
+from hub.grpc_door.registration.readoption import returning_holder
+from hub.grpc_door.registration.standby import check_gone, leave, stand_by
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.interceptor import Call, stream, unary
+from hub.services import clusters, recovery
+from hub.services.submission import submit
+from machinery.apiserver.access import Attributes
+from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError
+from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
+
+T = TypeVar("T")
+_ACCEPTANCES = {
+    Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
+    Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
+    Acceptance.ACCEPTED: wire.GetHubResponse.ACCEPTANCE_ACCEPTED,
+    Acceptance.DENIED: wire.GetHubResponse.ACCEPTANCE_DENIED,
+}
+
+
+class Registration(RegistrationServicer):
+    """Each method: who asks, may they, decode, one use case, encode."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._asking = Asking(parts.group_suffix)
+        self._decisions = Decisions(parts)
+
+    def following(self) -> Sequence[Callable[[], None]]:
+        """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
+        return self._decisions.following()
+
+    async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
+        return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
+
+    async def EnsureCluster(  # noqa: N802 - the method's name
+        self, request: wire.EnsureClusterRequest, context: Any
+    ) -> wire.EnsureClusterResponse:
+        asked, flow = self._asking.cluster(request.cluster_name), request.cluster_name
+        return await self._answered(context, asked, self._ensure_cluster, request, flow=flow)
+
+    async def SubmitRequest(  # noqa: N802 - the method's name
+        self, request: wire.SubmitRequestRequest, context: Any
+    ) -> wire.SubmitRequestResponse:
+        return await self._answered(context, self._asking.request(), self._submit_request, request, flow=request.cluster_name)
+
+    async def FollowRequest(  # noqa: N802 - the method's name
+        self, request: wire.FollowRequestRequest, context: Any
+    ) -> AsyncIterator[wire.FollowRequestResponse]:
+        try:
+            async with stream(self._parts, context, self._asking.following(request.name)) as call:
+                async for answer in self._decisions.follow(request.name, call, check_request_view):
+                    yield answer
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            await abort(context, error)
+
+    async def Recover(  # noqa: N802 - the method's name
+        self, request: wire.RecoverRequest, context: Any
+    ) -> AsyncIterator[wire.FollowRequestResponse]:
+        try:
+            async with stream(self._parts, context, self._asking.recovery()) as call:
+                recovering_agent(await returning_holder(self._parts, request, call))
+                async with call.seat(request.cluster_name):
+                    call.made = await self._recover(request, await call.identify())
+                async for answer in self._decisions.follow(call.made, call, check_recovery_view):
+                    yield answer
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            await abort(context, error)
+
+    async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
+        asked, method = self._asking.standby(request.cluster_name), partial(stand_by, self._parts)
+        return await self._answered(context, asked, method, request, flow=request.cluster_name)
+
+    async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
+        async def left(_call: Call, record: CertificateRecord) -> wire.LeaveResponse:
+            return await leave(self._parts, request, record)
+
+        name = request.cluster_name
+        try:
+            try:
+                return await unary(self._parts, context, self._asking.leaving(name), left, flow=name)
+            except UnauthorizedError as error:
+                return await check_gone(self._parts, context, request, error)
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+            return await abort(context, error)
+
+    async def IssueAddOnToken(  # noqa: N802 - the method's name
+        self, request: wire.IssueAddOnTokenRequest, context: Any
+    ) -> wire.IssueAddOnTokenResponse:
+        asked = self._asking.addon_token(request.cluster_name, f"{request.addon_name}-agent")
+        return await self._answered(context, asked, self._issue_addon_token, request, flow=request.cluster_name)
+
+    async def _issue_addon_token(
+        self, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
+    ) -> wire.IssueAddOnTokenResponse:
+        if self._parts.tokens is None:
+            raise MethodNotAllowedError("this hub issues no tokens for add-ons at this door")
+        return await addon_tokens.issue(request, record, self._parts.store, self._parts.tokens, self._parts.clock)
+
+    async def _answered(
+        self,
+        context: Context,
+        asked: Attributes,
+        method: Callable[[Any, CertificateRecord], Awaitable[T]],
+        request: object,
+        *,
+        flow: str,
+    ) -> T:
+        async def answer(call: Call, record: CertificateRecord) -> T:
+            made = await method(request, record)
+            call.made = getattr(made, "name", "")
+            call.created = getattr(made, "created", bool(call.made))
+            return made
+
+        try:
+            return await unary(self._parts, context, asked, answer, flow=flow)
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+            return await abort(context, error)
+
+    async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
+        check_greeting(record)
+        hub = self._parts.hub
+        answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
+        answer.hub_time.FromDatetime(self._parts.clock.now())
+        if self._parts.attestor is not None:
+            answer.attestation_audience = await self._parts.attestor.audience(record)
+        if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
+            answer.acceptance = _ACCEPTANCES[await self._parts.store.read(clusters.acceptance, record.cluster)]
+        return answer
+
+    async def _attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
+        attestor = self._parts.attestor
+        return await attestor.attested(record, cluster, token) if attestor is not None else None
+
+    async def _ensure_cluster(
+        self, request: wire.EnsureClusterRequest, record: CertificateRecord
+    ) -> wire.EnsureClusterResponse:
+        name = cluster_name(request.cluster_name)
+        check_registration(record, name)
+        joining = Joining(
+            name=name,
+            cluster_uid=request.cluster_uid,
+            agent=agent_id(request.agent_id) if request.agent_id else None,
+            client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
+            annotations=dict(request.annotations),
+            labels=joinlabels.kept(request.labels, self._parts.join_labels),
+            credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
+            attested=await self._attested(record, name, request.attestation),
+        )
+        try:
+            joined = await self._parts.store.run(
+                clusters.ensure, joining, record.user, lease_duration=self._parts.default_lease_duration
+            )
+        except AlreadyExistsError:
+            await self._parts.store.run(clusters.note_duplicate, joining, record.user)
+            raise
+        return wire.EnsureClusterResponse(created=joined.created, accepted=joined.accepted, uid=joined.uid)
+
+    async def _submit_request(
+        self, request: wire.SubmitRequestRequest, record: CertificateRecord
+    ) -> wire.SubmitRequestResponse:
+        name = cluster_name(request.cluster_name)
+        check_registration(record, name)
+        duration = asked_duration(request.requested_duration) if request.HasField("requested_duration") else None
+        addon = request.addon
+        submission = Submission(
+            cluster=name,
+            agent=agent_id(request.agent_id),
+            request=request.request,
+            requester=record,
+            cluster_uid=request.cluster_uid,
+            requested_duration=duration,
+            addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
+            attested=await self._attested(record, name, request.attestation),
+        )
+        return wire.SubmitRequestResponse(name=await self._parts.store.run(submit, submission))
+
+    async def _recover(self, request: wire.RecoverRequest, record: CertificateRecord) -> str:
+        asked = Submission(
+            cluster=cluster_name(request.cluster_name),
+            agent=agent_id(request.agent_id),
+            request=request.request,
+            requester=record,
+            cluster_uid=request.cluster_uid,
+            requested_duration=asked_duration(request.requested_duration) if request.HasField("requested_duration") else None,
+        )
+        return await self._parts.store.run(recovery.recover, asked, unattended=self._parts.unattended_recovery)

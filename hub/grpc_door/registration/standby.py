@@ -1,0 +1,59 @@
+"""What an agent asks of a hub that it does not report to, or no longer: to be kept in reserve, and to be let go."""
+
+from hub.access import check_registration, session_holder
+from hub.api.certificateauthorities.trust import told
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.managedclusters.detach import Departure
+from hub.grpc_door.errors import Context
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.renewal import asked
+from hub.services import leaving, owners, renewals
+from machinery.errors import ForbiddenError, UnauthorizedError
+from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
+from machinery.wire.registration.v1 import registration_pb2 as wire
+
+
+async def stand_by(parts: Parts, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
+    cluster = check_own(record, request.cluster_name, request.agent_id)
+    trusted = told(request.trusted_authorities)
+    departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
+    standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
+    if parts.trusting is not None:
+        parts.trusting.note(record, trusted)
+    answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
+    answer.hub_time.FromDatetime(parts.clock.now())
+    answer.again_after.FromTimedelta(parts.standby_interval)
+    order, now = await parts.store.read(renewals.wanted_of, cluster)
+    if (within := asked(parts, record, order, now)) is not None:
+        answer.renew_within.FromTimedelta(within)
+    return answer
+
+
+async def leave(parts: Parts, request: wire.LeaveRequest, record: CertificateRecord) -> wire.LeaveResponse:
+    if record.purpose is Purpose.BOOTSTRAP:
+        name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
+        check_registration(record, name)
+        withdrawn = await parts.store.run(leaving.withdraw, name, agent, request.cluster_uid, record)
+        return wire.LeaveResponse(left=withdrawn.known, cluster_stays=withdrawn.cluster_stays)
+    cluster = check_own(record, request.cluster_name, request.agent_id)
+    return wire.LeaveResponse(left=await parts.store.run(leaving.leave, cluster, request.cluster_uid, record.user))
+
+
+async def check_gone(
+    parts: Parts, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
+) -> wire.LeaveResponse:
+    """The answer to one whose certificate is revoked because it has left, and who did not hear that. Raises `error` else."""
+    record = await parts.former(context)
+    if not leaving.has_left(record, request.cluster_name):
+        raise error
+    return wire.LeaveResponse(left=False)
+
+
+def check_own(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:
+    """The cluster, when the certificate is its agent's. Raises ForbiddenError."""
+    own: tuple[ClusterName, AgentId] = session_holder(record)
+    if own != (cluster, agent):
+        raise ForbiddenError(
+            f'this certificate is of agent "{own[1]}" of cluster "{own[0]}" and cannot speak for agent "{agent}" of "{cluster}"'
+        )
+    return own[0]

@@ -1,0 +1,183 @@
+"""The listener: a gRPC server on mutual TLS with this door's services, and its life from start to close."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
+
+import grpc
+import structlog
+from grpc import aio
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+
+from hub.grpc_door.decoding import Decoding
+from hub.grpc_door.health import Health
+from hub.grpc_door.registration.servicer import Registration
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.servicer import Connecting
+from machinery.apiserver.http.connections import most_connections
+from machinery.apiserver.http.limits import BODY_LIMIT
+from machinery.errors import UnavailableError
+from machinery.lifecycle.listening import bind_error, listening_failed
+from machinery.lifecycle.server import Door
+from machinery.pki.tls import Material, Serving
+from machinery.runtime.rate_limit import drain_rate, paced
+from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
+
+TO_LEAVE = timedelta(seconds=1)
+"""How long an agent that was told to leave may go on in its session, while it opens one elsewhere."""
+PACED_SHARE = 0.8
+"""Of the time for that; the rest is for a busy hub to fall behind."""
+STILL_WITHIN = timedelta(seconds=1.5)
+LONGEST_CALL = timedelta(seconds=60)
+HANDSHAKE = timedelta(seconds=10)
+"""From the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
+IDLE = timedelta(minutes=5)
+"""How long a connection without a call stays. Agents in a session are not idle; other clients connect again by themselves."""
+
+OPTIONS = (
+    # On by default: a second hub on this port would bind in silence and steal half of the agents.
+    ("grpc.so_reuseport", 0),
+    # Agents try the connection, and soon: they go elsewhere. Ours is for those that vanished, whose silence shows anyway; it is
+    # longer than agents pause between beats, else a thousand of them cost more in pings than in beats.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_receive_message_length", BODY_LIMIT),
+    # A ping with every heartbeat to measure a bandwidth that nobody needs: it doubled the cost of one.
+    ("grpc.http2.bdp_probe", 0),
+)
+
+log = structlog.get_logger(__name__)
+
+
+class RpcDoor(Door):
+    """`parts` and their loops (feed, sessions, beats, peers) must run while it serves."""
+
+    name = "grpc"
+
+    def __init__(self, host: str, port: int, serving: Serving, parts: Parts) -> None:
+        self._host = f"[{host}]" if ":" in host else host
+        self._port = port
+        self._serving = serving
+        self._parts = parts
+        self._registration = Registration(parts)
+        self._connecting = Connecting(parts)
+        self._health = Health()
+        self._server: aio.Server | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once started."""
+        return self._port
+
+    async def start(self) -> None:
+        server = aio.server(interceptors=(Decoding(),), options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options))
+        add_RegistrationServicer_to_server(self._registration, server)
+        server.add_generic_rpc_handlers((self._connecting.service(),))
+        add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]
+        address = f"{self._host}:{self._port}"
+        try:
+            self._port = server.add_secure_port(address, credentials_of(self._serving))
+        except RuntimeError as error:
+            raise listening_failed(
+                "grpc_listen", self._host, self._port, bind_error(self._host.strip("[]"), self._port)
+            ) from error
+        await server.start()
+        self._server = server
+        log.info("gRPC door open", address=f"{self._host}:{self._port}")
+
+    async def tell_ready(self, *, ready: bool) -> None:
+        await self._health.set_serving(serving=ready)
+
+    async def refuse(self) -> None:
+        """New calls are UNAVAILABLE, with the time to try again; who watches the health is told and let go."""
+        self._parts.gate.close()
+        self._connecting.stop_waiting()
+        await self._health.stop()
+
+    async def stop_listening(self) -> None:
+        """The server would answer CANCELLED to what it has received and not begun, so that is answered first."""
+        await self.refuse()
+        if self._server is not None and self._stopping is None:
+            await self._parts.gate.still(STILL_WITHIN)
+            self._stopping = asyncio.create_task(self._server.stop(LONGEST_CALL.total_seconds()), name="grpc stop")
+            await asyncio.sleep(0)
+
+    async def drain(self, grace: timedelta) -> None:
+        """Ends sessions and other streams at a bounded rate, lets calls finish, and waits until nothing new comes."""
+        log.info("sessions are ended", count=len(self._parts.sessions), within_seconds=grace.total_seconds())
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                await self._end_evenly(grace - TO_LEAVE)
+        except TimeoutError:
+            log.warning("sessions did not end in time", count=len(self._parts.sessions))
+        self._end_all()
+        await self._parts.gate.quiet()
+        await self._parts.sessions.write()
+
+    async def _end_evenly(self, grace: timedelta) -> None:
+        """Tells each session to leave, and ends it once it had the time to; returns when the last has had it."""
+        sessions, following = self._parts.sessions.all(), self._registration.following()
+        rate = drain_rate(len(sessions) + len(following), grace * PACED_SHARE)
+        loop = asyncio.get_running_loop()
+        async for session in paced(sessions, rate):
+            session.drain(TO_LEAVE / 2)
+            loop.call_later(TO_LEAVE.total_seconds(), session.end, _leaving())
+        async for end in paced(following, rate):
+            end()
+        await self._parts.sessions.none()
+
+    def _end_all(self) -> None:
+        for session in self._parts.sessions.all():
+            session.end(_leaving())
+        for end in self._registration.following():
+            end()
+
+    async def close(self, grace: timedelta) -> None:
+        if self._server is not None:
+            await self.refuse()
+            self._end_all()
+            await self._server.stop(grace.total_seconds())
+            # The server forgets handlers that were aborted; what they still write needs the store open.
+            await self._parts.gate.quiet()
+            if self._stopping is not None:
+                await self._stopping
+            self._server = None
+
+
+def credentials_of(serving: Serving) -> grpc.ServerCredentials:
+    """Asked for at every handshake on a thread of the core, hence only a comparison there."""
+    shown = serving.material
+    configuration = _configuration(shown)
+
+    def newest() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown, configuration
+        if serving.material is shown:
+            return None
+        shown = serving.material
+        configuration = _configuration(shown)
+        return configuration
+
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
+    return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
+
+
+def _connection_bounds() -> tuple[tuple[str, int], ...]:
+    """Of the gRPC server, which knows no bound per address."""
+    millisecond = timedelta(milliseconds=1)
+    return (
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE // millisecond),
+        ("grpc.max_connection_idle_ms", IDLE // millisecond),
+        ("grpc.max_allowed_incoming_connections", most_connections()),
+    )
+
+
+def _leaving() -> UnavailableError:
+    return UnavailableError("this hub is shutting down", retry_after=timedelta(seconds=1))
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.trust)

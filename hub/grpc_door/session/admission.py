@@ -1,0 +1,58 @@
+"""Which sessions a hub takes: of the cluster that has the name, and of the newest epoch that was heard of."""
+
+from datetime import timedelta
+
+from hub.grpc_door.messages import ClusterView, read_view
+from hub.grpc_door.session.context import Parts
+from hub.ports import Transaction
+from hub.services import owners
+from hub.services.owners import SecondAgentError
+from hub.services.replicas import ACTOR
+from machinery.errors import AlreadyExistsError
+from machinery.identity import AgentId, ClusterName
+from machinery.wire.session.v1 import session_pb2 as wire
+
+PROTOCOL = "v1"
+CAPABILITIES = ("drain",)
+
+
+async def admit(parts: Parts, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> ClusterView:
+    """The session's epoch is on record before it opens; where it was already, nothing is written.
+
+    Raises NotFoundError, StaleEpochError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the
+    name, or another agent the session, which operators see then.
+    """
+    try:
+        view, is_claimed = await parts.store.read(_look, cluster, agent, hello)
+    except SecondAgentError as error:
+        await parts.store.run(owners.note_second, cluster, error.holder, error.other, ACTOR)
+        raise
+    if not is_claimed:
+        await parts.store.run(owners.claim, cluster, hello.epoch)
+    return view
+
+
+def welcome(parts: Parts, session: str, interval: timedelta) -> bytes:
+    """The first message down, encoded."""
+    message = wire.Welcome(
+        hub_id=parts.hub.hub_id,
+        hub_version=parts.hub.version,
+        protocol_version=PROTOCOL,
+        capabilities=CAPABILITIES,
+        session_id=session,
+    )
+    message.hub_time.FromDatetime(parts.clock.now())
+    message.beat_interval.FromTimedelta(interval)
+    return wire.HubMessage(welcome=message).SerializeToString()
+
+
+def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> tuple[ClusterView, bool]:
+    view = read_view(tx, cluster)
+    if hello.cluster_uid and view.uid and view.uid != hello.cluster_uid:
+        raise AlreadyExistsError(
+            "this cluster name belongs to another cluster (its uid differs): register under another name, "
+            "or have the other ManagedCluster deleted first"
+        )
+    if view.denied:
+        raise owners.denied(cluster)
+    return view, owners.is_claimed(tx, cluster, hello.epoch, agent)

@@ -1,0 +1,100 @@
+"""What an agent reports in its session, on its way into the store: patiently, and only while its epoch is the newest."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import structlog
+
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.managedclusters.detach import Departure
+from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.messages import conditions_of, hubs_of, report_of
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.interceptor import Call
+from hub.heartbeat import Sink
+from hub.ports import Transaction
+from hub.services import addons, clusters, moves, owners
+from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
+from machinery.identity import AddOnName, ClusterName, HubId
+from machinery.observability import tracing
+from machinery.runtime.backoff import Backoff
+from machinery.wire.session.v1 import session_pb2 as wire
+
+RETRIES = 5
+REPORT_HAS = timedelta(seconds=4)
+"""A report waits for its turn for a quarter of this, each time that it is tried."""
+TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
+
+log = structlog.get_logger(__name__)
+
+Write = Callable[[Transaction], Any]
+
+
+class Reporting:
+    """Of one session. Each returns the revision at which it is durable; raises StaleEpochError, and what the services raise."""
+
+    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName) -> None:
+        self._parts = parts
+        self._call = call
+        self._actor = record.user
+        self._cluster = cluster
+        self.parting: asyncio.Task[None] | None = None
+        self._asked = Asking(parts.group_suffix).status(cluster)
+
+    async def status(self, message: wire.StatusReport, epoch: int, agent_version: str) -> int:
+        report = report_of(message, agent_version)
+        with self._traced("report status", message.traceparent):
+            return await self._written(epoch, lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
+
+    async def addon(self, message: wire.AddOnReport, epoch: int) -> int:
+        name, told = AddOnName(message.addon_name), conditions_of(message.conditions)
+        report = partial(addons.report, driver=message.kube_client_driver)
+        with self._traced("report addon", message.traceparent):
+            return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
+
+    def _traced(self, name: str, traceparent: str) -> tracing.Traced:
+        """Part of the agent's trace, where it has sent one with the report."""
+        return tracing.serving(name, {tracing.TRACEPARENT: traceparent}.get, {"muster.cluster": self._cluster})
+
+    async def hubs(self, message: wire.Hubs, epoch: int, known: str) -> None:
+        """Keeps the agent's list where it differs from `known`. It is for people: that it cannot be kept ends no session."""
+        told = hubs_of(message)
+        if told == known:
+            return
+        try:
+            await self._patiently(lambda: self._parts.store.run(moves.report_hubs, self._cluster, epoch, told, self._actor))
+        except (*TRANSIENT, TooManyRequestsError) as error:
+            log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
+
+    async def farewell(self, message: wire.Farewell, session: Sink) -> None:
+        """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
+        if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
+            return
+        self._parts.beats.drop(self._cluster, session)
+        bid = partial(owners.bid_farewell, actor=self._actor)
+        departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
+        writing = self._patiently(lambda: self._parts.store.run(bid, departure, session.epoch))
+        self.parting = asyncio.create_task(writing, name=f"farewell {self._cluster}")
+        await asyncio.shield(self.parting)
+
+    async def _written(self, epoch: int, write: Write) -> int:
+        def fenced(tx: Transaction) -> Any:
+            owners.check(tx, self._cluster, epoch)
+            return write(tx)
+
+        written = await self._patiently(lambda: self._parts.store.run(fenced))
+        return int(getattr(written, "stored", written).revision)
+
+    async def _patiently(self, run: Any) -> Any:
+        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
+        while True:
+            try:
+                async with self._parts.limits.seat(self._call.actor, self._asked, has=REPORT_HAS):
+                    return await run()
+            except (*TRANSIENT, TooManyRequestsError):
+                if pauses.failures >= RETRIES:
+                    raise
+                await asyncio.sleep(pauses.next().total_seconds())

@@ -1,0 +1,101 @@
+"""The Session service: who may open a stream, and how it ends."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from hub.access import session_holder
+from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.errors import Context, abort
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.interceptor import stream
+from hub.grpc_door.session.stream import Session
+from machinery.errors import BadRequestError, DeadlineError, UnavailableError
+from machinery.identity import SerialNumber
+from machinery.wire.session.v1 import session_pb2 as wire
+
+SERVICE = "muster.session.v1.Session"
+HELLO_WITHIN = timedelta(seconds=10)
+REFUSED_WITHIN = timedelta(seconds=1)
+"""How long a refusal waits for the Hello that it answers."""
+
+
+class Connecting:
+    """Registered without serializers: sessions decode for themselves."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._waiting: set[asyncio.Timeout] = set()
+        self._asking = Asking(parts.group_suffix)
+        parts.peers.listen(self._revoked)
+
+    def service(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self.connect)})
+
+    async def connect(self, _messages: object, context: Context) -> None:
+        heard = False
+        try:
+            async with stream(self._parts, context, self._asking.session(None)) as call:
+                record = await call.identify()
+                call.asked = self._asking.session(record.cluster)
+                self._parts.cordon.check()
+                cluster, agent = session_holder(record)
+                with self._parts.limits.session(cluster):
+                    heard, hello = True, await self._hello(context)
+                    await Session(self._parts, call, record, cluster, agent).serve(hello)
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            if not heard:
+                await _hear_out(context)
+            await abort(context, error)
+
+    def stop_waiting(self) -> None:
+        """Streams that have said nothing yet end now, with UNAVAILABLE; the gate must be closed."""
+        for waiting in tuple(self._waiting):
+            if not waiting.expired():
+                waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def _hello(self, context: Context) -> wire.Hello:
+        try:
+            raw = await self._first(context)
+            message = wire.AgentMessage.FromString(raw) if isinstance(raw, bytes) else wire.AgentMessage()
+        except TimeoutError:
+            self._parts.gate.check()
+            raise DeadlineError("no Hello came") from None
+        except DecodeError:
+            raise BadRequestError("the first message cannot be decoded") from None
+        if message.WhichOneof("message") != "hello":
+            raise BadRequestError("the first message of a session must be Hello")
+        return message.hello
+
+    async def _first(self, context: Context) -> object:
+        async with asyncio.timeout(HELLO_WITHIN.total_seconds()) as waiting:
+            self._waiting.add(waiting)
+            try:
+                return await context.read()
+            finally:
+                self._waiting.discard(waiting)
+
+    def _revoked(self, serial: SerialNumber | None) -> None:
+        for session in self._parts.sessions.all():
+            if serial is None:
+                session.end(blind())
+            elif session.serial == serial:
+                session.end(self._parts.peers.refusal(serial))
+
+
+def blind() -> UnavailableError:
+    """What everybody is told by a replica that cannot read revocations: no word against their certificates."""
+    return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
+
+
+async def _hear_out(context: Context) -> None:
+    """Takes the Hello of a peer that is refused: one that still writes when its stream ends reads INTERNAL in place of why."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_WITHIN.total_seconds()):
+            await context.read()

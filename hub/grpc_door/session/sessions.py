@@ -1,0 +1,275 @@
+"""Which sessions are open, and word of it to the database: in memory at once, in the database as soon as it can be written.
+
+An agent has one session. A newer one ends the one before: at once where this process has both, and within half a second where
+another replica has the newer one, which it wrote down and rang for. Where that bell cannot be heard we look twice a second.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from hub.api.auditrecords.query import Entry
+from hub.api.hubreplicas.replica import AgentSession
+from hub.api.managedclusters.duplicates import refused
+from hub.heartbeat.buffer import PASSING
+from hub.ports import Store, Transaction
+from hub.services import replicas
+from hub.services.heartbeats import outdated
+from hub.services.replicas import Opened
+from machinery.errors import ConflictError, MusterError
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.rate_limit import until_tick
+
+POLL = timedelta(milliseconds=500)
+RARELY = timedelta(seconds=5)
+"""Where word comes by itself."""
+OVERLAP = timedelta(seconds=15)
+"""Transactions that began before the last look may commit after it, once they were let write; this much is read again."""
+
+log = structlog.get_logger(__name__)
+
+
+class OpenSession(Protocol):
+    """A session, as others may touch it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def cluster(self) -> ClusterName: ...
+    @property
+    def agent(self) -> AgentId: ...
+    @property
+    def agent_version(self) -> str: ...
+    @property
+    def serial(self) -> SerialNumber: ...
+    @property
+    def epoch(self) -> int: ...
+
+    def end(self, error: MusterError) -> None:
+        """Ends it from inside its handler with this error's status."""
+
+    def drain(self, reconnect_after: timedelta, reason: str = ...) -> None:
+        """Tells the agent to leave soon."""
+
+
+Place = tuple[ClusterName, AgentId]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What the database is to know: the session with this id has ended."""
+
+    session: str
+
+
+_Word = Opened | _Ended
+_Words = dict[Place, _Word]
+
+
+class Sessions:
+    """All sessions of this process: at most one per cluster and agent, the newer one supersedes. `replica`: whose they are."""
+
+    def __init__(self, store: Store, replica: str = "") -> None:
+        self._store = store
+        self._replica = replica
+        self._open: dict[Place, OpenSession] = {}
+        self._agents: dict[ClusterName, AgentId] = {}
+        """Whose session of each cluster is open."""
+        self._recorded: dict[Place, AgentSession] = {}
+        self._words: _Words = {}
+        self._entries: Sequence[Entry] = ()
+        """Audit records of sessions that opened, to be written with the words about them."""
+        self._spoken = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._since: datetime | None = None
+        self._unwritten = self._unread = ""
+        self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
+        self.opened = self.superseded = self.drained = 0
+        """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def all(self) -> tuple[OpenSession, ...]:
+        return tuple(self._open.values())
+
+    async def none(self) -> None:
+        """Returns when no session is open."""
+        await self._empty.wait()
+
+    def add(self, session: OpenSession) -> None:
+        """The first agent of a cluster keeps it while its session is open.
+
+        Raises StaleEpochError when the agent's other session, which opened meanwhile, is of a higher epoch; AlreadyExistsError.
+        """
+        place = (session.cluster, session.agent)
+        older = self._open.get(place)
+        if older is not None and 0 < session.epoch < older.epoch:
+            raise outdated(older.epoch)
+        holder = self._agents.setdefault(session.cluster, session.agent)
+        if holder != session.agent:
+            raise refused(session.cluster, holder, session.agent)
+        self._empty.clear()
+        self._open[place] = session
+        self._recorded.pop(place, None)
+        self.opened += 1
+        if older is not None:
+            self.superseded += 1
+            older.end(_superseded())
+        self._say(place, self._opened(session))
+
+    def write_with(self, entry: Entry) -> None:
+        """Has the audit record of a session that opened written in the transaction that writes the session."""
+        self._entries = (*self._entries, entry)
+        self._spoken.set()
+
+    def remove(self, session: OpenSession) -> None:
+        """Nothing is said of one that another has taken the place of, or that never had it."""
+        place = (session.cluster, session.agent)
+        if self._open.get(place) is not session:
+            return
+        del self._open[place]
+        del self._agents[session.cluster]
+        self._recorded.pop(place, None)
+        if not self._open:
+            self._empty.set()
+        self._say(place, _Ended(session.id))
+
+    def say_again(self) -> None:
+        """Has all open sessions written down once more: others took this replica for dead and forgot them."""
+        for place, session in self._open.items():
+            recorded = self._recorded.get(place)
+            self._say(place, self._opened(session, recorded.at if recorded else None))
+
+    async def run(self) -> None:
+        """Writes down what opened and ended, for ever; everything that has come together in one transaction."""
+        while True:
+            await self._spoken.wait()
+            self._spoken.clear()
+            await self.write()
+
+    async def write(self) -> None:
+        """Writes what is not yet written. What cannot be now is tried again after a pause; what never can be is left out."""
+        words, self._words = self._words, {}
+        entries, self._entries = self._entries, ()
+        left, trouble = words, await self._record(words, entries)
+        if trouble is not None and not isinstance(trouble, PASSING):
+            left, trouble = await self._record_singly(words)
+            trouble = trouble or await self._record({}, entries)
+        if trouble is not None:
+            self._entries = (*entries, *self._entries)
+        if trouble is None:
+            self._pauses.reset()
+            if self._unwritten:
+                log.info("open sessions are written down again")
+            self._unwritten = ""
+            return
+        if trouble.message != self._unwritten:
+            log.warning("open sessions cannot be written down", error=trouble.message)
+        self._unwritten = trouble.message
+        self._words = left | self._words
+        await asyncio.sleep(self._pauses.next().total_seconds())
+        self._spoken.set()
+
+    async def _record(self, words: _Words, entries: Sequence[Entry] = ()) -> MusterError | None:
+        """In one transaction. What hinders it; None: they are written down."""
+        try:
+            for recorded in await self._store.run(_write, words, entries):
+                self._note(recorded)
+        except MusterError as error:
+            return error
+        return None
+
+    async def _record_singly(self, words: _Words) -> tuple[_Words, MusterError | None]:
+        """So that one which the database does not take keeps no other from it. What is left for later, and why."""
+        left, passing = {}, None
+        for place, word in _in_order(words):
+            trouble = passing or await self._record({place: word})
+            if isinstance(trouble, PASSING):
+                left[place], passing = word, trouble
+            elif trouble is not None:
+                log.error("a session cannot be written down, and is left out", cluster=place[0], error=trouble.message)
+        return left, passing
+
+    async def follow_others(self) -> None:
+        """Ends what newer sessions on other replicas supersede, for ever: at a tick, where something opened or may have."""
+        word = asyncio.Event()
+        with self._store.told_of_sessions(word.set) as is_told:
+            while True:
+                word.clear()
+                await self.look()
+                if is_told() and not self._unread:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RARELY.total_seconds()):
+                            await word.wait()
+                await asyncio.sleep(until_tick(POLL))
+
+    async def look(self) -> None:
+        """One look at what other replicas have opened since the look before."""
+        try:
+            now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
+        except MusterError as error:
+            if error.message != self._unread:
+                log.warning("sessions of other replicas cannot be read", error=error.message)
+            self._unread = error.message
+            return
+        if self._unread:
+            log.info("sessions of other replicas are read again")
+        self._unread = ""
+        self._since = now - OVERLAP  # earlier than before where the database's clock was set back
+        for other in opened:
+            place = (other.cluster, other.agent)
+            ours, recorded = self._open.get(place), self._recorded.get(place)
+            if ours is not None and recorded is not None and other.is_newer_than(ours.id, recorded.at):
+                self.superseded += 1
+                ours.end(_superseded())
+            agent = self._agents.get(other.cluster, other.agent)
+            mine = self._recorded.get((other.cluster, agent))
+            if agent != other.agent and mine is not None and mine.is_newer_than(other.session, other.at):  # both opened at once
+                self._open[other.cluster, agent].end(refused(other.cluster, other.agent, agent))
+
+    def _note(self, recorded: AgentSession) -> None:
+        place = (recorded.cluster, recorded.agent)
+        session = self._open.get(place)
+        if session is not None and session.id == recorded.session:
+            self._recorded[place] = recorded
+
+    def _opened(self, session: OpenSession, at: datetime | None = None) -> Opened:
+        version = session.agent_version
+        return Opened(session.cluster, session.agent, session.id, version, self._replica, at, session.epoch)
+
+    def _say(self, place: Place, word: _Word) -> None:
+        self._words[place] = word
+        self._spoken.set()
+
+
+def _superseded() -> ConflictError:
+    return ConflictError("superseded: the same agent has opened a newer session")
+
+
+def _write(tx: Transaction, words: _Words, entries: Sequence[Entry]) -> list[AgentSession]:
+    """What was recorded of those that opened."""
+    recorded = []
+    if entries:
+        tx.audit.add(entries)
+    for place, word in _in_order(words):
+        if isinstance(word, Opened):
+            recorded.append(replicas.open_session(tx, word))
+        else:
+            replicas.close_session(tx, *place, word.session)
+    return recorded
+
+
+def _in_order(words: _Words) -> Sequence[tuple[Place, _Word]]:
+    """By names, so that two replicas never wait for one another.
+
+    What ended comes first of each cluster, so that an agent that took another name is not two for a moment.
+    """
+    return sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))

@@ -1,0 +1,298 @@
+"""One agent's session stream, from Hello to its end.
+
+It reads and writes raw bytes and decodes them here: a heartbeat costs one read, and its acknowledgement one write. The
+handler's own task reads; writes come from a second task that lives only while there is something to write, so nobody ever waits
+for a peer that does not read, and reports are stored by a third, so that no beat waits behind them. Whoever wants the session
+to end says why with `end`; the handler is woken and ends it with that status.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from hub.api.certificates.certificate import CertificateRecord
+from hub.api.managedclusters.agent_annotations import sound_version
+from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.messages import ClusterView, available_of, instant_of, read_view
+from hub.grpc_door.session.acknowledgements import Acknowledgements
+from hub.grpc_door.session.admission import admit, welcome
+from hub.grpc_door.session.agent_events import Telling
+from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.interceptor import Call
+from hub.grpc_door.session.max_connection_age import Aging
+from hub.grpc_door.session.move import Moving
+from hub.grpc_door.session.renewal import Renewing
+from hub.grpc_door.session.report_queue import Backlog
+from hub.grpc_door.session.reports import TRANSIENT, Reporting
+from hub.grpc_door.session.session_audit import Remembered
+from hub.grpc_door.session.trust_bundle_push import SessionTrust
+from hub.heartbeat import Held, Sink
+from hub.services import owners
+from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError, Verdict
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.runtime.backoff import Backoff
+from machinery.wire.session.v1 import session_pb2 as wire
+
+MAX_UNSENT = 1_000
+LAST_WORDS = timedelta(seconds=1)
+
+
+def expired() -> UnauthorizedError:
+    """What ends a stream whose certificate has ended."""
+    message = "the certificate of this stream has expired"
+    return UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
+
+
+class Session(Sink):
+    """What is open. `serve` runs it until it ends."""
+
+    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName, agent: AgentId) -> None:
+        self.id = uuid4().hex
+        self.cluster = cluster
+        self.agent = agent
+        self.agent_version = ""
+        self._parts = parts
+        self._call = call
+        self._context = call.context
+        self._record = record
+        self._view: ClusterView | None = None
+        self._silent = False
+        self._heard: Held | None = None
+        self._handler: asyncio.Task[Any] | None = None
+        self._ending: Exception | None = None
+        self._unsent: deque[bytes] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
+        self._stale = False
+        self._backlog = Backlog(f"session {cluster} reports", self.end)
+        self._loop = asyncio.get_running_loop()
+        self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
+        self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
+        self._reporting = Reporting(parts, call, record, cluster)
+        self._telling = Telling(parts.store, cluster, record.user)
+        self._moving = Moving(lambda message: self._send(message.SerializeToString()))
+        self._trust = SessionTrust(
+            parts.trusting, record, lambda message: self._send(message.SerializeToString()), self._changed
+        )
+        self._renewing = Renewing(parts, record)
+
+    @property
+    def serial(self) -> SerialNumber:
+        return self._record.serial
+
+    async def serve(self, hello: wire.Hello) -> None:
+        """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
+        self._handler = asyncio.current_task()
+        self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
+        self._told.begin(timedelta(seconds=hello.patience_seconds))
+        received = self._parts.clock.now()
+        left = self._record.not_after - self._parts.clock.now()
+        expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
+        aging = Aging(self._parts.age, self)
+        try:
+            with self._parts.feed.told_of_cluster(self.cluster, self._changed):
+                async with self._call.seat():
+                    view = await admit(self._parts, self.cluster, self.agent, hello)
+                await self._call.confirm()  # a revocation ends what is among the open sessions, and we are not: nothing waits
+                self._apply(view, hello)  # between these two lines
+                if self._stale:
+                    self._changed()
+                if (entry := self._call.opened()) is not None:
+                    self._parts.sessions.write_with(entry)
+                if hello.HasField("hubs"):
+                    await self._backlog.put(partial(self._list, hello.hubs), hello.ByteSize())
+                self._compare_clocks(hello, received)
+                self._trust.said(hello.trusted_authorities)
+                await self._read()
+        except asyncio.CancelledError:
+            if self._ending is None or self._handler is None:
+                raise
+            self._handler.uncancel()
+            raise self._ending from None
+        finally:
+            self._handler = None
+            expiry.cancel()
+            aging.cancel()
+            self._trust.end()
+            self._parts.sessions.remove(self)
+            await self._last_words()
+
+    def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
+        if self._parts.clocks is not None and message.HasField("agent_time"):
+            again = isinstance(message, wire.StatusReport)
+            self._parts.clocks.told(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
+
+    def end(self, error: Exception) -> None:
+        """What is no MusterError is a defect, logged and told as any other."""
+        if self._ending is None:
+            self._ending = error
+            if self._handler is not None:
+                self._handler.cancel()
+
+    def drain(self, reconnect_after: timedelta, reason: str = "the hub is shutting down") -> None:
+        self._parts.sessions.drained += 1
+        message = wire.Drain(reason=reason)
+        message.reconnect_after.FromTimedelta(reconnect_after)
+        self._send(wire.HubMessage(drain=message).SerializeToString())
+
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        if ended_silence:
+            self._silent = False
+        self._told.stored(sequence, at_once=ended_silence)
+
+    def refuse(self, error: StaleEpochError) -> None:
+        if self._reporting.parting is None:
+            self.end(error)
+
+    def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
+        """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
+        if view.denied:
+            self.end(owners.denied(self.cluster))
+        before, was_silent = self._view, self._silent
+        self._view, self._silent = view, view.silent
+        if self._heard is not None and view.accepted and view.silent and not was_silent:
+            self._parts.beats.hold_again(self.cluster, self._heard)
+        is_new_pace = self._told.lease(view.lease_duration)
+        if hello is not None:
+            self._parts.gate.check()  # a drain that has begun would not know of this session
+            self._parts.cordon.check()
+            self._parts.sessions.add(self)
+            self._send(welcome(self._parts, self.id, self._told.interval))
+        elif is_new_pace:
+            self._send(self._told.again())
+        self._moving.wanted(view.move_to)
+        if before is None or before.desired != view.desired or self._renewing.is_news(view.renewal):
+            desired = wire.Desired.FromString(view.desired)
+            self._renewing.into(desired, view.renewal)
+            desired.revision = view.revision
+            self._send(wire.HubMessage(desired=desired).SerializeToString())
+
+    async def _read(self) -> None:
+        read, end = self._context.read, aio.EOF
+        while True:
+            raw = await read()
+            if raw is end:
+                await self._backlog.done()
+                return
+            try:
+                message = wire.AgentMessage.FromString(raw)
+            except DecodeError:
+                raise BadRequestError("a message on the session stream cannot be decoded") from None
+            kind = message.WhichOneof("message")
+            if kind == "beat":
+                self._beat(message.beat)
+            elif kind == "status":
+                self._compare_clocks(message.status, self._parts.clock.now())
+                storing = partial(self._reporting.status, message.status, self.epoch, self.agent_version)
+                report = partial(self._report, message.status.sequence, partial(self._remembered.status, storing))
+                await self._backlog.put(report, len(raw))
+            elif kind == "addon":
+                storing = partial(self._reporting.addon, message.addon, self.epoch)
+                storing = partial(self._remembered.addon, message.addon.addon_name, storing)
+                await self._backlog.put(partial(self._report, message.addon.sequence, storing), len(raw))
+            elif kind == "farewell":
+                await self._backlog.done()
+                await self._reporting.farewell(message.farewell, self)
+                return
+            else:
+                await self._hear(message, len(raw))
+
+    async def _hear(self, message: wire.AgentMessage, size: int) -> None:
+        """What comes seldom; kinds that this version does not know are nothing to it."""
+        match message.WhichOneof("message"):
+            case "event":
+                await self._backlog.put(partial(self._telling.take, message.event), size)
+            case "hubs":
+                await self._backlog.put(partial(self._list, message.hubs), size)
+            case "trust_installed":
+                self._trust.said(message.trust_installed.trusted_authorities)
+
+    def _beat(self, beat: wire.Beat) -> None:
+        if self._view is None or not self._view.accepted:
+            if self._remembered.beats:
+                self._remembered.unstored_beat()
+            return
+        entry = self._remembered.beat() if self._remembered.beats else None
+        self._heard = self._parts.beats.hold(
+            self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent, entry=entry
+        )
+
+    async def _list(self, hubs: wire.Hubs) -> None:
+        self._moving.listed(hubs)
+        await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
+
+    async def _report(self, sequence: int, storing: Callable[[], Awaitable[int]]) -> None:
+        """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
+        ack = wire.ReportAck(sequence=sequence)
+        try:
+            ack.revision = await storing()
+        except MusterError as error:
+            if isinstance(error, (*TRANSIENT, StaleEpochError)):
+                raise
+            ack.reason, ack.message = error.reason, error.message
+        self._send(wire.HubMessage(report_ack=ack).SerializeToString())
+
+    def _changed(self) -> None:
+        """What changes while the session is admitted is read once it is: the view that admits may be older."""
+        self._stale = True
+        if self._refresher is None and self._view is not None:
+            self._refresher = asyncio.create_task(self._refresh(), name=f"session {self.cluster} refresh")
+
+    async def _refresh(self) -> None:
+        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
+        try:
+            while self._stale:
+                self._stale = False
+                try:
+                    view = await self._parts.store.read(read_view, self.cluster)
+                except TRANSIENT:
+                    self._stale = True
+                    await asyncio.sleep(pauses.next().total_seconds())
+                    continue
+                self._apply(view)
+        except Exception as error:  # noqa: BLE001 - it becomes the stream's status
+            self.end(error)
+        finally:
+            self._refresher = None
+
+    def _send(self, raw: bytes) -> None:
+        if len(self._unsent) >= MAX_UNSENT:
+            self.end(TooManyRequestsError("the agent does not read what the hub sends"))
+            return
+        self._unsent.append(raw)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        """Writes until nothing is left. A stream that is over ends it: its handler learns that by itself."""
+        try:
+            while (raw := self._unsent.popleft() if self._unsent else self._told.due_ack()) is not None:
+                await self._context.write(raw)
+        except (aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        except Exception as error:  # noqa: BLE001 - it becomes the stream's status
+            self.end(error)
+        finally:
+            self._writer = None
+
+    async def _last_words(self) -> None:
+        """Lets what is unsent go out, for a moment, and ends what still works for this session."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+        self._backlog.end()
+        self._told.flush()
+        last = {task for task in (self._writer, self._reporting.parting) if task is not None}
+        if last:
+            await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())
+        if self._writer is not None:
+            self._writer.cancel()

@@ -1,0 +1,110 @@
+"""The hub as an aggregated API server: believes the front proxy of a management cluster, and asks that cluster about the rest.
+
+What it believes is the cluster's own word, read again every few seconds. What cannot be read leaves all as it was; until it was
+read once, nobody comes in this way.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.callers.authorization import HubAuthorizer
+from hub.ports import Management
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.authorities import mark_of_authority
+from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens, Review
+from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.kinds.reviews import Reviewer
+from machinery.apiserver.storage import Actor
+from machinery.errors import MusterError
+from machinery.identity import OPERATOR_GROUP
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
+
+LOOK_EVERY = timedelta(seconds=5)
+SOURCE = "front-proxy"
+
+log = structlog.get_logger(__name__)
+
+
+class Aggregation(ExternalAuthenticator):
+    """One management cluster."""
+
+    def __init__(self, management: Management, serving: Serving, clock: Clock) -> None:
+        self._management = management
+        self._serving = serving
+        self._presence: Presence | None = None
+        self._trouble = ""
+        self.authenticator = FrontProxy(clock)
+        self.tokens = DelegatedTokens(management.review, clock)
+        self.review = management.review
+
+    def bind(self, presence: Presence) -> None:
+        self._presence = presence
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+
+    async def look(self) -> None:
+        """Believes what the cluster says now, and tells it the hub's CAs."""
+        try:
+            self._believe(Trust.of_config_map(await self._management.config_map()))
+            await self._management.keep_bundle(self._serving.material.trust)
+        except MusterError as error:
+            if error.message != self._trouble:
+                log.warning("the management cluster cannot be followed: what was known stays", error=error.message)
+            self._trouble = error.message
+        else:
+            self._trouble = ""
+
+    def _believe(self, trust: Trust) -> None:
+        if trust == self.authenticator.trust:
+            return
+        self._serving.trust_clients(SOURCE, trust.authorities)
+        gone = self.authenticator.believe(trust)
+        presence = self._presence
+        log.info("front proxy believed", names=sorted(trust.names))
+        if presence is None:
+            return
+        for fingerprint in gone:
+            presence.end_under(mark_of_authority(fingerprint))
+
+
+class OwnRoles(RbacAuthorizer):
+    """Roles are for who is known here. A name that another API server vouches for may be the same, and is somebody else's."""
+
+    def decide(self, actor: Actor, asked: Attributes) -> Decision:
+        if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
+            return Decision(allowed=False, reason="roles of the hub are not for identities of the management cluster")
+        return super().decide(actor, asked)
+
+    def held(self, actor: Actor, namespace: str) -> Held:
+        if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
+            return Held((), ("the rights of this user are the management cluster's to tell",))
+        return super().held(actor, namespace)
+
+
+def delegating(own: HubAuthorizer, external_authenticators: Sequence[ExternalAuthenticator], clock: Clock) -> Reviewer:
+    """Who came in by a way whose rights are told elsewhere is asked about there; everybody else by `own`."""
+    asked = next((way.review for way in external_authenticators if way.review is not None), None)
+    return own if asked is None else DelegatingReviewer(own, asked, clock)
+
+
+class DelegatingReviewer(DelegatedAuthorizer):
+    """Answers reviews too: the rules that are told are the hub's own."""
+
+    def __init__(self, own: HubAuthorizer, review: Review, clock: Clock) -> None:
+        super().__init__(own, review, clock)
+        self._reviewer = own
+
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        return await self._reviewer.rules(actor, namespace)

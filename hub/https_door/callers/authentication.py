@@ -1,0 +1,88 @@
+"""Who asks, in the hub's own records: the client certificate of the connection, the bootstrap token of a request."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+
+from aiohttp import web
+
+from hub.access import counted_names
+from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.certificates.certificate import CertificateRecord
+from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.storage import Actor
+from machinery.identity import BOOTSTRAP_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
+
+Identify = Callable[[bytes], Awaitable[CertificateRecord]]
+"""The record behind a certificate (DER). Raises UnauthorizedError when there is none, or it is revoked or not valid now."""
+
+IdentifyToken = Callable[[str], Awaitable[CredentialRecord | None]]
+"""The bootstrap credential of a token; None: it is no bootstrap token. Raises UnauthorizedError when it is not good."""
+
+Listen = Callable[[Callable[[SerialNumber | None], None]], object]
+"""Has a listener called with each serial found revoked; None: revocations cannot be read, so nobody is known any more."""
+
+ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
+"""Has a listener called with each bootstrap credential found revoked."""
+
+
+class CertificateAuthenticator(RequestAuthenticator):
+    """The names in the record are the asker's, as far as they count."""
+
+    def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
+        """`is_anothers`: whether another authenticator alone judges a certificate, which is nobody's here then."""
+        self._identify = identify
+        self._is_anothers = is_anothers
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        if certificate is None or self._is_anothers(certificate):
+            return None
+        record = await self._identify(certificate)
+        user, groups = counted_names(record)
+        extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
+        actor = Actor(user, groups, extra=extra, holder=record)
+        return Identity(actor, mark_of_serial(record.serial), record.not_after)
+
+
+class BootstrapTokenAuthenticator(TokenAuthenticator):
+    """A bootstrap credential by its token is who it would be by its certificate."""
+
+    def __init__(self, identify: IdentifyToken) -> None:
+        self._identify = identify
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        record = await self._identify(token)
+        if record is None:
+            return None
+        extra = {CREDENTIAL_ID: (f"BOOTSTRAP={record.id}",)}
+        actor = Actor(bootstrap_user(record.id), (BOOTSTRAP_GROUP,), extra=extra, holder=record)
+        return Identity(actor, mark_of_credential(record.id), record.expires_at, tuple(audiences))
+
+
+def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
+    """Has `presence` end what revoked certificates and bootstrap credentials have open."""
+
+    def end_serial(serial: SerialNumber | None) -> None:
+        if serial is None:
+            presence.end_all()
+        else:
+            presence.end(mark_of_serial(serial))
+
+    if serials is not None:
+        serials(end_serial)
+    if credentials is not None:
+        credentials(lambda credential: presence.end(mark_of_credential(credential)))
+
+
+def mark_of_serial(serial: SerialNumber) -> str:
+    return f"certificate/{serial:x}"
+
+
+def mark_of_credential(credential: CredentialId) -> str:
+    return f"bootstrap/{credential}"
+
+
+def takes_no_part(actor: Actor) -> bool:
+    """In impersonation: agents, add-ons and bootstrap credentials are who the hub's records say, and nobody else is."""
+    return is_reserved(actor.user, actor.groups)

@@ -1,0 +1,156 @@
+"""Who comes in at the door, put together: the authenticators in their order, and the end of what a credential has open."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from hub.access import BootstrapTokens
+from hub.api.meta.change import SERVICE_ACCOUNTS
+from hub.https_door.callers.authentication import (
+    BootstrapTokenAuthenticator,
+    CertificateAuthenticator,
+    Identify,
+    Listen,
+    end_with_revocations,
+)
+from hub.https_door.storage.feed import ChangeFeed
+from hub.ports import Store
+from machinery.apiserver.authn import BearerTokens, Chain, Presence, RequestAuthenticator, TokenAuthenticator, TokenUnion
+from machinery.apiserver.authn.delegated import Review
+from machinery.apiserver.authn.kinds import service_account, token_review
+from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.resource import Resource
+from machinery.apiserver.storage import Event, EventType, Selection, Storage
+from machinery.errors import ExpiredError, MusterError
+from machinery.identity import HubId
+from machinery.pki import TokenKeys, generate_key
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+
+AUDIENCE = "https://kubernetes.default.svc"
+"""Who this server is to those who ask for a token, and name nobody: what tools for Kubernetes expect."""
+PATIENCE = timedelta(seconds=10)
+
+log = structlog.get_logger(__name__)
+
+
+def issuer_of(hub: HubId, keys: TokenKeys | None) -> Issuer:
+    """The issuer of ServiceAccounts' tokens. Without keys: with keys of this process alone, forgotten with it."""
+    return Issuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
+
+
+def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
+    """Makes tokens that this door knows, for another door: namespace, name and uid of a ServiceAccount, `begin` and `end`."""
+    issuer = issuer_of(hub, keys)
+
+    def token(namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str:
+        return issuer.token(Account(namespace, name, uid), issuer.audiences, begin, end)
+
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What the entrance stands on."""
+
+    store: Store
+    objects: Storage
+    feed: ChangeFeed
+    clock: Clock
+
+
+class ExternalAuthenticator(Protocol):
+    """Knows users by other credentials than the hub's own. Asked before the hub's own authenticators."""
+
+    authenticator: RequestAuthenticator
+    tokens: TokenAuthenticator | None
+    """Tokens that are known by this way; asked after the hub's own."""
+    review: Review | None
+    """Who is asked what they may do who are known by this way alone; None: the hub's own roles say."""
+
+    def bind(self, presence: Presence) -> None:
+        """Tells where to end what came in this way and is good no more."""
+
+    async def run(self) -> None:
+        """Follows what this way depends on, for ever."""
+
+    def owns(self, certificate: bytes) -> bool:
+        """Whether a certificate (DER) is this way's to judge, and is nobody's where it says no."""
+        del certificate
+        return False
+
+
+class Entrance:
+    """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
+
+    def __init__(
+        self,
+        grounds: Grounds,
+        issuer: Issuer,
+        identify: Identify,
+        revocations: Listen | None,
+        external_authenticators: Sequence[ExternalAuthenticator] = (),
+        *,
+        token_checks: TokenChecks | None = None,
+    ) -> None:
+        self._grounds = grounds
+        self._bootstrap = BootstrapTokens(grounds.store)
+        accounts = Accounts(grounds.objects)
+        self.accounts = ServiceAccountTokens(issuer, accounts, grounds.clock)
+        """Knows the tokens of the hub's ServiceAccounts, and no others."""
+        own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
+        tokens = TokenUnion(*own, *(way.tokens for way in external_authenticators if way.tokens is not None))
+        self.presence = Presence(grounds.clock)
+        more = [way.authenticator for way in external_authenticators]
+        certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in external_authenticators))
+        self.authenticator = Chain(*more, certificates, BearerTokens(tokens, token_checks))
+        self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
+        end_with_revocations(self.presence, revocations, self._bootstrap.listen)
+        self._ways_in = external_authenticators
+        for way in external_authenticators:
+            way.bind(self.presence)
+
+    async def run(self) -> None:
+        """Hears of credentials that end, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
+            tasks.create_task(self._follow_accounts(), name="deleted-accounts")
+            for way in self._ways_in:
+                tasks.create_task(way.run(), name=type(way).__name__)
+
+    async def _follow_accounts(self) -> None:
+        """Ends what a ServiceAccount has open when it is deleted. A place that is lost could hide a deletion: all end then."""
+        pauses, told = Backoff(timedelta(milliseconds=200), timedelta(seconds=10)), ""
+        after: int | None = None
+        while True:
+            try:
+                after = await self._grounds.objects.revision() if after is None else after
+                events = self._grounds.feed.watch(SERVICE_ACCOUNTS, Selection(), after=after, patience=PATIENCE)
+                async with aclosing(events):
+                    async for event in events:
+                        after = self._seen(event)
+                        pauses.reset()
+                        told = ""
+            except ExpiredError:
+                after = None
+                self.presence.end_all()
+            except MusterError as error:
+                if error.message != told:
+                    log.warning("deleted ServiceAccounts cannot be seen now", error=error.message)
+                told = error.message
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    def _seen(self, event: Event | int) -> int:
+        if isinstance(event, int):
+            return event
+        metadata = msgspec.json.decode(event.stored.document)["metadata"]
+        if event.type is EventType.DELETED or "deletionTimestamp" in metadata:
+            self.presence.end(Account(event.stored.key.namespace, event.stored.key.name, metadata["uid"]).mark)
+        return event.stored.revision

@@ -1,0 +1,155 @@
+"""Who may do what on the HTTPS door: by the hub's records, and by roles and bindings.
+
+`system:masters` may do everything, and everybody may look at version and health, also while no role can be read. Agents and
+bootstrap credentials may do what follows from their records (`hub.access.rights`); what roles give to the groups of an agent
+counts only for the own agent of an accepted cluster, and what they give to an add-on until its cluster is denied or gone. The
+ServiceAccounts in the namespace of a denied cluster, which its add-ons hold tokens of, may do nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hub.access.cluster_acceptance import Standings
+from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.rights import REQUESTS as CERTIFICATE_REQUESTS
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.core.roles import CSRS, Groups
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS
+from hub.api.meta.change import Key as StoreKey
+from hub.https_door.callers.authentication import mark_of_serial
+from hub.ports import Store, Transaction
+from hub.services.credential_uses import is_of_set
+from hub.services.owners import denied
+from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
+from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.storage import Actor
+from machinery.errors import Verdict
+from machinery.identity import (
+    AUTHENTICATED_GROUP,
+    CLUSTER_LABEL,
+    OPERATOR_GROUP,
+    SERVICE_ACCOUNT_PREFIX,
+    ClusterName,
+    CredentialId,
+)
+
+ALLOWED = Decision(allowed=True)
+CLUSTERS = "managedclusters"
+
+
+class HubAuthorizer(Authorizer):
+    """The rules above."""
+
+    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: Standings, groups: Groups) -> None:
+        self._store = store
+        self._rbac = rbac
+        self._standings = standings
+        self._groups = groups
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        if OPERATOR_GROUP in actor.groups or _is_open(attributes):
+            return ALLOWED
+        standing = standing_of(actor.holder)
+        if standing is None:
+            return await self._of_others(actor, attributes)
+        rights, counted = await self._of(actor, standing)
+        if rights.allow(attributes) and await self._is_within(standing, attributes):
+            return ALLOWED
+        if rights.asks_for_request(attributes) and await self._is_own(rights, attributes.name):
+            return ALLOWED
+        decision = self._rbac.decide(counted, attributes)
+        return decision if decision.allowed else await self._refusal(decision, standing)
+
+    async def _refusal(self, decision: Decision, standing: Standing) -> Decision:
+        """An agent or add-on of a denied cluster is told that."""
+        if standing.cluster is None or not await self._is_denied(standing.cluster):
+            return decision
+        return replace(decision, reason=str(denied(standing.cluster)), verdict=Verdict.CLUSTER_DENIED)
+
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        """All that the actor holds in a namespace."""
+        standing = standing_of(actor.holder)
+        if standing is None or OPERATOR_GROUP in actor.groups:
+            home = None if OPERATOR_GROUP in actor.groups else _home(actor)
+            return Held((), ()) if home is not None and await self._is_denied(home) else self._rbac.held(actor, namespace)
+        rights, counted = await self._of(actor, standing)
+        held = self._rbac.held(counted, namespace)
+        return Held((*rights.held(namespace), *held.rules), held.errors)
+
+    async def _of_others(self, actor: Actor, attributes: Attributes) -> Decision:
+        """By roles alone, but for ServiceAccounts of a denied cluster."""
+        if (cluster := _home(actor)) is not None:
+            if await self._is_denied(cluster):
+                reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
+                return Decision(allowed=False, reason=reason, verdict=Verdict.CLUSTER_DENIED)
+            self._standings.granted(cluster, _mark(actor))
+        return self._rbac.decide(actor, attributes)
+
+    async def _is_denied(self, cluster: ClusterName) -> bool:
+        return (await self._standings.of(cluster)).denied
+
+    async def _of(self, actor: Actor, standing: Standing) -> tuple[Rights, Actor]:
+        """The rights, and the actor with the groups that count."""
+        if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
+            return rights_of(standing, None, self._groups), actor
+        view = await self._standings.of(standing.cluster)
+        rights = rights_of(standing, view, self._groups) if standing.purpose is Purpose.AGENT else NOTHING
+        is_addon = standing.purpose is Purpose.ADDON
+        own = (view.accepted and (is_addon or view.agent == standing.agent)) or (view.leaving and is_addon)
+        if own and isinstance(actor.holder, CertificateRecord):
+            self._standings.granted(standing.cluster, mark_of_serial(actor.holder.serial))
+        return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
+
+    async def _is_within(self, standing: Standing, asked: Attributes) -> bool:
+        """Whether the cluster that is asked for, or whose requests are, lies within the bounds of a credential for several."""
+        cluster = self._asked_for(asked) if standing.credential is not None else None
+        if standing.credential is None or cluster is None:
+            return True
+        return await self._store.read(_may_see, standing.credential, cluster)
+
+    def _asked_for(self, asked: Attributes) -> ClusterName | None:
+        """The one cluster that a question is about."""
+        if (asked.group, asked.resource) == (CSRS, CERTIFICATE_REQUESTS):
+            return selected_cluster(asked.label_selector)
+        name = asked.name or asked.selected_name
+        return ClusterName(name) if name and (asked.group, asked.resource) == (self._groups.clusters, CLUSTERS) else None
+
+    async def _is_own(self, rights: Rights, name: str) -> bool:
+        found = await self._store.read(_request, name)
+        return found is not None and rights.own_request(requester=found[0], cluster=found[1])
+
+
+def _is_open(asked: Attributes) -> bool:
+    return not asked.resource and asked.path in OPEN_PATHS and asked.verb in ("get", "head")
+
+
+def _mark(actor: Actor) -> str:
+    """Under which mark a ServiceAccount has things open: its token's, or that of a certificate that it was given for one."""
+    holder = actor.holder
+    return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
+
+
+def _home(actor: Actor) -> ClusterName | None:
+    """The namespace of a ServiceAccount, which may be a cluster's; None: somebody else."""
+    namespace, _, name = actor.user.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+    return ClusterName(namespace) if name and actor.user.startswith(SERVICE_ACCOUNT_PREFIX) else None
+
+
+def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
+    """Somebody by name, for a review: the names of an agent are taken for the agent."""
+    return Actor(user, groups, uid, extra, holder=named_standing(user, groups))
+
+
+def _may_see(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> bool:
+    record = tx.credentials.by_id(credential)
+    return record is not None and record.admits(cluster) and is_of_set(tx, record, cluster)
+
+
+def _request(tx: Transaction, name: str) -> tuple[str, str] | None:
+    stored = tx.objects.get(REQUESTS, StoreKey("", name))
+    if stored is None:
+        return None
+    requester = str(doc.mapping(stored.document, "spec").get("username", ""))
+    return requester, doc.labels(stored.document).get(CLUSTER_LABEL, "")

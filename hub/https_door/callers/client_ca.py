@@ -1,0 +1,91 @@
+"""The file of CAs whose certificates open the HTTPS door beside the hub's own: read at the start, and whenever it changes.
+
+A file that is gone or cannot be read changes nothing: who came in by it still does, and the log says so.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from machinery import pki
+from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
+from machinery.errors import InvalidError
+from machinery.pki.tls import Serving
+from machinery.runtime.clock import Clock
+
+LOOK_EVERY = timedelta(seconds=2)
+SOURCE = "client-ca-file"
+
+log = structlog.get_logger(__name__)
+
+
+class ClientAuthorityFile(ExternalAuthenticator):
+    """Keeps `authorities` and what the listener trusts in line with a file."""
+
+    def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
+        """`groups`: those that count in such certificates. Raises InvalidError that names the file."""
+        self._path = path
+        self._serving = serving
+        self._trouble = ""
+        self.authorities = Authorities()
+        self.authenticator = ForeignCertificates(self.authorities, groups, clock)
+        self.tokens = None
+        self.review = None
+        self._presence: Presence | None = None
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InvalidError(f"client_ca_file: {path} cannot be read: {error.strerror}") from None
+        self._take(content)
+
+    def bind(self, presence: Presence) -> None:
+        """Has what the certificates of a CA have open end when the CA leaves the file."""
+        self._presence = presence
+
+    async def run(self) -> None:
+        """Looks at the file for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await self.look()
+
+    async def look(self) -> None:
+        """Takes the file as it is now, if it has changed and can be used."""
+        try:
+            content = await asyncio.to_thread(self._path.read_bytes)
+            if content == self.authorities.bundle:
+                return
+            self._take(content)
+        except (OSError, InvalidError) as error:
+            if str(error) != self._trouble:
+                log.warning("CAs of clients cannot be read: those known before stay", file=str(self._path), error=str(error))
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
+            log.info("CAs of clients exchanged", file=str(self._path))
+
+    def _check(self, content: bytes) -> None:
+        new, own = [
+            {pki.parse_certificate(each).fingerprint for each in pki.split_bundle(pem)}
+            for pem in (content, self._serving.material.trust)
+        ]
+        if new & own:
+            raise InvalidError("it holds the hub's own CA, whose certificates are known by the hub's records alone")
+
+    def _take(self, content: bytes) -> None:
+        """Raises InvalidError; then nothing has changed."""
+        try:
+            self._check(content)
+            self._serving.trust_clients(SOURCE, content)
+            gone = self.authorities.replace(content)
+        except InvalidError as error:
+            self._serving.trust_clients(SOURCE, self.authorities.bundle)
+            raise InvalidError(f"client_ca_file: {self._path}: {error.message}") from None
+        if self._presence is None:
+            return
+        for fingerprint in gone:
+            self._presence.end_under(mark_of_authority(fingerprint))

@@ -1,0 +1,118 @@
+"""What the door serves: every resource of the hub once, gathered into its API groups in the order in which they stand here."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from hub.https_door.kinds.addon import managed_cluster_add_on
+from hub.https_door.kinds.approvalrule import approval_rule
+from hub.https_door.kinds.auditrecord import audit_record
+from hub.https_door.kinds.authenticators import jwt_authenticator, webhook_authenticator
+from hub.https_door.kinds.bootstrapcredential import bootstrap_credential
+from hub.https_door.kinds.clusterdiagnosis import cluster_diagnosis
+from hub.https_door.kinds.clustermanagementaddon import cluster_management_add_on
+from hub.https_door.kinds.clusterprofile import cluster_profile
+from hub.https_door.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
+from hub.https_door.kinds.clustersummary import cluster_summary
+from hub.https_door.kinds.clustertransition import cluster_transition
+from hub.https_door.kinds.credentialissuer import credential_issuer
+from hub.https_door.kinds.hubleader import hub_leader
+from hub.https_door.kinds.hubreplica import hub_replica
+from hub.https_door.kinds.managedcluster import leased, managed_cluster
+from hub.https_door.kinds.revocation import revocation
+from hub.https_door.kinds.service import custom_resource_definition, service
+from hub.https_door.storage.counts import cluster_counts
+from hub.https_door.storage.table_columns import heartbeat_extras
+from hub.https_door.virtual.auditrecords import AuditStorage
+from hub.https_door.virtual.certificateauthorities import authorities_of
+from hub.https_door.virtual.cluster_moves import cluster_move
+from hub.https_door.virtual.cluster_rotations import cluster_rotation
+from hub.https_door.virtual.clusterdiagnoses import DiagnosisStorage
+from hub.https_door.virtual.clustersummaries import SummaryStorage
+from hub.https_door.virtual.clustertransitions import TransitionStorage
+from hub.https_door.virtual.hubleaders import LeaderStorage
+from hub.https_door.virtual.hubreplicas import ReplicaStorage
+from hub.https_door.virtual.replica_drains import replica_drain
+from hub.ports import Store
+from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
+from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
+from machinery.apiserver.kinds.secrets import SECRET
+from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.storage import Storage
+from machinery.apiserver.storages.converted import ConvertedStorage
+
+
+def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[Group]:
+    """All that the hub serves. What has a storage of its own says so; the rest lives in the server's."""
+    return grouped(
+        (
+            CONFIG_MAP,
+            replace(EVENT, storage=events),
+            NAMESPACE,
+            SECRET,
+            service(),
+            custom_resource_definition(),
+            SERVICE_ACCOUNT,
+            replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
+            CERTIFICATE_SIGNING_REQUEST,
+            replace(LEASE, storage=leases),
+            managed_cluster(
+                group_suffix,
+                heartbeat_extras(store),
+                cluster_move(store, group_suffix),
+                cluster_rotation(store, group_suffix),
+                counts=cluster_counts(store),
+            ),
+            managed_cluster_set(group_suffix),
+            managed_cluster_set_binding(group_suffix),
+            managed_cluster_add_on(group_suffix),
+            cluster_management_add_on(group_suffix),
+            cluster_profile(),
+            approval_rule(group_suffix),
+            bootstrap_credential(group_suffix, credentials),
+            revocation(group_suffix),
+            authorities_of(store, group_suffix),
+            credential_issuer(group_suffix),
+            cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            hub_replica(
+                group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1"), replica_drain(store, group_suffix)
+            ),
+            cluster_diagnosis(group_suffix, DiagnosisStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            jwt_authenticator(f"login.{group_suffix}"),
+            webhook_authenticator(f"login.{group_suffix}"),
+            audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
+        )
+    )
+
+
+def with_lease(groups: Iterable[Group], duration: timedelta) -> list[Group]:
+    """The groups, with this lease for new clusters that say none."""
+    return grouped(
+        leased(resource, duration) if resource.kind == "ManagedCluster" else resource
+        for group in groups
+        for resource in group.resources
+    )
+
+
+def with_others(groups: Iterable[Group], *added: Resource) -> list[Group]:
+    """The groups with these resources too; one takes the place of its namesake."""
+    resources = {resource.key: resource for group in groups for resource in group.resources}
+    return grouped({**resources, **{resource.key: resource for resource in added}}.values())
+
+
+def roles_in(storage: Storage) -> tuple[Resource, ...]:
+    """Roles and bindings, which live behind checks of their own."""
+    return tuple(replace(resource, storage=storage) for resource in ROLES_AND_BINDINGS)
+
+
+def grouped(resources: Iterable[Resource]) -> list[Group]:
+    """The resources by their group; groups in the order of their first resource."""
+    found: dict[str, list[Resource]] = {}
+    for resource in resources:
+        found.setdefault(resource.group, []).append(resource)
+    return [Group(name, tuple(members)) for name, members in found.items()]

@@ -1,0 +1,41 @@
+"""ClusterProfile of SIG Multicluster: what consumers of an inventory see of a cluster, whoever manages it."""
+
+from hub.api.clusterprofiles.clusterprofile import GROUP, KIND, VERSION
+from hub.https_door.kinds.schemas import CONDITION, TEXT, condition_column, listing, record
+from machinery.apiserver.read.tables import AGE
+from machinery.apiserver.resource import STATUS, Resource
+
+_PROPERTY = record("", ("name", "value"), name=TEXT, value=TEXT)
+_MANAGER = record("clusterManager is who manages the cluster, and this profile.", ("name",), name=TEXT)
+SCHEMA = record(
+    "ClusterProfile represents a single cluster in a multi-cluster deployment.",
+    ("spec",),
+    spec=record(
+        "",
+        ("clusterManager",),
+        displayName={**TEXT, "description": "displayName is a name of the cluster for people."},
+        clusterManager=_MANAGER,
+    ),
+    status=record(
+        "",
+        conditions=listing(CONDITION, "type", description="conditions: ControlPlaneHealthy, Joined."),
+        version=record("version of the cluster.", kubernetes={**TEXT, "description": "its Kubernetes version."}),
+        properties=listing(_PROPERTY, "name", description="properties are facts about the cluster."),
+    ),
+)
+
+
+def cluster_profile() -> Resource:
+    """The resource as the hub serves it."""
+    return Resource(
+        group=GROUP,
+        version=VERSION,
+        name="clusterprofiles",
+        singular="clusterprofile",
+        kind=KIND,
+        namespaced=True,
+        schema=SCHEMA,
+        subresources=(STATUS,),
+        columns=(condition_column("Joined", "Joined"), condition_column("Healthy", "ControlPlaneHealthy"), AGE),
+        counts_generations=True,
+    )

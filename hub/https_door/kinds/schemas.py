@@ -1,0 +1,60 @@
+"""Parts of schemas that several kinds of OCM share."""
+
+from typing import Any
+
+from hub.api.meta import document as doc
+from machinery.apiserver.resource import Column, Row
+from machinery.apiserver.storage import Document
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NAME: Schema = {"type": "string", "minLength": 1}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+DNS_LABEL: Schema = {**TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+_QUALIFIED = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+CONDITION: Schema = {
+    "type": "object",
+    "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+    "properties": {
+        "lastTransitionTime": MOMENT,
+        "message": {**TEXT, "maxLength": 32768},
+        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+        "reason": {**TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+        "status": {**TEXT, "enum": ["True", "False", "Unknown"]},
+        "type": {**TEXT, "maxLength": 316, "pattern": f"^{_QUALIFIED}$"},
+    },
+}
+
+
+def record(about: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+    """An object with these fields, the `needed` ones always."""
+    told = {"description": about} if about else {}
+    required = {"required": list(needed)} if needed else {}
+    return {"type": "object", **told, **required, "properties": properties}
+
+
+def listing(items: Schema, *keys: str, description: str = "") -> Schema:
+    """A list; with `keys`, one whose entries are known by them."""
+    told = {"description": description} if description else {}
+    known = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
+    return {"type": "array", **told, **known, "items": items}
+
+
+CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe the state of the object.")
+
+
+def condition_status(document: Document, kind: str) -> str | None:
+    """The status of one condition; None when it is not there."""
+    return next((entry.get("status") for entry in doc.conditions(document) if entry.get("type") == kind), None)
+
+
+def condition_column(name: str, kind: str) -> Column:
+    """A column with the status of one condition."""
+
+    def cell(row: Row) -> str | None:
+        return condition_status(row.document, kind)
+
+    path = f'.status.conditions[?(@.type=="{kind}")].status'
+    return Column(name, cell, description=f"Custom resource definition column (in JSONPath format): {path}")

@@ -1,0 +1,82 @@
+"""`/debug/flags/v`, the path at which Kubernetes' servers change how much they log: here for all replicas, and for a time.
+
+GET tells the level, PUT with a level as its body, or `{"level": "debug", "for": "15m"}`, orders one, DELETE takes that back.
+Who may is RBAC on the path.
+"""
+
+from datetime import timedelta
+
+import msgspec
+from aiohttp import web
+
+from hub.api.hubreplicas.log_level import USUAL, Order
+from hub.ports import Store
+from hub.services import verbosity as orders
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.responses import value_answer
+from machinery.durations import format_duration, parse_duration
+from machinery.errors import BadRequestError, MethodNotAllowedError
+from machinery.lifecycle.verbosity import Verbosity
+from machinery.meta.timestamps import format_time
+
+PATH = "/debug/flags/v"
+
+
+class Wanted(msgspec.Struct):
+    """The body of a PUT."""
+
+    level: str
+    lasts: str = msgspec.field(default="", name="for")
+
+
+class LogLevel:
+    """The page. `verbosity`: this replica's."""
+
+    def __init__(self, store: Store, verbosity: Verbosity, replica: str) -> None:
+        self._store = store
+        self._verbosity = verbosity
+        self._replica = replica
+
+    async def __call__(self, incoming: Incoming) -> web.Response:
+        request = incoming.request
+        match request.method:
+            case "GET" | "HEAD":
+                order = await self._store.read(orders.standing)
+            case "PUT":
+                wanted = _wanted(await request.read())
+                order = await self._store.run(orders.give, wanted.level, _lasts(wanted.lasts), incoming.actor.user)
+                self._verbosity.order(order.level)
+            case "DELETE":
+                await self._store.run(orders.take_back)
+                self._verbosity.order(None)
+                order = None
+            case _:
+                raise MethodNotAllowedError("GET tells the level, PUT orders one, DELETE takes that back")
+        return await value_answer(request, self._told(order), Form())
+
+    def _told(self, order: Order | None) -> dict[str, str]:
+        told = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
+        if order is not None:
+            told |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
+        return told
+
+
+def _wanted(body: bytes) -> Wanted:
+    """Raises BadRequestError."""
+    try:
+        if body.lstrip().startswith(b"{"):
+            return msgspec.json.decode(body, type=Wanted)
+        return Wanted(body.decode("ascii").strip())
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise BadRequestError('the body is a level such as debug, or {"level": "debug", "for": "15m"}') from None
+
+
+def _lasts(text: str) -> timedelta:
+    """Raises BadRequestError."""
+    if not text:
+        return USUAL
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadRequestError(f"for: {error}, such as {format_duration(USUAL)}") from None

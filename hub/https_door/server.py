@@ -1,0 +1,205 @@
+"""The HTTPS door, put together: the hub's API groups on the generic API server."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from aiohttp import web
+
+from hub.access.authenticators import Authenticators
+from hub.access.cluster_acceptance import Standings
+from hub.access.rbac_cache import RoleBook
+from hub.api.certificates.certificate import Lifetimes
+from hub.api.core.roles import Groups
+from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.https_door.callers.aggregation import OwnRoles, delegating
+from hub.https_door.callers.authentication import Identify, Listen, takes_no_part
+from hub.https_door.callers.authenticator_chain import Entrance, ExternalAuthenticator, Grounds, issuer_of
+from hub.https_door.callers.authorization import HubAuthorizer, named_actor
+from hub.https_door.cluster_of_request import named
+from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
+from hub.https_door.storage.admission import HubAdmission
+from hub.https_door.storage.events import EventStorage
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.join_labels import JoinLabels, NewcomersStorage
+from hub.https_door.storage.leases import LeaseStorage
+from hub.https_door.storage.storage import ServiceStorage
+from hub.https_door.virtual.bootstrapcredentials import CredentialStorage, HubAddress
+from hub.https_door.virtual.past import PastObjects
+from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettings
+from hub.ports import Issuer, Store
+from hub.services import namespaces
+from hub.services.roles import reconcile
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.apiserver.authn.impersonation import Impersonation
+from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.authz.escalation import rbac_storage
+from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
+from machinery.apiserver.kinds.reviews import access_reviews
+from machinery.apiserver.resource import Resource
+from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup, Page
+from machinery.apiserver.site import Scrape
+from machinery.apiserver.storage import GroupResource
+from machinery.apiserver.storages.admission import AdmittedStorage
+from machinery.pki import TokenKeys
+from machinery.product import GROUP_SUFFIX, NAME, version
+from machinery.runtime.clock import Clock
+
+KUBERNETES = ("1", "36")
+"""The version of Kubernetes whose answers this door gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The parts of the door that `app` runs: `run` while it serves, `end_watches` before it closes."""
+
+    server: ApiServer
+    feed: ChangeFeed
+    entrance: Entrance
+    roles: RoleBook
+    store: Store
+    groups: Groups
+    exchange: Exchange
+
+    def application(self) -> web.Application:
+        return self.server.application()
+
+    async def prepare(self) -> None:
+        """Adds what is missing of the default roles, and reads all of them. Raises UnavailableError."""
+        await self.store.run(reconcile, self.groups)
+        await self.roles.load()
+
+    async def run(self) -> None:
+        """Follows the change log for watchers and roles, and the credentials that end; runs as long as the door serves."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.feed.run(), name="watches")
+            tasks.create_task(self.entrance.run(), name="entrance")
+            tasks.create_task(self.roles.run(), name="roles")
+
+    async def end_watches(self, grace: timedelta) -> None:
+        await self.server.watches.drain(grace)
+
+
+def build_door(
+    store: Store,
+    issuer: Issuer,
+    identify: Identify,
+    address: HubAddress,
+    *,
+    clock: Clock,
+    lifetimes: Lifetimes | None = None,
+    checks: Iterable[HealthCheck] = (),
+    group_suffix: str = GROUP_SUFFIX,
+    clock_skew_limit: timedelta = timedelta(),
+    default_lease_duration: timedelta = DEFAULT_LEASE_DURATION,
+    limits: Limits | None = None,
+    revocations: Listen | None = None,
+    filters: Filters | None = None,
+    loopback: Loopback | None = None,
+    token_keys: TokenKeys | None = None,
+    external_authenticators: Sequence[ExternalAuthenticator] = (),
+    token_checks: TokenChecks | None = None,
+    login: LoginSettings | None = None,
+    others: Sequence[Resource] = (),
+    attests: bool = False,
+    allowed_issuers: AllowedUrls | None = None,
+    join_labels: tuple[str, ...] = (),
+    metrics: Scrape | None = None,
+    pages: Mapping[str, Page] | None = None,
+) -> Door:
+    """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
+
+    `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
+    with; None: keys of this door alone, forgotten with it. `external_authenticators`: asked before the hub's own.
+    `login`: how tokens are exchanged for certificates.
+    `others`: resources in the place of their namesakes.
+    `attests`: whether every first registration must be attested. `allowed_issuers`: those that a credential may name without
+    their keys; None: none. `join_labels`: what a newcomer may set.
+    `metrics`: what is counted. `pages`: what more there is beside the objects, by path.
+    """
+    feed = ChangeFeed(store)
+    objects = ServiceStorage(store, feed, group_suffix)
+    allowed, own_version = allowed_issuers or AllowedUrls(), f"hub.{group_suffix}/v1alpha1"
+    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, allowed=allowed)
+    roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
+    roles.watch(standings.heard)
+    rbac = OwnRoles(roles)
+    authorizer = delegating(HubAuthorizer(store, rbac, standings, own), external_authenticators, clock)
+    permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
+    grounds = Grounds(store, objects, feed, clock)
+    entrance = Entrance(
+        grounds,
+        issuer_of(address.hub_id, token_keys),
+        identify,
+        revocations,
+        external_authenticators,
+        token_checks=token_checks,
+    )
+    admission = HubAdmission(rbac.decide, own, attests=attests)
+    exchange = Exchange(
+        store,
+        Authenticators(store, entrance.accounts, HttpsDocuments.trusting, clock),
+        admission,
+        (login or LoginSettings()).terms(issuer, lifetimes or Lifetimes(), clock),
+        clock=clock,
+        group_suffix=group_suffix,
+    )
+    standings.end_with(entrance.presence.end_under)
+    leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
+    groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
+    server = ApiServer(
+        PastObjects(store, group_suffix).remembered(
+            with_others(
+                with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others
+            ),
+            clock,
+        ),
+        NewcomersStorage(objects, admission, JoinLabels(GroupResource(own.clusters, "managedclusters"), join_labels)),
+        authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
+        authorizer=authorizer,
+        clock=clock,
+        version=version_document(),
+        checks=checks,
+        namespaces=namespaces_of(store),
+        limits=limits,
+        metrics=metrics,
+        pages=pages,
+        filters=replace(
+            added := filters or Filters(),
+            paths=(named, *added.paths),
+            impersonation=(
+                entrance.presence,
+                Impersonation(authorizer, takes_no_part),
+            ),
+        ),
+    )
+    return Door(server, feed, entrance, roles, store, own, exchange)
+
+
+def namespaces_of(store: Store) -> NamespaceLookup:
+    """Asked before a new object is looked at; whether the namespace is terminating is for the transaction that writes."""
+
+    async def exists(name: str) -> bool:
+        return await store.read(namespaces.get, name) is not None
+
+    return exists
+
+
+def version_document() -> dict[str, str]:
+    """The answer of /version: what of Kubernetes is spoken here, and by whom."""
+    major, minor = KUBERNETES
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{major}.{minor}.0+{NAME}.{version().replace('+', '.')}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
+    }

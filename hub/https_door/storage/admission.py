@@ -1,0 +1,210 @@
+"""What must be allowed beside the write itself: OCM's webhooks and Kubernetes' admission of certificate requests, as rules.
+
+write                                                          asked for, beside the write
+hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
+the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
+the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
+a cluster's labels changed                                      not to be an agent or a bootstrap credential
+                                                                (which gives a new one those of `newcomers`)
+an add-on's registrations changed, but for their driver         not to be an agent
+a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
+a request approved or denied                                    approve signers, by the signer's name or its domain
+an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
+an ApprovalRule that approves made or changed                   approve signers, by the name of the agents' signer or its domain
+a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
+a BootstrapCredential made that bestows labels                  update managedclusters, of any name
+a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
+finalizers or ownerReferences of any kind changed               not to be an agent or a bootstrap credential
+a request's certificate or failure set                          sign signers, by the signer's name or its domain
+a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
+credential that is bound to one
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from hub.access.rights import standing_of
+from hub.api.bootstrapcredentials.attestation import AttestationError
+from hub.api.certificates.certificate import Purpose
+from hub.api.core.roles import CSRS, Groups
+from hub.api.managedclusteraddons.addon import keeps_registrations
+from hub.api.managedclusters.cluster import CLUSTER_UID
+from hub.api.managedclusters.duplicates import given_to, is_rebuilt
+from hub.api.managedclustersets.clusterset import DEFAULT, LABEL
+from hub.api.meta import document as doc
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storages.admission import Admission
+from machinery.errors import ForbiddenError, Subject
+from machinery.identity import CLUSTER_LABEL, SIGNER
+
+DECISIONS = ("Approved", "Denied")
+
+Decide = Callable[[Actor, Attributes], Decision]
+
+
+class HubAdmission:
+    """The admission of every kind that has such rules; other kinds pass.
+
+    `attests`: first registrations must prove which cluster they are from, for which this door has no words.
+    """
+
+    def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False) -> None:
+        self._decide = decide
+        self._attests = attests
+        self._groups = groups
+        self._rules: Mapping[tuple[str, str], Callable[[Admission], None]] = {
+            (groups.clusters, "managedclusters"): self._cluster,
+            (groups.clusters, "managedclustersetbindings"): self._binding,
+            (groups.addons, "managedclusteraddons"): self._addon,
+            (CSRS, "certificatesigningrequests"): self._request,
+            (groups.own, "approvalrules"): self._rule,
+            (groups.own, "bootstrapcredentials"): self._credential,
+            (groups.login, "jwtauthenticators"): self._authenticator,
+            (groups.login, "webhookauthenticators"): self._authenticator,
+        }
+
+    def __call__(self, write: Admission) -> None:
+        """Raises ForbiddenError."""
+        if _is_agents(write):
+            _check_holds(write)
+        rule = self._rules.get((write.resource.group, write.resource.resource))
+        if rule is not None:
+            rule(write)
+
+    def _cluster(self, write: Admission) -> None:
+        if write.old is None:
+            self._check_attested(write)
+            _check_own(write, write.key.name)
+        elif _is_agents(write) and doc.labels(write.new) != doc.labels(write.old):
+            _refuse(write, "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them")
+        accepts, accepted = _accepts(write.new), _accepts(write.old)
+        if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
+        rebuilt = is_rebuilt(write.new, write.old)
+        if rebuilt and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
+        given = given_to(write.new) is not None
+        if given and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot give this cluster to one of its agents')
+        old, new = _cluster_set(write.old), _cluster_set(write.new)
+        if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
+            new = old
+        for changed in (old, new) if old != new else ():
+            joins = (self._groups.clusters, "managedclustersets", "join")
+            if changed and not self._may(write, "create", joins, changed):
+                _refuse(
+                    write, f'user "{write.actor.user}" cannot add/remove a ManagedCluster to/from ManagedClusterSet "{changed}"'
+                )
+
+    def _binding(self, write: Admission) -> None:
+        bound = str(doc.mapping(write.new, "spec").get("clusterSet", ""))
+        binds = (self._groups.clusters, "managedclustersets", "bind")
+        if write.old is None and not self._may(write, "create", binds, bound):
+            _refuse(write, f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
+
+    def _addon(self, write: Admission) -> None:
+        if write.old is not None and _is_agents(write) and not keeps_registrations(write.new, write.old):
+            _refuse(write, "an agent changes of status.registrations the driver alone, and no subject")
+
+    def _request(self, write: Admission) -> None:
+        if write.old is None:
+            self._check_attested(write)
+            _check_own(write, doc.labels(write.new).get(CLUSTER_LABEL, ""))
+            return
+        if _decided(write.old) != _decided(write.new):
+            self._check_signer(write, "approve")
+        if _issued(write.old) != _issued(write.new):
+            self._check_signer(write, "sign")
+
+    def _rule(self, write: Admission) -> None:
+        """Nobody has a rule decide what he may not decide himself."""
+        if write.old is not None and write.old.get("spec") == write.new.get("spec"):
+            return
+        decides = doc.sequence(write.new, "spec", "decides")
+        accepts = (self._groups.register, "managedclusters", "accept")
+        if "Accept" in decides and not self._may(write, "update", accepts, "*"):
+            _refuse(write, f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
+        if "Approve" in decides:
+            self._check_signer(write, "approve", SIGNER)
+
+    def _credential(self, write: Admission) -> None:
+        """Nobody has a credential do to clusters what he may not do himself."""
+        joins, clusters = (self._groups.clusters, "managedclustersets", "join"), (self._groups.clusters, "managedclusters", "")
+        cluster_set = str(doc.mapping(write.new, "spec").get("clusterSet") or "")
+        if cluster_set and not self._may(write, "create", joins, cluster_set):
+            _refuse(write, f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
+        if doc.mapping(write.new, "spec", "labels") and not self._may(write, "update", clusters, "*"):
+            _refuse(write, f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
+
+    def _authenticator(self, write: Admission) -> None:
+        """Whom an authenticator names is up to who writes it: nobody has it name whom he may not be himself."""
+        if write.old is not None and write.old.get("spec") == write.new.get("spec"):
+            return
+        for named in ("users", "groups"):
+            if not self._may(write, "impersonate", ("", named, ""), "*"):
+                _refuse(
+                    write, f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
+                )
+
+    def _check_attested(self, write: Admission) -> None:
+        standing = standing_of(write.actor.holder)
+        if self._attests and standing is not None and standing.purpose is Purpose.BOOTSTRAP:
+            raise AttestationError("this hub demands an attestation of every first registration, and this door takes none")
+
+    def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
+        signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))
+        signers = (CSRS, "signers", "")
+        names = (signer, f"{signer.partition('/')[0]}/*")
+        if not any(self._may(write, verb, signers, name) for name in names):
+            _refuse(write, f'user not permitted to {verb} requests with signerName "{signer}"')
+
+    def _may(self, write: Admission, verb: str, what: tuple[str, str, str], name: str = "") -> bool:
+        group, resource, part = what
+        asked = Attributes(verb, "", group, "v1", resource, part, name=name or write.key.name)
+        return self._decide(write.actor, asked).allowed
+
+
+def _is_agents(write: Admission) -> bool:
+    standing = standing_of(write.actor.holder)
+    return standing is not None and standing.purpose in (Purpose.AGENT, Purpose.ADDON, Purpose.BOOTSTRAP)
+
+
+def _check_holds(write: Admission) -> None:
+    """An agent neither keeps an object from going, nor has it go with another one."""
+    before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
+    for field in ("finalizers", "ownerReferences"):
+        if (before.get(field) or []) != (after.get(field) or []):
+            _refuse(write, f"an agent does not change metadata.{field}")
+
+
+def _check_own(write: Admission, cluster: str) -> None:
+    standing = standing_of(write.actor.holder)
+    if standing is not None and standing.cluster is not None and cluster not in ("", standing.cluster):
+        _refuse(write, f'the credential is for cluster "{standing.cluster}" and cannot act for cluster "{cluster}"')
+
+
+def _accepts(cluster: Document | None) -> bool:
+    return cluster is not None and doc.mapping(cluster, "spec").get("hubAcceptsClient") is True
+
+
+def _cluster_set(cluster: Document | None) -> str:
+    return doc.labels(cluster).get(LABEL, "") if cluster is not None else ""
+
+
+def _decided(request: Document) -> list[Mapping[str, Any]]:
+    return list(_conditions(request, decisions=True))
+
+
+def _issued(request: Document) -> tuple[str, list[Mapping[str, Any]]]:
+    return str(doc.mapping(request, "status").get("certificate") or ""), list(_conditions(request, decisions=False))
+
+
+def _conditions(request: Document, *, decisions: bool) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in doc.conditions(request) if (entry.get("type") in DECISIONS) is decisions)
+
+
+def _refuse(write: Admission, why: str) -> NoReturn:
+    resource, name = write.resource, write.key.name
+    subject = Subject(name=name, group=resource.group, kind=resource.resource)
+    raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

@@ -1,0 +1,31 @@
+"""How many ManagedClusters a selection chooses, by some of their values: counted by the database when asked."""
+
+from collections.abc import Sequence
+
+from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.meta.ordering import Facet
+from hub.api.query.sorting import groups_of
+from hub.https_door.storage.storage import as_query
+from hub.ports import Store, Transaction
+from machinery.apiserver.resource import Counts, Groups
+from machinery.apiserver.storage import Selection
+
+
+def cluster_counts(store: Store) -> Counts:
+    """For `Resource.counts`: what `groupBy` asks, in the words of `where`; without a word, or with `*`, how many there are."""
+
+    async def count(text: str, selection: Selection) -> tuple[Sequence[str], Groups, int]:
+        facets = groups_of(text) if text not in ("", "*") else ()
+        query = as_query(selection, limit=None, after=None)
+        groups, revision = await store.read(_counted, query, facets)
+        return [facet.word for facet in facets], groups, revision
+
+    return count
+
+
+def _counted(tx: Transaction, query: Query, facets: Sequence[Facet]) -> tuple[Groups, int]:
+    revision = tx.changes.newest()
+    if not facets:
+        return [((), tx.objects.count(MANAGED_CLUSTERS, query))], revision
+    found = tx.objects.groups(query, facets)
+    return sorted(found.items(), key=lambda group: (-group[1], [value or "" for value in group[0]])), revision

@@ -1,0 +1,101 @@
+"""Events through the door: ordinary objects, but no source of them may keep the hub from its work.
+
+Each costs a row and each change of one a line of the change log, so both are limited, per namespace and for all together, as
+by Kubernetes' EventRateLimit admission, which counts no dry runs either; whoever sends more is told when to come again, and
+Kubernetes' clients drop what they cannot send. Reading and watching are not limited.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Lock
+
+from hub.https_door.storage.feed import ChangeFeed
+from hub.https_door.storage.storage import ServiceStorage
+from hub.ports import Store
+from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Stored
+from machinery.errors import TooManyRequestsError
+from machinery.runtime.clock import Clock
+
+MANY_NAMESPACES = 10_000
+EVERYWHERE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many a second in the long run, and so many at once."""
+
+    per_second: float
+    burst: int
+
+
+@dataclass(slots=True)
+class Pace:
+    """Who may go on, by the time at which all that was let through would have been due at the even rate."""
+
+    rate: Rate
+    _due: dict[str, float] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self, key: str, now: float) -> float:
+        """How many seconds `key` has to wait; 0 when it may go on, and then this one counts. On any thread."""
+        with self._lock:
+            return self._wait(key, now)
+
+    def _wait(self, key: str, now: float) -> float:
+        due = max(self._due.get(key, now), now)
+        slack = (self.rate.burst - 1) / self.rate.per_second
+        if due > now + slack:
+            return due - slack - now
+        if len(self._due) > MANY_NAMESPACES:
+            self._due = {known: moment for known, moment in self._due.items() if moment > now}
+        self._due[key] = due + 1 / self.rate.per_second
+        return 0.0
+
+
+PER_NAMESPACE = Rate(per_second=10, burst=100)
+TOGETHER = Rate(per_second=100, burst=1000)
+
+
+class EventStorage(ServiceStorage):
+    """Events as `ServiceStorage` has them, made and changed at a pace that the hub can bear."""
+
+    def __init__(
+        self,
+        store: Store,
+        feed: ChangeFeed,
+        group_suffix: str,
+        clock: Clock,
+        *,
+        per_namespace: Rate = PER_NAMESPACE,
+        together: Rate = TOGETHER,
+    ) -> None:
+        super().__init__(store, feed, group_suffix)
+        self._clock = clock
+        self._paces = (Pace(per_namespace), Pace(together))
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        """Raises TooManyRequestsError beside the rest."""
+        if not dry_run:
+            self._count(key.namespace)
+        return await super().create(resource, key, document, actor, dry_run=dry_run)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        """Raises TooManyRequestsError beside the rest. Whoever deletes one is not held up."""
+
+        def paced(old: Document) -> Document | None:
+            new = change(old)
+            if new is not None and new is not old and not dry_run:
+                self._count(key.namespace)
+            return new
+
+        return await super().update(resource, key, paced, actor, dry_run=dry_run)
+
+    def _count(self, namespace: str) -> None:
+        now = self._clock.monotonic()
+        own, all_together = self._paces
+        seconds = own.wait(namespace, now) or all_together.wait(EVERYWHERE, now)
+        if seconds:
+            whose = f'namespace "{namespace}"'
+            raise TooManyRequestsError(f"too many events in {whose}: send fewer", retry_after=timedelta(seconds=seconds))

@@ -1,0 +1,290 @@
+"""The change log, followed once for all watchers.
+
+Each watcher has a bounded queue. One that falls behind loses its queue, not its place: it reads on from the log, until it is
+abreast again. So a slow watcher costs no memory, and no change is lost or told twice. Only a place that was compacted is
+refused, with ExpiredError.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Change, ChangeType, Kind
+from hub.api.meta.field_sources import Known, Where
+from hub.api.query.selection import fields_of
+from hub.ports import Store, Transaction
+from machinery.apiserver.storage import Event, EventType, Key, Selection, Stored
+from machinery.errors import ExpiredError, MusterError
+from machinery.meta.selectors import Operator
+from machinery.runtime.backoff import Backoff
+
+BATCH = 500
+QUEUE = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class Sight:
+    """A change as watchers see it. What selections look at is decoded at most once, and all who see the same get one event."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self._after: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        self._events: dict[EventType, Event] = {}
+
+    def through(self, selection: Selection) -> Event | None:
+        """The event for a watcher with this selection; None: it never saw the object, and still does not."""
+        change = self.change
+        if selection.namespace is not None and change.key.namespace != selection.namespace:
+            return None
+        was = change.type is not ChangeType.ADDED and self._selected(selection, change.labels_before, change.fields_before)
+        now = change.type is not ChangeType.DELETED and self._selected(selection, *self._values(selection))
+        if not was and not now:
+            return None
+        return self._event(EventType.DELETED if not now else EventType.MODIFIED if was else EventType.ADDED)
+
+    def _event(self, kind: EventType) -> Event:
+        event = self._events.get(kind)
+        if event is None:
+            change = self.change
+            stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
+            left = kind is EventType.DELETED and change.type is not ChangeType.DELETED
+            event = self._events[kind] = Event(kind, self._left(stored) if left else stored)
+        return event
+
+    def _left(self, stored: Stored) -> Stored:
+        """The object as a watcher must know it to let it go: with the labels that it was selected by, as in Kubernetes."""
+        document = msgspec.json.decode(stored.document)
+        document["metadata"]["labels"] = dict(self.change.labels_before)
+        return replace(stored, document=msgspec.json.encode(document))
+
+    def _selected(self, selection: Selection, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+        if not selection.labels.matches(labels):
+            return False
+        key = self.change.key
+        if not selection.fields.matches({**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}):
+            return False
+        where = where_in(selection)
+        return where is None or where.holds(Known(key.name, labels, fields))
+
+    def _values(self, selection: Selection) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        if not selection.labels.requirements and not selection.fields.requirements and selection.where is None:
+            return {}, {}
+        if self._after is None:
+            document = msgspec.json.decode(self.change.encoded)
+            self._after = doc.labels(document), fields_of(self.change.kind, document)
+        return self._after
+
+
+class _Watcher:
+    """What one watcher has not been told yet; `behind` once that was too much to keep."""
+
+    def __init__(self, bound: int, patience: timedelta) -> None:
+        self.behind = False
+        self._bound = bound
+        self._patience = patience.total_seconds()
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._quiet_from = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def offer(self, event: Event) -> None:
+        if self.behind:
+            return
+        self._events.append(event)
+        if len(self._events) > self._bound:
+            self._events.clear()
+            self.behind = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def catch_up(self) -> None:
+        """From here on the queue counts again: what comes before is read from the log."""
+        self.behind = False
+        self._events.clear()
+
+    async def next(self) -> Event | None:
+        """The next event; None when none came in time, or when this watcher has fallen behind."""
+        if not self._events and not self.behind:
+            self._waiting = self._loop.create_future()
+            self._quiet_from = self._loop.time() + self._patience
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._quiet_from, self._perhaps_quiet)
+            await self._waiting
+        return self._events.popleft() if self._events else None
+
+    def _perhaps_quiet(self) -> None:
+        """A timer runs on over many events: setting one for each costs more than the rest of the wait."""
+        self._timer = None
+        if self._loop.time() >= self._quiet_from:
+            self.wake()
+        elif self._waiting is not None and not self._waiting.done():
+            self._timer = self._loop.call_at(self._quiet_from, self._perhaps_quiet)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Audience:
+    """The watchers of one kind with one selection: what they see of a change is found out once for all of them."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.watchers: set[_Watcher] = set()
+        self._selection = selection
+
+    def tell(self, sight: Sight) -> None:
+        event = sight.through(self._selection)
+        if event is not None:
+            for watcher in self.watchers:
+                watcher.offer(event)
+
+
+class ChangeFeed:
+    """Follows the store while `run` runs, and fans out. Watches that begin before it wait for it."""
+
+    def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
+        self._store = store
+        self._queue = queue
+        self._audiences: dict[Kind, dict[Selection, _Audience]] = {}
+        self._position = 0
+        self._following = asyncio.Event()
+        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
+        self._trouble = ""
+        self.behind = 0
+        """How often a watcher fell behind since the start."""
+
+    async def run(self) -> None:
+        """Follows for ever. A database that is away is asked again, a place that is compacted is left behind."""
+        while True:
+            try:
+                await self._follow()
+            except ExpiredError:
+                self._following.clear()
+                log.warning("the change log was compacted below the place of its follower", revision=self._position)
+            except MusterError as error:
+                pause = self._pauses.next()
+                if error.message != self._trouble:
+                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                self._trouble = error.message
+                await asyncio.sleep(pause.total_seconds())
+            else:
+                return
+
+    async def _follow(self) -> None:
+        if not self._following.is_set():
+            self._position = await self._store.read(_newest)
+            for watcher in self._watchers():
+                watcher.behind = True
+                watcher.wake()
+            self._following.set()
+        async for batch in self._store.follow(self._position):
+            self._pauses.reset()
+            self._trouble = ""
+            self._tell(batch)
+
+    def _tell(self, batch: Sequence[Change]) -> None:
+        for change in batch:
+            sight = Sight(change)
+            for audience in self._audiences.get(change.kind, {}).values():
+                audience.tell(sight)
+            self._position = change.revision
+
+    def _watchers(self) -> Iterator[_Watcher]:
+        for audiences in self._audiences.values():
+            for audience in audiences.values():
+                yield from audience.watchers
+
+    @contextmanager
+    def _attended(self, kind: Kind, selection: Selection, watcher: _Watcher) -> Iterator[None]:
+        audiences = self._audiences.setdefault(kind, {})
+        audience = audiences.setdefault(selection, _Audience(selection))
+        audience.watchers.add(watcher)
+        try:
+            yield
+        finally:
+            watcher.close()
+            audience.watchers.discard(watcher)
+            if not audience.watchers:
+                del audiences[selection]
+
+    async def watch(self, kind: Kind, selection: Selection, *, after: int, patience: timedelta) -> AsyncGenerator[Event | int]:
+        """Events above `after`, in order; an int, the revision up to which all was told, at the start and whenever it is quiet.
+
+        Raises ExpiredError when the place is compacted, or is none of this database.
+        """
+        await self._following.wait()
+        if after > self._position:  # told by another replica a moment ago, or lost with what a database forgot
+            await self._store.read(_since, kind, selection, after)
+        watcher = _Watcher(self._queue, patience)
+        watcher.behind = after < self._position
+        with self._attended(kind, selection, watcher):
+            told, was_behind = after, watcher.behind
+            if not watcher.behind:
+                yield told
+            while True:
+                self.behind += watcher.behind and not was_behind
+                was_behind = watcher.behind
+                source = self._behind(kind, watcher, selection, told) if watcher.behind else self._abreast(watcher, told)
+                async with aclosing(source):
+                    async for event in source:
+                        told = event if isinstance(event, int) else event.stored.revision
+                        yield event
+
+    async def _behind(self, kind: Kind, watcher: _Watcher, selection: Selection, after: int) -> AsyncGenerator[Event | int]:
+        """What the log has above `after`; at the end the revision that was the newest then."""
+        watcher.catch_up()
+        while True:
+            changes, newest = await self._store.read(_since, kind, selection, after)
+            for change in changes:
+                after = change.revision
+                if (event := Sight(change).through(selection)) is not None:
+                    yield event
+            if len(changes) < BATCH:
+                yield max(newest, after)
+                return
+
+    async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[Event | int]:
+        """What the feed tells above `told`, until the watcher falls behind."""
+        while not watcher.behind:
+            event = await watcher.next()
+            if event is not None and event.stored.revision > told:
+                told = event.stored.revision
+                yield event
+            elif event is None and not watcher.behind:
+                # The queue is empty, so everything up to the feed's place has been told.
+                told = max(told, self._position)
+                yield told
+
+
+def where_in(selection: Selection) -> Where | None:
+    """The condition of a selection."""
+    return selection.where if isinstance(selection.where, Where) else None
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()
+
+
+def _since(tx: Transaction, kind: Kind, selection: Selection, after: int) -> tuple[Sequence[Change], int]:
+    """What a selection may see: that of one object reads its changes and nobody else's."""
+    if after < (oldest := tx.changes.oldest()):
+        raise ExpiredError(f"too old resource version: {after} ({oldest})")
+    place = {"namespace": selection.namespace, "name": _only_name(selection)}
+    return tx.changes.since(after, kinds=(kind,), limit=BATCH, **place), tx.changes.newest()
+
+
+def _only_name(selection: Selection) -> str | None:
+    named = (each for each in selection.fields.requirements if each.name == "metadata.name")
+    return next((each.values[0] for each in named if each.operator is Operator.EQUALS), None)

@@ -1,0 +1,199 @@
+"""Heartbeats as Leases: a view is made of a cluster and its newest stored beat when somebody looks.
+
+It exists as long as its ManagedCluster does. Its resourceVersion is the beat's instant in microseconds. Whoever looks at all of
+them shares what was made before: a look reads what changed of the clusters and all instants, and makes anew what differs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.liveness.lease import LEASE_NAME
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, ChangeType, Query
+from hub.api.meta.change import Key as StoreKey
+from hub.ports import Store, Transaction
+from machinery.apiserver.storage import Document, Event, EventType, Key, Selection, Stored
+from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.timestamps import format_micro_time, parse_time
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a view shows of its cluster."""
+
+    uid: str
+    created: str
+    seconds: int
+
+    @staticmethod
+    def of(cluster: Document) -> "Facts":
+        metadata = doc.mapping(cluster, "metadata")
+        seconds = round(clusters.lease_duration(cluster).total_seconds())
+        return Facts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
+
+    def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
+        """As OCM's hub makes it: held by its own name, renewed when the cluster was created until a beat comes."""
+        renewed = beat or parse_time(self.created)
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": LEASE_NAME,
+                "namespace": name,
+                "uid": str(uuid5(NAMESPACE_OID, f"{self.uid}/{LEASE_NAME}")),
+                "resourceVersion": str(micros(renewed)),
+                "creationTimestamp": self.created,
+                "labels": {CLUSTER_LABEL: name},
+            },
+            "spec": {
+                "holderIdentity": LEASE_NAME,
+                "leaseDurationSeconds": self.seconds,
+                "renewTime": format_micro_time(renewed),
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One heartbeat as it is served; `news` is the one event for all who watch."""
+
+    facts: Facts
+    beat: datetime | None
+    stored: Stored
+    news: Event = field(compare=False)
+
+    @staticmethod
+    def of(name: str, facts: Facts, beat: datetime | None) -> "View":
+        document = facts.document(name, beat)
+        stored = Stored(Key(name, LEASE_NAME), int(document["metadata"]["resourceVersion"]), _encode(document))
+        return View(facts, beat, stored, Event(EventType.MODIFIED, stored))
+
+    @property
+    def key(self) -> Key:
+        return self.stored.key
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.facts.document(self.key.namespace, self.beat)
+
+    def gone(self, revision: int) -> Event:
+        """Its end, at the revision at which its cluster went."""
+        document = self.document
+        document["metadata"]["resourceVersion"] = str(revision)
+        return Event(EventType.DELETED, Stored(self.key, revision, _encode(document)))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All heartbeats at a revision of the store. What did not change between two looks is the same object in both."""
+
+    views: Mapping[Key, View]
+    revision: int
+
+
+def micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
+
+
+def moment(instant: int) -> datetime:
+    """The instant that `micros` counted."""
+    return EPOCH + timedelta(microseconds=instant)
+
+
+def selects(selection: Selection, key: Key) -> bool:
+    """Whether the heartbeat of that key is selected."""
+    if selection.namespace is not None and selection.namespace != key.namespace:
+        return False
+    fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
+    return selection.labels.matches({CLUSTER_LABEL: key.namespace}) and selection.fields.matches(fields)
+
+
+def one(tx: Transaction, key: Key) -> View | None:
+    """The heartbeat of the cluster that the key's namespace belongs to."""
+    cluster = tx.objects.get(MANAGED_CLUSTERS, StoreKey("", key.namespace))
+    if cluster is None:
+        return None
+    last = tx.heartbeats.of(ClusterName(key.namespace))
+    return View.of(key.namespace, Facts.of(cluster.document), last.at if last else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    facts: Mapping[str, Facts]
+    gone: frozenset[str]
+    whole: bool
+    beats: Mapping[ClusterName, datetime | None]
+    revision: int
+
+
+class BeatViews:
+    """Looks at all heartbeats, one look at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._looking = asyncio.Lock()
+        self._facts: dict[str, Facts] = {}
+        self._last: Look | None = None
+
+    async def look(self, selection: Selection) -> Look:
+        """What is there now of the selection's namespace, or everywhere."""
+        if selection.namespace is not None:
+            return await self._store.read(_look_at_one, Key(selection.namespace, LEASE_NAME))
+        async with self._looking:
+            after = None if self._last is None else self._last.revision
+            self._last = self._taken(await self._store.read(_read, after))
+            return self._last
+
+    def _taken(self, read: _Read) -> Look:
+        if read.whole:
+            self._facts = dict(read.facts)
+        else:
+            self._facts.update(read.facts)
+            for name in read.gone:
+                self._facts.pop(name, None)
+        before = self._last.views if self._last is not None else {}
+        views = (self._view(before, name, facts, read.beats.get(ClusterName(name))) for name, facts in self._facts.items())
+        return Look({view.key: view for view in views}, read.revision)
+
+    @staticmethod
+    def _view(before: Mapping[Key, View], name: str, facts: Facts, beat: datetime | None) -> View:
+        known = before.get(Key(name, LEASE_NAME))
+        if known is not None and known.beat == beat and known.facts == facts:
+            return known
+        return View.of(name, facts, beat)
+
+
+def _look_at_one(tx: Transaction, key: Key) -> Look:
+    view = one(tx, key)
+    return Look({} if view is None else {key: view}, tx.changes.newest())
+
+
+def _read(tx: Transaction, after: int | None) -> _Read:
+    newest = tx.changes.newest()
+    beats = {last.cluster: last.at for last in tx.heartbeats.all()}
+    if after is None or after < tx.changes.oldest():
+        found = tx.objects.find(MANAGED_CLUSTERS, Query()).items
+        facts = {cluster.key.name: Facts.of(cluster.document) for cluster in found}
+        return _Read(facts, frozenset(), whole=True, beats=beats, revision=newest)
+    facts, gone = {}, set[str]()
+    while changes := tx.changes.since(after, kinds=(MANAGED_CLUSTERS,)):
+        for change in changes:
+            after, name = change.revision, change.key.name
+            if change.type is ChangeType.DELETED:
+                facts.pop(name, None)
+                gone.add(name)
+            else:
+                facts[name] = Facts.of(change.document)
+                gone.discard(name)
+    return _Read(facts, frozenset(gone), whole=False, beats=beats, revision=newest)

@@ -1,0 +1,35 @@
+"""What a newcomer says of its cluster at the HTTPS door: as at the agents' door, those labels alone that an operator lists."""
+
+from dataclasses import dataclass
+
+from hub.api.managedclusters.join_labels import kept
+from hub.api.meta import document as doc
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage, Stored
+from machinery.apiserver.storages.admission import Admission, Admit, AdmittedStorage
+from machinery.identity import parse_bootstrap_user
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLabels:
+    """`listed`: keys, or prefix/* for all of a prefix. `clusters`: the resource whose labels decide."""
+
+    clusters: GroupResource
+    listed: tuple[str, ...] = ()
+
+
+class NewcomersStorage(AdmittedStorage):
+    """An admitted storage in which a bootstrap credential gives a cluster no other labels than those; the rest is left out."""
+
+    def __init__(self, inner: Storage, admit: Admit, labels: JoinLabels) -> None:
+        super().__init__(inner, admit)
+        self._judge = admit
+        self._labels = labels
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
+        if is_newcomer and doc.labels(document):
+            self._judge(Admission(resource, key, document, None, actor))  # what may not be said is refused, not left out
+            document = doc.with_metadata(document, labels=kept(doc.labels(document), self._labels.listed))
+        return await super().create(resource, key, document, actor, dry_run=dry_run)

@@ -1,0 +1,251 @@
+"""Leases on the HTTPS door: `managed-cluster-lease` shows a cluster's heartbeat, every other Lease is an ordinary object.
+
+The heartbeat is no object: a view is made of it when somebody looks. It exists as long as its ManagedCluster does. Its
+resourceVersion is the beat's instant in microseconds, so a GET and a PUT guard one another as usual. A PUT is a beat, timed on
+receipt; nobody deletes it.
+
+A watch tells at most one change per cluster and LOOK. It resumes from any number that it has told: from a revision of the store
+as usual, from a beat's instant at the place that the change log had then. What a client cannot have missed for certain is told
+again, as it is now: all heartbeats, and other leases that changed within SLACK before the beat.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness.lease import LEASE_NAME
+from hub.api.meta.change import LEASES, MANAGED_CLUSTERS, ChangeType, Kind
+from hub.api.meta.change import Change as LoggedChange
+from hub.https_door.storage import heartbeat_leases as beats
+from hub.https_door.storage.feed import ChangeFeed, Sight
+from hub.https_door.storage.heartbeat_leases import BeatViews, Facts, Look, View
+from hub.https_door.storage.storage import DryRun, ServiceStorage, already_exists, not_found
+from hub.ports import Store, Transaction
+from hub.services import clocksync, heartbeats
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    EventType,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.errors import ExpiredError, ForbiddenError, Subject
+from machinery.identity import ClusterName
+from machinery.meta.timestamps import parse_time
+from machinery.runtime.clock import Clock
+
+LOOK = timedelta(seconds=1)
+SLACK = timedelta(seconds=10)
+"""A transaction takes less: what was written this long before a beat was visible when the beat was told."""
+ACTOR = "system:hub:clock-sync"
+FIRST_BEAT = 10**14
+"""Resource versions from here on are instants of beats (in 1973); revisions of the store stay below."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LeaseStorage(Storage):
+    """Heartbeats beside the leases that are objects."""
+
+    def __init__(
+        self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock, clock_skew_limit: timedelta = timedelta()
+    ) -> None:
+        """`clock_skew_limit`: see `hub.api.managedclusters.clock_sync`."""
+        self._skew_limit = clock_skew_limit
+        self._store = store
+        self._feed = feed
+        self._objects = objects
+        self._clock = clock
+        self._views = BeatViews(store)
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        if key.name == LEASE_NAME and (view := await self._store.read(beats.one, key)):
+            return view.stored
+        return await self._objects.get(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        page = await self._objects.list(resource, selection, limit=limit, after=after, at=at)
+        look = await self._views.look(selection)
+        views = [view for key, view in look.views.items() if beats.selects(selection, key) and (after is None or key > after)]
+        items = sorted([*page.items, *(view.stored for view in views)], key=lambda stored: stored.key)
+        chosen = tuple(items if limit is None else items[:limit])
+        rest = len(items) - len(chosen)
+        if not rest and page.after is None:
+            return Page(chosen, page.revision)
+        remaining = None if page.after is not None and page.remaining is None else rest + (page.remaining or 0)
+        return Page(chosen, page.revision, chosen[-1].key, remaining)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        if key.name == LEASE_NAME:
+            if await self._store.read(beats.one, key):
+                already_exists(resource, key)
+            raise _refused(resource, key, f'it is the heartbeat of ManagedCluster "{key.namespace}", which does not exist')
+        return await self._objects.create(resource, key, document, actor, dry_run=dry_run)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        if key.name != LEASE_NAME:
+            return await self._objects.update(resource, key, change, actor, dry_run=dry_run)
+        try:
+            return (await self._store.run(self._beat, resource, key, change, actor, dry_run=dry_run)).stored
+        except DryRun as seen:
+            return Stored(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
+
+    def _beat(self, tx: Transaction, *told: Any, dry_run: bool) -> View:
+        return _beat(tx, *told, limit=self._skew_limit, dry_run=dry_run)
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+        del resource
+        start = await self._store.read(_start, selection, after)
+        events = self._feed.watch(LEASES, selection, after=start.after, patience=LOOK)
+        async with aclosing(events):
+            first = await anext(events)
+            merged = self._merged(start, first, events, selection)
+            async with aclosing(merged):
+                yield merged
+
+    async def revision(self) -> int:
+        return await self._objects.revision()
+
+    async def wait_for(self, revision: int) -> None:
+        await self._objects.wait_for(revision if revision < FIRST_BEAT else 0)
+
+    async def _merged(
+        self, start: "_Start", first: Event | int, events: AsyncGenerator[Event | int], selection: Selection
+    ) -> AsyncGenerator[Event | int]:
+        """Changes of objects, and every LOOK what came of the heartbeats. The feed speaks at least that often."""
+        for event in start.missed:
+            yield event
+        yield first
+        seen: Mapping[Key, View] | None = None
+        told, looked = start.after, self._clock.monotonic() - LOOK.total_seconds()
+        while True:
+            if self._clock.monotonic() - looked >= LOOK.total_seconds():
+                looked = self._clock.monotonic()
+                look = await self._views.look(selection)
+                for event in _differences(seen, look, selection):
+                    yield event
+                seen = look.views
+            event_now = await anext(events)
+            if not isinstance(event_now, int):
+                yield event_now
+            elif event_now > told:
+                told = event_now
+                yield told
+
+
+def _differences(seen: Mapping[Key, View] | None, look: Look, selection: Selection) -> Iterator[Event]:
+    """What a look shows that the one before did not. At the first one nobody knows what the client has: all is MODIFIED."""
+    if look.views is seen:
+        return
+    for key, view in look.views.items():
+        known = seen.get(key) if seen is not None else None
+        if known is not view and (known is None or known.stored != view.stored) and beats.selects(selection, key):
+            yield view.news if seen is None or known is not None else Event(EventType.ADDED, view.stored)
+    for key, view in (seen or {}).items():
+        if key not in look.views and beats.selects(selection, key):
+            yield view.gone(look.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a watch begins in the change log, and what it tells before."""
+
+    after: int
+    missed: Sequence[Event]
+
+
+def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
+    """Raises ExpiredError when what came since is forgotten."""
+    try:
+        place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
+        departed = _departed(tx, selection, place)
+    except ExpiredError as error:
+        raise ExpiredError(f"too old resource version: {after} ({tx.changes.oldest()})") from error
+    if after < FIRST_BEAT:
+        return _Start(after, departed)
+    return _Start(tx.changes.newest(), [*departed, *_latest(tx, selection, place)])
+
+
+def _departed(tx: Transaction, selection: Selection, after: int) -> list[Event]:
+    """Heartbeats that went with their clusters."""
+    gone: dict[Key, Event] = {}
+    for change in _since(tx, MANAGED_CLUSTERS, after):
+        key = Key(change.key.name, LEASE_NAME)
+        if change.type is not ChangeType.DELETED:
+            gone.pop(key, None)
+        elif beats.selects(selection, key):
+            gone[key] = View.of(change.key.name, Facts.of(change.document), None).gone(change.revision)
+    return list(gone.values())
+
+
+def _latest(tx: Transaction, selection: Selection, after: int) -> list[Event]:
+    """Other leases that changed, as they are now: who knows them already is not led back through their past."""
+    latest = {change.key: change for change in _since(tx, LEASES, after)}
+    sights = (Sight(change) for change in sorted(latest.values(), key=lambda change: change.revision))
+    return [event for event in (sight.through(selection) for sight in sights) if event is not None]
+
+
+def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[LoggedChange]:
+    while changes := tx.changes.since(after, kinds=(kind,)):
+        yield from changes
+        after = changes[-1].revision
+
+
+def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
+    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    return ForbiddenError(f'{resource} "{key.name}" is forbidden: {why}', subject=subject)
+
+
+def _beat(
+    tx: Transaction, resource: GroupResource, key: Key, change: Change, actor: Actor, *, limit: timedelta, dry_run: bool
+) -> View:
+    """A write to the view: a beat now, whatever time the client wrote. That time says how right its clock is."""
+    view = beats.one(tx, key) or not_found(resource, key)
+    document = view.document
+    new = change(document)
+    if new is None:
+        raise _refused(resource, key, f'it is the heartbeat of ManagedCluster "{key.namespace}"; it goes with the cluster')
+    if new == document:
+        return view
+    heartbeats.revive(tx, Beat(ClusterName(key.namespace), timedelta(), None), actor.user)
+    if (skew := _skew(tx, document, new)) is not None:
+        clocksync.note(tx, ClusterName(key.namespace), skew, limit, ACTOR)
+    beaten = beats.one(tx, key) or view
+    if dry_run:
+        raise DryRun(beaten.document)
+    return beaten
+
+
+def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
+    """How far the client's clock is ahead; None: it wrote no time of its own, or none that can be read."""
+    told = (new.get("spec") or {}).get("renewTime")
+    if not isinstance(told, str) or told == old["spec"]["renewTime"]:
+        return None
+    try:
+        return parse_time(told) - tx.now
+    except ValueError:
+        return None

@@ -1,0 +1,210 @@
+"""The hub's objects as the generic API server stores them: reads from the store, writes through the services.
+
+Every write runs in one transaction that reads the object, lets the server change it and hands the result to the kind's own
+`put` or `remove`; so what comes through this door obeys the same rules as what agents and controllers write.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import msgspec
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Key as StoreKey
+from hub.api.meta.change import ObjectPage, Query, StoredObject
+from hub.api.meta.ordering import Order
+from hub.https_door.storage.feed import ChangeFeed, where_in
+from hub.https_door.storage.write_paths import WritePath, write_paths
+from hub.ports import Store, Transaction, Written
+from hub.services import namespaces
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.errors import AlreadyExistsError, NotFoundError, Subject
+
+QUIET = timedelta(seconds=10)
+FOREVER = timedelta(days=1)
+PORTION = 500
+"""Objects of a long list that are in memory at once."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class DryRun(Exception):  # noqa: N818 - carries the result of a transaction that must not commit
+    """Ends a transaction whose result only wants to be seen."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__("dry run")
+        self.document = document
+
+
+class ServiceStorage(Storage):
+    """The resources that are documents in the store. Watches need the feed's `run` to run."""
+
+    def __init__(self, store: Store, feed: ChangeFeed, group_suffix: str, *, quiet: timedelta = QUIET) -> None:
+        self._store = store
+        self._feed = feed
+        self._paths = write_paths(group_suffix)
+        self._quiet = quiet
+
+    @property
+    def portion(self) -> int | None:
+        return PORTION
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        found = await self._store.read(_get, self._paths[resource], key)
+        return as_stored(found)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        query = as_query(selection, limit=limit, after=after, at=at)
+        page = as_page(await self._store.read(_find, self._paths[resource], query))
+        return replace(page, moves=True) if query.order or query.moves else page
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        try:
+            written = await self._store.run(_create, self._paths[resource], key, document, actor, dry_run=dry_run)
+        except DryRun as seen:
+            return Stored(key, 0, _encode(seen.document))
+        return as_stored(written.stored)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        try:
+            written = await self._store.run(_update, self._paths[resource], key, change, actor, dry_run=dry_run)
+        except DryRun as seen:
+            revision = int(seen.document["metadata"]["resourceVersion"])
+            return Stored(key, revision, _encode(seen.document))
+        return as_stored(written if isinstance(written, StoredObject) else written.stored)
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+        events = self._feed.watch(self._paths[resource].kind, selection, after=after, patience=self._quiet)
+        async with aclosing(events):
+            first = await anext(events)
+            yield _moving(first, events)
+
+    async def revision(self) -> int:
+        return await self._store.read(_newest)
+
+    async def wait_for(self, revision: int) -> None:
+        while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
+            pass
+
+
+async def _moving(first: Event | int, events: AsyncGenerator[Event | int]) -> AsyncGenerator[Event | int]:
+    """The events, without bookmarks that tell nothing new."""
+    told = 0
+    yield first
+    async for event in events:
+        if not isinstance(event, int):
+            yield event
+        elif event > told:
+            told = event
+            yield event
+
+
+def as_stored(found: StoredObject) -> Stored:
+    return Stored(Key(found.key.namespace, found.key.name), found.revision, found.encoded)
+
+
+def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: int | None = None) -> Query:
+    return Query(
+        namespace=selection.namespace,
+        labels=selection.labels.requirements,
+        fields=selection.fields.requirements,
+        limit=limit,
+        after=None if after is None else StoreKey(after.namespace, after.name),
+        at=at,
+        where=where_in(selection),
+        order=selection.order if isinstance(selection.order, Order) else None,
+    )
+
+
+def as_page(found: ObjectPage) -> Page:
+    items = tuple(as_stored(item) for item in found.items)
+    return Page(items, found.revision, items[-1].key if found.more and items else None, found.remaining, found.place)
+
+
+def not_found(resource: GroupResource, key: Key) -> NoReturn:
+    """Raises NotFoundError in Kubernetes' words."""
+    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    raise NotFoundError(f'{resource} "{key.name}" not found', subject=subject)
+
+
+def already_exists(resource: GroupResource, key: Key) -> NoReturn:
+    """Raises AlreadyExistsError in Kubernetes' words."""
+    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    raise AlreadyExistsError(f'{resource} "{key.name}" already exists', subject=subject)
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()
+
+
+def _get(tx: Transaction, path: WritePath, key: Key) -> StoredObject:
+    found = tx.objects.get(path.kind, StoreKey(key.namespace, key.name))
+    return found or not_found(path.resource, key)
+
+
+def _find(tx: Transaction, path: WritePath, query: Query) -> ObjectPage:
+    return tx.objects.find(path.kind, query)
+
+
+def _create(tx: Transaction, path: WritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
+    place, resource = StoreKey(key.namespace, key.name), path.resource
+    if tx.objects.get(path.kind, place) is not None:
+        already_exists(resource, key)
+    if key.namespace:
+        namespaces.check_open(tx, resource.resource, place, group=resource.group)
+    written = path.put(tx, _placed(document, key), None, actor)
+    if dry_run:
+        _show(tx, path, key, None)
+    return written
+
+
+def _update(
+    tx: Transaction, path: WritePath, key: Key, change: Change, actor: Actor, *, dry_run: bool
+) -> Written | StoredObject:
+    old = _get(tx, path, key)
+    new = change(old.document)
+    if new == old.document:
+        return old
+    written = path.remove(tx, old, actor) if new is None else path.put(tx, _placed(new, key), old, actor)
+    if dry_run:
+        _show(tx, path, key, old)
+    return written
+
+
+def _placed(document: Document, key: Key) -> dict[str, Any]:
+    """The document under the key that the URL names."""
+    place = {"name": key.name, "namespace": key.namespace or None}
+    return doc.with_metadata(document, **place)
+
+
+def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) -> NoReturn:
+    seen = tx.objects.get(path.kind, StoreKey(key.namespace, key.name)) or old
+    document = seen.document if seen is not None else {}
+    raise DryRun(doc.with_metadata(document, resourceVersion=None if old is None else str(old.revision)))

@@ -1,0 +1,87 @@
+"""Storages of what the hub shows without storing it as documents: counted, or made of its own records, when somebody looks.
+
+The store's revision is theirs. Nothing of it can be watched, and nobody writes it, unless a kind says otherwise.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+from hub.https_door.storage.storage import not_found
+from hub.ports import Store, Transaction
+from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.errors import MethodNotAllowedError
+
+FOREVER = timedelta(days=1)
+
+
+class VirtualStorage(Storage):
+    """What such storages have in common; `get` and `list` are each one's own."""
+
+    def __init__(self, store: Store, api_version: str) -> None:
+        self._store = store
+        self._api_version = api_version
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        """Raises MethodNotAllowedError."""
+        del key, document, actor, dry_run
+        raise MethodNotAllowedError(f"{resource} are written by the hub alone")
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        """Raises MethodNotAllowedError."""
+        del key, change, actor, dry_run
+        raise MethodNotAllowedError(f"{resource} are written by the hub alone")
+
+    def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+        """Raises MethodNotAllowedError."""
+        del selection, after
+        raise MethodNotAllowedError(f"{resource} cannot be watched")
+
+    async def revision(self) -> int:
+        return await self._store.read(_newest)
+
+    async def wait_for(self, revision: int) -> None:
+        while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
+            pass
+
+
+class CountedStorage(VirtualStorage, ABC):
+    """Of a kind of which there are few: all of them are looked at for each answer, and chosen from by name."""
+
+    @abstractmethod
+    async def everything(self) -> tuple[Sequence[Stored], int]:
+        """All objects, and the store's revision when they were looked at."""
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        found = {each.key: each for each in (await self.everything())[0]}
+        return found.get(key) or not_found(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        found, revision = await self.everything()
+        chosen = [
+            each
+            for each in sorted(found, key=lambda one: one.key)
+            if selection.labels.matches({})
+            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
+            and (after is None or each.key > after)
+        ]
+        page = tuple(chosen[:limit])
+        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()

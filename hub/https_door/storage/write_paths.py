@@ -1,0 +1,59 @@
+"""From the API's resources to the hub's kinds, and to the one write path that each kind has."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
+from hub.api.meta.change import Kind, StoredObject
+from hub.ports import Transaction, Written
+from hub.services import kinds
+from machinery.apiserver.storage import Actor, GroupResource
+from machinery.product import OWN_GROUPS
+
+Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Actor], Written]
+Remove = Callable[[Transaction, StoredObject, Actor], Written]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePath:
+    """One resource: what the hub calls its kind, and the service's own `put` and `remove`."""
+
+    resource: GroupResource
+    kind: Kind
+    put: Put
+    remove: Remove
+
+
+def write_paths(group_suffix: str) -> dict[GroupResource, WritePath]:
+    """Every resource whose objects are documents in the store."""
+    paths = (_named(path, resource_of(kind, group_suffix)) for kind, path in kinds.WRITE_PATHS.items())
+    return {path.resource: path for path in paths}
+
+
+def resource_of(kind: Kind, group_suffix: str) -> GroupResource:
+    """What the API calls a kind: the groups of our own end in the suffix."""
+    name, _, group = kind.partition(".")
+    return GroupResource(f"{group}.{group_suffix}" if group in OWN_GROUPS else group, name)
+
+
+def _named(path: kinds.WritePath, resource: GroupResource) -> WritePath:
+    return WritePath(
+        resource,
+        path.kind,
+        lambda tx, new, old, actor: path.put(tx, new, old, _requester(actor)),
+        lambda tx, old, actor: path.remove(tx, old, _requester(actor)),
+    )
+
+
+def _requester(actor: Actor) -> Requester:
+    """With the serial of the certificate that the actor came with, which the hub's own rules go by and nobody else may claim.
+
+    An operator's request stands for itself: it does not fall with his certificate.
+    """
+    holder = actor.holder
+    extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
+    if isinstance(holder, CertificateRecord) and holder.purpose not in (Purpose.OPERATOR, Purpose.LOGIN):
+        extra[SERIAL_EXTRA] = (f"{holder.serial:x}",)
+    return Requester(actor.user, actor.groups, actor.uid, extra)

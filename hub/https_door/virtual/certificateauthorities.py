@@ -1,0 +1,153 @@
+"""CertificateAuthorities on the HTTPS door: what stands of each when somebody looks, and an operator's words about them."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, issuing
+from hub.api.certificateauthorities.rotation import Member, Survey, waits_for
+from hub.api.meta import document as doc
+from hub.https_door.kinds.certificateauthority import SHOWN, certificate_authority
+from hub.https_door.storage.virtual import CountedStorage
+from hub.ports import Store, Transaction
+from hub.services import authorities
+from machinery import pki
+from machinery.apiserver.resource import Question, Resource
+from machinery.apiserver.storage import Document, Key, Stored
+from machinery.errors import ConflictError
+from machinery.meta.timestamps import format_time
+
+KIND = "CertificateAuthority"
+WITHIN = 60
+"""Seconds that connected agents have to trust the CA after a compromised one, and again to renew; unless given otherwise."""
+PATIENCE = timedelta(hours=24)
+
+Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
+"""Why there can be no next CA beside these; None: there can."""
+
+
+async def _can(_known: Collection[AuthorityId]) -> str | None:
+    return None
+
+
+class AuthorityStorage(CountedStorage):
+    """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
+
+    def __init__(self, store: Store, api_version: str, patience: timedelta) -> None:
+        super().__init__(store, api_version)
+        self._patience = patience
+
+    async def everything(self) -> tuple[Sequence[Stored], int]:
+        seen, revision = await self._store.read(_look)
+        return [self._stored(each, seen, revision) for each in seen.authorities], revision
+
+    def _stored(self, one: Authority, seen: Survey, revision: int) -> Stored:
+        metadata = {
+            "name": one.id,
+            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{one.id}")),
+            "creationTimestamp": format_time(one.created_at),
+            "resourceVersion": str(revision),
+        }
+        status = _status(one, seen, self._patience)
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
+        return Stored(Key("", one.id), revision, msgspec.json.encode(document))
+
+
+def _look(tx: Transaction) -> tuple[Survey, int]:
+    return authorities.survey(tx), tx.changes.newest()
+
+
+def _status(one: Authority, seen: Survey, patience: timedelta) -> Mapping[str, Any]:
+    facts = pki.parse_certificate(one.certificate)
+    untold, holding = seen.untold(one), seen.holding(one)
+    optional = {
+        "wish": one.wish.value if one.wish else None,
+        "wishedBy": one.wished_by,
+        "endsAt": format_time(one.ends_at) if one.ends_at else None,
+    }
+    return {
+        "phase": one.phase.value,
+        "since": format_time(one.since),
+        "fingerprint": facts.fingerprint,
+        "notBefore": format_time(facts.not_before),
+        "notAfter": format_time(facts.not_after),
+        "certificate": one.certificate.decode("ascii"),
+        "crossSigned": one.cross_signed is not None,
+        "compromised": one.is_given_up,
+        "signed": {purpose.value: count for purpose, count in sorted(seen.signed.get(one.id, {}).items())},
+        "agents": len(seen.members),
+        "agentsWithoutTrust": len(untold),
+        "agentsHolding": len(holding),
+        "clustersWithoutTrust": _names(untold)[:SHOWN],
+        "clustersHolding": _names(holding)[:SHOWN],
+        "clustersLeftBehind": list(seen.left_behind.get(one.id, ())),
+        "waitsFor": list(waits_for(seen, one, patience)),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def _names(members: Collection[Member]) -> list[str]:
+    return sorted(each.cluster for each in members)
+
+
+def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can) -> Resource:
+    """The kind, with what operators may post."""
+    storage = AuthorityStorage(store, f"hub.{group_suffix}/v1alpha1", patience)
+
+    async def known() -> str | None:
+        return await cannot([each.id for each in await store.read(authorities.all_of)])
+
+    async def rotate(question: Question) -> Document:
+        why_not, dry_run = await known(), question.dry_run
+        one = await store.run(_rotate, AuthorityId(question.name), question.actor.user, cannot=why_not, dry_run=dry_run)
+        return _answered(question, {"phase": one.phase.value})
+
+    async def proceed(question: Question) -> Document:
+        one = await store.run(authorities.proceed, AuthorityId(question.name), question.actor.user, dry_run=question.dry_run)
+        return _answered(question, {"phase": one.phase.value})
+
+    async def compromised(question: Question) -> Document:
+        seconds = doc.mapping(question.document, "spec").get("withinSeconds", WITHIN)
+        why_not = await known()
+        one, seen = await store.run(
+            _give_up,
+            AuthorityId(question.name),
+            question.actor.user,
+            timedelta(seconds=seconds),
+            cannot=why_not,
+            dry_run=question.dry_run,
+        )
+        stranded = seen.holding(one) if not seconds else seen.stranded(one)
+        moving = len(seen.holding(one)) - len(stranded)
+        told = {
+            "phase": one.phase.value,
+            "stranded": len(stranded),
+            "strandedClusters": _names(stranded),
+            "silentClusters": _names(seen.silent(one)) if seconds else [],
+            "moving": moving,
+        }
+        return _answered(question, told)
+
+    return certificate_authority(group_suffix, storage, ("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
+
+
+def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> Authority:
+    one = authorities.find(tx, named)
+    current = issuing(tx.authorities.all())
+    if current is not None and current.id != one.id:
+        raise ConflictError(f"the CA {one.id} is {one.phase.value}: the one that issues is {current.id}")
+    return authorities.rotate(tx, actor, cannot=cannot, dry_run=dry_run)
+
+
+def _give_up(
+    tx: Transaction, named: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool
+) -> tuple[Authority, Survey]:
+    seen = authorities.survey(tx)
+    return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
+
+
+def _answered(question: Question, status: Mapping[str, Any]) -> Document:
+    return {**question.document, "status": dict(status)}

@@ -1,0 +1,151 @@
+"""ObjectHistory, ours: read at `managedclusters/NAME/history`, it tells what became of one object, newest first.
+
+Also of one that is gone. `limit` bounds the changes (100, 500 at most), `before` continues below a revision, `after` stops at
+one; `since` and `until` are instants.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice, pairwise
+from typing import Any
+
+from hub.api.meta.change import Change, ChangeType, Kind
+from hub.api.meta.change import Key as StoreKey
+from hub.https_door.kinds.schemas import MOMENT, OPEN, TEXT, Schema, listing, record
+from hub.ports import Store, Transaction
+from machinery.apiserver.read.past import parse_at
+from machinery.apiserver.resource import Resource, Subresource
+from machinery.apiserver.storage import Document, Key
+from machinery.errors import BadRequestError
+from machinery.meta.differences import differences
+from machinery.meta.timestamps import format_micro_time, format_time
+from machinery.runtime.clock import Clock
+
+MOST, USUAL = 500, 100
+FIELDS = 200
+"""Fields that one change tells; more are counted."""
+CHANGE: Schema = record(
+    "One change.",
+    ("actor", "revision", "time", "type"),
+    revision={**TEXT, "description": "The resourceVersion that it made."},
+    time=MOMENT,
+    actor={**TEXT, "description": "Who changed it."},
+    type={**TEXT, "enum": ["ADDED", "MODIFIED", "DELETED"]},
+    fields=listing(
+        record("One field.", ("path",), path=TEXT, before={**OPEN, "description": "As it was."}, after=OPEN),
+        description="What is different now.",
+    ),
+    more={"type": "integer", "description": "Fields that are not told."},
+)
+SCHEMA: Schema = record(
+    "ObjectHistory tells what became of one object.",
+    began={**MOMENT, "description": "What was before is forgotten."},
+    changes=listing(CHANGE, description="Newest first."),
+)
+for _field in ("before", "after"):
+    CHANGE["properties"]["fields"]["items"]["properties"][_field] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which changes."""
+
+    limit: int = USUAL
+    before: int | None = None
+    after: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], now: datetime) -> "Asked":
+        """Raises BadRequestError."""
+        limit = _number(query, "limit") or USUAL
+        moments = {name: _moment(query, name, now) for name in ("since", "until")}
+        return cls(min(limit, MOST), _number(query, "before"), _number(query, "after") or 0, **moments)
+
+    def wants(self, change: Change) -> bool:
+        return self.until is None or change.at <= self.until
+
+    def ends_at(self, change: Change) -> bool:
+        """Whether neither this one nor what is older is asked for."""
+        return change.revision <= self.after or (self.since is not None and change.at < self.since)
+
+
+def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) -> Subresource:
+    """The subresource of a kind that is remembered."""
+
+    async def shows(key: Key, query: Mapping[str, str]) -> Document:
+        asked = Asked.of(query, clock.now())
+        return await store.read(_history, kind, StoreKey(key.namespace, key.name), asked)
+
+    told = Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="objecthistories",
+        kind="ObjectHistory",
+        verbs=("get",),
+        schema=SCHEMA,
+    )
+    return Subresource("history", verbs=("get",), question=told, shows=shows)
+
+
+def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: Asked) -> Document:
+    floor, began = tx.changes.ledger().floor, tx.changes.began()
+    # one more than is told, so that the last of them has one to differ from
+    found = _found(tx, kind, key, asked)
+    told = [change for change in found if change.revision > floor][: asked.limit]
+    before = {newer.revision: older for newer, older in pairwise(found)}
+    metadata: dict[str, Any] = {"name": key.name, "resourceVersion": str(tx.changes.newest())}
+    if key.namespace:
+        metadata["namespace"] = key.namespace
+    rest = found[asked.limit :]
+    if rest and rest[0].revision > floor and not asked.ends_at(rest[0]):
+        metadata["continue"] = str(told[-1].revision)
+    changes = [_told(change, before.get(change.revision)) for change in told if not asked.ends_at(change)]
+    return {"metadata": metadata, **({"began": format_time(began)} if began and floor else {}), "changes": changes}
+
+
+def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: Asked) -> Sequence[Change]:
+    """The changes that are asked for, newest first, and the one before them."""
+    below, found = asked.before, list[Change]()
+    while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
+        for change in portion:
+            if asked.wants(change):
+                found.append(change)
+            if len(found) > asked.limit or (found and asked.ends_at(change)):
+                return found
+        below = portion[-1].revision
+    return found
+
+
+def _told(change: Change, before: Change | None) -> dict[str, Any]:
+    was = None if before is None or before.type is ChangeType.DELETED else before.document
+    known = was is not None or change.type is ChangeType.ADDED
+    every = differences(was, change.document) if known and change.type is not ChangeType.DELETED else iter(())
+    fields = [
+        {"path": each.path}
+        | ({} if each.before is None else {"before": each.before})
+        | ({} if each.after is None else {"after": each.after})
+        for each in islice(every, FIELDS)
+    ]
+    more = sum(1 for _ in every)
+    told = {"revision": str(change.revision), "time": format_micro_time(change.at), "actor": change.actor}
+    return told | {"type": change.type.value, "fields": fields} | ({"more": more} if more else {})
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= 18):  # noqa: PLR2004 - fits a database's 64 bits
+        raise BadRequestError(f"{name}={text[:40]} is not a number")
+    return int(text) if text else None
+
+
+def _moment(query: Mapping[str, str], name: str, now: datetime) -> datetime | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    moment = parse_at(text, now)
+    if isinstance(moment, int):
+        raise BadRequestError(f"{name}={text[:40]} is not a time: write one such as 2026-11-01T12:00Z, or -2h")
+    return moment

@@ -1,0 +1,158 @@
+"""What the cert agent needs of the Kubernetes cluster, and nothing more: the chart's rights are made for these calls."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.kubecert.cluster_info import NAME, NAMESPACE
+from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, Shape
+from hub.kubecert.output import LONGEST
+from machinery.client.exec import Container, execute
+from machinery.client.ownership import owner_if_known
+from machinery.client.rest import KubeClient, Object, Resource
+from machinery.errors import NotFoundError
+
+PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes")
+CONFIG_MAPS, DEPLOYMENTS = Resource("", "v1", "configmaps"), Resource("apps", "v1", "deployments")
+KUBE_SYSTEM = "kube-system"
+MANAGERS = {"labelSelector": "component=kube-controller-manager"}
+PRINT_WITHIN = timedelta(seconds=20)
+
+
+class Surroundings(Protocol):
+    """Everything raises MusterError."""
+
+    async def managers(self) -> Sequence[Document]:
+        """The controller-managers' pods."""
+
+    async def nodes(self) -> Sequence[Document]: ...
+
+    async def deployment(self) -> Document | None: ...
+
+    async def owner(self) -> Document | None:
+        """An owner reference to what the hub belongs to; None: to nothing, or to nothing in the Deployment's namespace."""
+
+    async def create(self, deployment: dict[str, Any]) -> None: ...
+
+    async def replace(self, deployment: dict[str, Any]) -> None:
+        """Guarded by its resourceVersion."""
+
+    async def remove(self, deployment: Document) -> None:
+        """This very one, as it was read."""
+
+    async def agents(self) -> Sequence[Document]:
+        """The pods of the Deployment's present form."""
+
+    async def cluster_info(self) -> Document: ...
+
+    async def printed(self, pod: str) -> bytes:
+        """What `print` says in a pod."""
+
+    async def pod(self, name: str) -> Document | None:
+        """Of the Deployment's namespace."""
+
+    async def remove_pod(self, pod: Document) -> None:
+        """This very one, as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """Path and query of what is watched."""
+
+    managers: tuple[str, Mapping[str, str]]
+    deployments: tuple[str, Mapping[str, str]]
+    agents: tuple[str, Mapping[str, str]]
+    outdated: tuple[str, Mapping[str, str]]
+    cluster_info: tuple[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, shape: Shape) -> "Collections":
+        [(label, _)] = shape.selector.items()
+        kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
+        pods = PODS.path(namespace=shape.namespace)
+        config_maps = CONFIG_MAPS.path(namespace=NAMESPACE)
+        return cls(
+            managers=(PODS.path(namespace=KUBE_SYSTEM), MANAGERS),
+            deployments=(DEPLOYMENTS.path(namespace=shape.namespace), {"fieldSelector": f"metadata.name={shape.name}"}),
+            agents=(pods, {"labelSelector": f"{label}={SCHEMA}"}),
+            outdated=(pods, {"labelSelector": ",".join((label, f"{label}!={SCHEMA}", *kept))}),
+            cluster_info=(config_maps, {"fieldSelector": f"metadata.name={NAME}"}),
+        )
+
+
+class HostCluster(Surroundings):
+    """Over its API. `pod`: the hub's own, where it runs in the Deployment's namespace."""
+
+    def __init__(self, client: KubeClient, shape: Shape, pod: str | None = None) -> None:
+        self._client = client
+        self._shape = shape
+        self._pod = pod
+        self._owner: Document | None = None
+        self._watched = Collections.of(shape)
+
+    async def managers(self) -> Sequence[Document]:
+        return await self._client.list(*self._watched.managers)
+
+    async def nodes(self) -> Sequence[Document]:
+        return await self._client.list(NODES.path())
+
+    async def deployment(self) -> Document | None:
+        return await self._found(self._path())
+
+    async def owner(self) -> Document | None:
+        if self._pod is not None and self._owner is None:
+            self._owner = await owner_if_known(self._client, self._shape.namespace, self._pod, of="Deployment")
+            if self._owner is None:
+                self._pod = None
+        return self._owner
+
+    async def create(self, deployment: dict[str, Any]) -> None:
+        await self._client.create(DEPLOYMENTS.path(namespace=self._shape.namespace), deployment)
+
+    async def replace(self, deployment: dict[str, Any]) -> None:
+        await self._client.update(self._path(), deployment)
+
+    async def remove(self, deployment: Document) -> None:
+        await self._client.delete(self._path(), _only(deployment))
+
+    async def agents(self) -> Sequence[Document]:
+        return await self._client.list(*self._watched.agents)
+
+    async def cluster_info(self) -> Document:
+        return await self._client.get(CONFIG_MAPS.path(NAME, namespace=NAMESPACE))
+
+    async def printed(self, pod: str) -> bytes:
+        container = Container(self._shape.namespace, pod, CONTAINER)
+        return await execute(self._client, container, (*PROGRAM, "print"), within=PRINT_WITHIN, limit=LONGEST)
+
+    async def pod(self, name: str) -> Document | None:
+        return await self._found(PODS.path(name, namespace=self._shape.namespace))
+
+    async def remove_pod(self, pod: Document) -> None:
+        await self._client.delete(PODS.path(doc.name(pod), namespace=self._shape.namespace), _only(pod))
+
+    def _path(self) -> str:
+        return DEPLOYMENTS.path(self._shape.name, namespace=self._shape.namespace)
+
+    async def _found(self, path: str) -> Document | None:
+        try:
+            return await self._client.get(path)
+        except NotFoundError:
+            return None
+
+
+def _only(existing: Document) -> Object:
+    """DeleteOptions for the object as it was read: one that was changed, or made anew, stays."""
+    metadata = doc.mapping(existing, "metadata")
+    conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+
+
+def is_outdated(pod: Document, shape: Shape) -> bool:
+    """Whether a pod is of an older form of this Deployment, and bears all its labels."""
+    [(label, value)] = shape.selector.items()
+    found = doc.labels(pod)
+    return found.get(label, value) != value and shape.labels.items() <= found.items()

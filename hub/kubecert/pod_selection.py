@@ -1,0 +1,42 @@
+"""Which pod: the newest that runs, and of several controller-managers' one on a node that takes new pods."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.meta.timestamps import parse_time
+
+RUNNING = "Running"
+
+
+def running(pods: Iterable[Document]) -> list[Document]:
+    """Those that run and are not being deleted, the newest first; of those made in one second, the smaller name first."""
+    found = [pod for pod in pods if doc.mapping(pod, "status").get("phase") == RUNNING and not doc.is_deleting(pod)]
+    return sorted(sorted(found, key=doc.name), key=_made, reverse=True)
+
+
+def preferred(pods: Sequence[Document], nodes: Iterable[Document]) -> Document | None:
+    """The first whose node takes new pods, or else the first. A node without a name is none."""
+    schedulable = {doc.name(node) for node in nodes if not doc.mapping(node, "spec").get("unschedulable")} - {""}
+    return next((pod for pod in pods if doc.mapping(pod, "spec").get("nodeName") in schedulable), pods[0] if pods else None)
+
+
+def instance(pod: Document) -> str:
+    """What changes when the pod is another, or its containers were started anew."""
+    statuses = doc.sequence(pod, "status", "containerStatuses")
+    restarts = sum(int(status.get("restartCount") or 0) for status in statuses)
+    return f"{doc.mapping(pod, 'metadata').get('uid', '')}/{restarts}"
+
+
+def candidates(pods: Collection[Any]) -> str:
+    """Their number in words."""
+    return f"{len(pods)} candidate{'' if len(pods) == 1 else 's'}"
+
+
+def _made(pod: Document) -> datetime:
+    try:
+        return parse_time(str(doc.mapping(pod, "metadata").get("creationTimestamp") or ""))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)

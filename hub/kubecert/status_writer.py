@@ -1,0 +1,33 @@
+"""Where the cert agent's controller tells how it fares: the CredentialIssuer, which only the leader writes."""
+
+from collections.abc import Callable
+
+from hub.api.logins.credentialissuer import Strategy
+from hub.kubecert.controller import NAME, Book
+from hub.ports import Store
+from hub.services import credentialissuers
+from machinery.errors import NotLeaderError
+
+
+class IssuerBook(Book):
+    """`leads`: whether this replica leads now. `lead` gives the store of its newest term, which writes in that term alone."""
+
+    def __init__(self, store: Store, api_version: str, leads: Callable[[], bool]) -> None:
+        self._store = store
+        self._api_version = api_version
+        self._leads = leads
+        self._fenced: Store | None = None
+
+    def lead(self, fenced: Store) -> None:
+        self._fenced = fenced
+
+    def leads(self) -> bool:
+        return self._fenced is not None and self._leads()
+
+    async def look(self) -> None:
+        await self._store.read(credentialissuers.find)
+
+    async def tell(self, strategy: Strategy) -> None:
+        if self._fenced is None:
+            raise NotLeaderError("another replica tells it")
+        await self._fenced.run(credentialissuers.tell, strategy, self._api_version, f"system:hub:{NAME}")

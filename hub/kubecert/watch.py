@@ -1,0 +1,58 @@
+"""What wakes the cert agent's controllers: changes of the pods, the Deployment and the ConfigMap that they look at."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.kubecert.cluster_client import Collections
+from hub.kubecert.deployment import Shape
+from hub.kubecert.pod_selection import instance
+from machinery.client.reflector import ObjectKey, Reflector
+from machinery.client.rest import KubeClient
+
+
+class Mirrors(NamedTuple):
+    """One for each collection."""
+
+    managers: Reflector[Any]
+    deployments: Reflector[Any]
+    agents: Reflector[Any]
+    outdated: Reflector[Any]
+    cluster_info: Reflector[Any]
+
+
+def mirrors(client: KubeClient, shape: Shape, look: Callable[[], None], clean: Callable[[str], None]) -> Mirrors:
+    """`look` is called on every change that matters, `clean` with the name of each pod of an older form."""
+    watched = Collections.of(shape)
+
+    def changed(_key: ObjectKey, _value: object) -> None:
+        look()
+
+    def outdated(key: ObjectKey, value: object) -> None:
+        if value is not None:
+            clean(key.name)
+
+    def mirror(
+        place: tuple[str, Any], keep: Callable[[Document], object], on_change: Callable[[ObjectKey, Any], None] = changed
+    ) -> Reflector[Any]:
+        return Reflector(client, place[0], keep, query=place[1], on_change=on_change)
+
+    return Mirrors(
+        mirror(watched.managers, _life),
+        mirror(watched.deployments, _written),
+        mirror(watched.agents, _life),
+        mirror(watched.outdated, _life, outdated),
+        mirror(watched.cluster_info, lambda document: dict(doc.mapping(document, "data"))),
+    )
+
+
+def _life(pod: Document) -> object:
+    """Which one it is, and how it fares."""
+    where = doc.mapping(pod, "spec").get("nodeName")
+    return instance(pod), doc.mapping(pod, "status").get("phase"), doc.is_deleting(pod), where
+
+
+def _written(deployment: Document) -> object:
+    """Without its status, which says nothing here and changes all the time."""
+    return {"labels": doc.labels(deployment), "spec": dict(doc.mapping(deployment, "spec"))}

@@ -1,0 +1,54 @@
+"""All metrics of a hub, and who counts what they tell."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from hub.grpc_door.session.context import Parts
+from hub.https_door.server import Door
+from hub.issuer import IssuerChain, RotatingIssuer
+from hub.metrics import agents, certificates, database, fleet, leader, process, requests
+from hub.replica.leader_election import Leading
+from hub.replica.serving_certificate import DoorsCertificate
+from hub.store import SqlStore
+from machinery.apiserver.http.draining import Draining
+from machinery.lifecycle.server import Server
+from machinery.observability.metrics import Metric, Registry
+
+METRICS: tuple[Metric, ...] = (
+    *fleet.METRICS,
+    *agents.METRICS,
+    *certificates.METRICS,
+    *requests.METRICS,
+    *database.METRICS,
+    *leader.METRICS,
+    *process.METRICS,
+)
+"""Every one that a hub can tell, in the order of the reference page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The parts that count."""
+
+    server: Server
+    store: SqlStore
+    agents: Parts
+    operators: Door
+    draining: Draining
+    leading: Leading
+    issuer: RotatingIssuer
+    signing: IssuerChain
+    shown: DoorsCertificate
+    disk_reserve: int
+
+
+def add_metrics(registry: Registry, counted: Counted) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Binds everything but what is told from the start. Returns what runs for as long as the hub serves."""
+    fleet.add_fleet(registry, counted.store, counted.agents.clock, reserve=counted.disk_reserve)
+    agents.add_agents(registry, counted.agents)
+    certificates.add_certificates(registry, counted.issuer, counted.signing, counted.shown, counted.leading)
+    requests.add_requests(registry, counted.operators, counted.draining, counted.agents.limits)
+    database.add_database(registry, counted.store, counted.agents.auditor)
+    leader.add_leader(registry, counted.leading)
+    return process.add_server(registry, counted.server)

@@ -1,0 +1,87 @@
+"""The administrator's kubeconfig in a Secret of the cluster that the hub runs in: there an installer fetches it, with no exec.
+
+One Secret for all replicas. Whichever of them finds that what lies there does not open the hub any more, because an address or
+the CA is another one or the certificate nears its end, puts its own there; what is good stays, whoever made it. Who deletes the
+Secret gets a new one at the next look.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from hub.ports import KeySecret
+from hub.replica.host_secrets import secret_at
+from hub.replica.installation import AdminKubeconfig
+from hub.settings import Settings
+from machinery.errors import MusterError
+
+KUBECONFIG, TRUST = "kubeconfig", "ca.crt"
+LOOK_EVERY, AGAIN = timedelta(minutes=5), timedelta(seconds=5)
+
+log = structlog.get_logger(__name__)
+
+
+class Told(Protocol):
+    """Tells when what peers trust has changed."""
+
+    def listen(self, listener: Callable[[], None]) -> object: ...
+
+
+class AdminSecret:
+    """Keeps the Secret right while the hub runs. None: none is wanted, and `run` waits for ever."""
+
+    def __init__(self, secret: KeySecret | None, way_in: AdminKubeconfig) -> None:
+        self._secret = secret
+        self._way_in = way_in
+        self._changed = asyncio.Event()
+        self._trouble = ""
+
+    def wake(self) -> None:
+        """Has the Secret looked at soon."""
+        self._changed.set()
+
+    async def look(self) -> bool:
+        """Whether it had to be written. Raises MusterError."""
+        if self._secret is None:
+            return False
+        held = await self._secret.read()
+        if self._way_in.is_right(held.get(KUBECONFIG)) and held.get(TRUST) == self._way_in.trust:
+            return False
+        path = await self._way_in.keep()
+        content = await asyncio.to_thread(path.read_bytes)
+        await self._secret.write({KUBECONFIG: content, TRUST: self._way_in.trust})
+        log.info("admin kubeconfig put into its Secret")
+        return True
+
+    async def run(self) -> None:
+        """Looks for ever: at once, when told, and now and then."""
+        while self._secret is not None:
+            pause = await self._look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause.total_seconds()):
+                    await self._changed.wait()
+            self._changed.clear()
+        await asyncio.Event().wait()
+
+    async def _look(self) -> timedelta:
+        try:
+            await self.look()
+        except MusterError as error:
+            if error.message != self._trouble:
+                log.warning("the Secret with the admin kubeconfig cannot be kept: has the hub the right?", error=error.message)
+            self._trouble = error.message
+            return AGAIN
+        self._trouble = ""
+        return LOOK_EVERY
+
+
+async def admin_secret(settings: Settings, way_in: AdminKubeconfig, told: Told, stack: AsyncExitStack) -> AdminSecret:
+    """As the settings want it. What is opened for it closes with `stack`. Raises InvalidError."""
+    place = settings.admin_kubeconfig_secret
+    kept = AdminSecret(await secret_at(place, settings, stack) if place else None, way_in)
+    told.listen(kept.wake)
+    return kept

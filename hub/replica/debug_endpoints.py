@@ -1,0 +1,113 @@
+"""What can be seen of a hub from outside while it runs: its health, and what its parts count."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+
+from hub.grpc_door.session.context import Parts
+from hub.https_door.server import Door
+from hub.ports import Store
+from hub.replica.leader_election import Leading
+from hub.services import verbosity as orders
+from hub.settings import Settings
+from hub.store import SqlStore
+from machinery import product
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.loopback import Loopback
+from machinery.errors import UnavailableError
+from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
+from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
+from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
+from machinery.observability import logs, telemetry
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
+
+FLUSH_EVERY = timedelta(seconds=60)
+FLUSHED_WITHIN = timedelta(minutes=2)
+LOOK_EVERY = timedelta(seconds=2)
+DATABASE_EVERY = timedelta(milliseconds=900)
+"""Below the second at whose ticks the server looks at its readiness: each of these looks is one at the database."""
+
+
+def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
+    """What the hub does right now, to be asked from its first moment on, and also when it hangs."""
+    inspection = Inspection(asyncio.get_running_loop())
+    stack.enter_context(DebugSignal(inspection))
+    if settings.debug_socket is not None:
+        stack.enter_context(DebugSocket(settings.debug_socket, inspection))
+    return inspection
+
+
+def verbosity_of(settings: Settings, stack: AsyncExitStack) -> Verbosity:
+    """How much this process logs: SIGUSR2 changes it, and an operator's order, which `follow_orders` finds."""
+    verbosity = Verbosity(settings.log_level)
+    stack.enter_context(VerbositySignal(verbosity))
+    return verbosity
+
+
+async def follow_orders(store: Store, verbosity: Verbosity) -> None:
+    """Looks for ever whether an operator wants the replicas to log more or less. Without a database all stays as it is."""
+    while True:
+        with suppress(UnavailableError):
+            order = await store.look(orders.standing)
+            verbosity.order(None if order is None else order.level)
+        await asyncio.sleep(until_tick(LOOK_EVERY))
+
+
+def traces_of(settings: Settings) -> telemetry.Told | None:
+    """Where the spans of this process go; None: nowhere."""
+    if settings.trace_endpoint is None:
+        return None
+    return telemetry.Told(f"{product.NAME}-hub", settings.trace_endpoint, settings.trace_share, os.environ.get("POD_NAME", ""))
+
+
+def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:
+    """Registers what the hub itself is asked for; returns what `keep_log` beats.
+
+    A database that is away makes the hub unready and no more: to start the process anew does not bring it back.
+    """
+    log_progress = LoopProgress(clock, FLUSHED_WITHIN)
+    health.add("log", log_progress)
+    health.add("loopback-serving-certificate", loopback.check(clock), endpoints=LIVENESS)
+    health.add("database", SharedCheck(store.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
+    return log_progress
+
+
+async def keep_log(progress: LoopProgress) -> None:
+    """Flushes the log now and then, for ever, and tells that it could."""
+    while True:
+        await asyncio.to_thread(logs.flush)
+        progress.beat()
+        await asyncio.sleep(FLUSH_EVERY.total_seconds())
+
+
+def checks_of(health: HealthChecks) -> list[HealthCheck]:
+    """The hub's health checks, as its HTTPS door answers for them."""
+    return [
+        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints), probe.group)
+        for probe in health.probes()
+        if probe.name != "ping"
+    ]
+
+
+def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, leading: Leading) -> None:
+    """What the debug report tells beside the stacks: numbers, and which clusters have a session. No secret is among them."""
+    counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
+        "sessions": lambda: (
+            {"open": len(agents.sessions), "calls in flight": agents.gate.in_flight}
+            | {f"{each.cluster} {each.agent}": each.id for each in agents.sessions.all()}
+        ),
+        "requests": lambda: {"in flight": draining.in_flight},
+        "watches": lambda: {"open": len(operators.server.watches)} | operators.server.watches.by_resource(),
+        "heartbeats": lambda: {"held": len(agents.beats), "storing": agents.beats.storing},
+        "leadership": leading.snapshot,
+        "controller queues": leading.waiting,
+        "limits": agents.limits.snapshot,
+        "logins": operators.exchange.snapshot,
+        "audit": lambda: {str(trail["sink"]): trail for trail in agents.auditor.snapshot()},
+    }
+    for name, section in counted.items():
+        inspection.add(name, section)

@@ -1,0 +1,226 @@
+"""What the first start leaves in the database and the data directory, and what later starts find there and keep.
+
+The hub's id and the suffix of its API groups are facts in the database, the same for all replicas (their keys:
+`hub.replica.keys`). Each replica has an admin kubeconfig in its data directory, with a recorded operator certificate; it is written
+again only when an address, the CA or the hub's id in it is no longer right, or when its certificate nears its end.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+
+from hub.api.certificates.certificate import Lifetimes
+from hub.ports import Issuer, Store, Transaction
+from hub.services import certificates, operators
+from hub.services.moves import HUB_ID
+from hub.settings import Settings
+from hub.settings.fields import Address
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint
+from machinery.errors import InvalidError, MusterError
+from machinery.identity import HubId
+from machinery.product import GROUP_SUFFIX, NAME
+from machinery.runtime.clock import Clock
+from machinery.runtime.directory import DataDirectory
+
+SUFFIX = "group-suffix"
+ADMIN_FILE = "admin.kubeconfig"
+BUNDLE = "trust.crt"
+"""What peers should trust now, for whoever has no kubeconfig."""
+ADMIN = "admin"
+RENEW_AT = 1 / 3
+"""Share of its lifetime that the admin certificate may still have before a start replaces it."""
+
+LOOK_EVERY, AGAIN = timedelta(hours=12), timedelta(seconds=5)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the doors are, as others see them."""
+
+    grpc: Address
+    https: Address
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Addresses":
+        """From the settings; a door that listens everywhere and has no advertised address is this machine to itself."""
+        grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
+        https = _seen(settings.https_listen, settings.https_advertised)
+        hosts = {"localhost", "127.0.0.1", "::1", grpc.host, https.host, *settings.serving_names}
+        hosts |= {host for host in (settings.grpc_listen.host, settings.https_listen.host) if not _is_everywhere(host)}
+        addresses = {host for host in hosts if _is_ip(host)}
+        return cls(grpc, https, tuple(sorted(hosts - addresses)), tuple(sorted(addresses)))
+
+
+def _seen(listening: Address, advertised: Address | None) -> Address:
+    if advertised is not None:
+        return Address(advertised.host, advertised.port or listening.port)
+    if _is_everywhere(listening.host):
+        return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port)
+    return listening
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_everywhere(host: str) -> bool:
+    return _is_ip(host) and ip_address(host).is_unspecified
+
+
+def lifetimes_of(settings: Settings) -> Lifetimes:
+    return Lifetimes(
+        agent=settings.agent_lifetime,
+        recovery=settings.recovery_lifetime,
+        bootstrap=settings.bootstrap_lifetime,
+        serving=settings.serving_lifetime,
+        ca=settings.ca_lifetime,
+    )
+
+
+def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
+    """The hub's id, made at the first start. Raises InvalidError when the database is of a hub with other API groups."""
+    suffix = tx.facts.settle(SUFFIX, group_suffix)
+    if suffix != group_suffix:
+        raise InvalidError(
+            f'the database belongs to a hub whose API groups end in "{suffix}", this one\'s end in "{group_suffix}": '
+            "the suffix is fixed at the first start, so start it with --api-group-suffix as then"
+        )
+    return HubId(tx.facts.settle(HUB_ID, str(uuid4())))
+
+
+def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GROUP_SUFFIX) -> ClusterEntry:
+    """The hub as kubeconfigs have it."""
+    return ClusterEntry(
+        name=NAME,
+        server=f"https://{addresses.https}",
+        certificate_authority=trust,
+        endpoint=HubEndpoint(grpc_server=str(addresses.grpc), hub_id=hub, group_suffix=group_suffix),
+    )
+
+
+async def keep_admin_kubeconfig(
+    directory: DataDirectory, store: Store, issuer: Issuer, cluster: ClusterEntry, *, lifetimes: Lifetimes, now: datetime
+) -> Path:
+    """The admin kubeconfig's path; the file is right when this returns. Raises UnavailableError."""
+    path = directory.path / ADMIN_FILE
+    credential, current = _kept(directory, cluster, now)
+    if credential is not None and not await _is_known(credential, store):
+        log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
+        credential = None
+    if credential is not None and current == cluster:
+        return path
+    if credential is None:
+        key = pki.generate_key()
+        issued = await store.run(operators.admit, ADMIN, pki.public_key_of(key), issuer, lifetimes)
+        credential = Credential(chain=issued.chain, key=key)
+    directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
+    log.info("admin kubeconfig written", path=str(path), server=cluster.server)
+    return path
+
+
+async def _is_known(credential: Credential, store: Store) -> bool:
+    return await store.read(certificates.resolve, pki.parse_certificate(credential.chain).serial) is not None
+
+
+class AdminKubeconfig:
+    """Keeps the file right while the hub runs: its CAs change, and its certificate ends."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        store: Store,
+        issuer: Issuer,
+        cluster: ClusterEntry,
+        *,
+        lifetimes: Lifetimes,
+        clock: Clock,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._issuer = issuer
+        self._cluster = cluster
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """Has the file looked at soon."""
+        self._changed.set()
+
+    async def keep(self) -> Path:
+        """The file's path; it is right when this returns. Raises UnavailableError."""
+        cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
+        if self._directory.read(BUNDLE) != cluster.certificate_authority:
+            self._directory.write(BUNDLE, cluster.certificate_authority)
+        now = self._clock.now()
+        return await keep_admin_kubeconfig(
+            self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now
+        )
+
+    @property
+    def trust(self) -> bytes:
+        """What the file's reader trusts, in PEM."""
+        return self._issuer.trust_bundle
+
+    def is_right(self, content: bytes | None) -> bool:
+        """Whether a copy of such a file, of whichever replica, still opens this hub."""
+        cluster = replace(self._cluster, certificate_authority=self.trust)
+        credential, found = _judged(content, "the Secret", cluster, self._clock.now())
+        return credential is not None and found == cluster
+
+    async def run(self) -> None:
+        """Looks for ever: when told, and now and then."""
+        told = ""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY.total_seconds()):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.keep()
+                told = ""
+            except MusterError as error:
+                if error.message != told:
+                    log.warning("admin kubeconfig cannot be kept right now", error=error.message)
+                told = error.message
+                await asyncio.sleep(AGAIN.total_seconds())
+                self._changed.set()
+
+
+def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:
+    """The credential of the file there is, when it can still be used, and the cluster that it leads to."""
+    return _judged(directory.read(ADMIN_FILE), str(directory.path / ADMIN_FILE), cluster, now)
+
+
+def _judged(
+    content: bytes | None, source: str, cluster: ClusterEntry, now: datetime
+) -> tuple[Credential | None, ClusterEntry | None]:
+    if content is None:
+        return None, None
+    try:
+        found = kubeconfig.parse_kubeconfig(content, source=source)
+        credential = found.require_credential()
+        facts = pki.parse_certificate(credential.chain)
+        fits = pki.key_matches(credential.chain, credential.key)
+    except InvalidError as error:
+        log.warning("admin kubeconfig cannot be read and is written again", error=error.message)
+        return None, None
+    rest = (facts.not_after - now) / (facts.not_after - facts.not_before)
+    ours = fits and pki.is_issued_by(credential.chain, cluster.certificate_authority)
+    return (credential if ours and rest > RENEW_AT else None), found.cluster

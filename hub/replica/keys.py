@@ -1,0 +1,224 @@
+"""The keys that all replicas of a hub share: where a replica finds them, and the proof that they are the database's hub's.
+
+They are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccounts' tokens (`token-*.key`) and the key for Secrets
+(`secrets.key`). Without `--keys-dir` they lie in the data directory, where the first start of all makes them. With it they are
+only read, which fits a Secret that is mounted into every replica. The database has no key, but a fingerprint of each, so
+that a replica with other keys, or with none, is refused at its start, and of two replicas that make keys for one new database
+at the same moment the second is refused, too, and keeps none.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from hub.api.certificateauthorities.authority import AuthorityId
+from hub.api.certificates.certificate import Lifetimes
+from hub.issuer import LocalIssuer, TokenKey, exchange_token_keys, make_token_key, read_token_keys
+from hub.issuer.key_files import certificate_file, key_file
+from hub.issuer.local import CA_CERTIFICATE, CA_KEY, make_authority
+from hub.issuer.tokens import SIGNS_FOR
+from hub.ports import Store, Transaction
+from machinery import pki
+from machinery.errors import AlreadyExistsError, InvalidError
+from machinery.pki import TokenKeys
+from machinery.pki.encryption import Seal, shown
+from machinery.runtime.directory import DataDirectory
+
+AUTHORITY, SEAL_KEY, TOKEN_KEY = "ca-sha256", "secrets-key", "token-key"
+SEAL_FILE = "secrets.key"
+SHARED = f"{CA_CERTIFICATE}, {CA_KEY}, {SEAL_FILE} and token-*.key"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFolder:
+    """Where the keys are. `given`: by `--keys-dir`, and nothing is ever made there. `alone`: no other replica can be."""
+
+    directory: DataDirectory
+    given: bool = False
+    alone: bool = True
+
+    @classmethod
+    def of(cls, own: DataDirectory, keys_dir: Path | None, *, alone: bool) -> "KeyFolder":
+        if keys_dir is None:
+            return cls(own, alone=alone)
+        return cls(DataDirectory(keys_dir, "hub"), given=True, alone=alone)
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    def __str__(self) -> str:
+        return f"the folder {self.path} of --keys-dir" if self.given else f"the data directory {self.path}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do where keys are missing that the database's hub has."""
+        if self.given:
+            return f"all replicas of a hub are given the same keys: {SHARED}"
+        return (
+            f"start it with that hub's data directory, or restore them from a backup; one more replica of that hub is given a "
+            f"copy of its {SHARED}, there or in a folder that --keys-dir names"
+        )
+
+
+def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
+    """The keys of a new hub, for all its replicas. Raises AlreadyExistsError when the folder has some, UnavailableError."""
+    with DataDirectory(folder, "hub") as directory, _unlocked(directory):
+        there = [name for name in (CA_CERTIFICATE, CA_KEY, SEAL_FILE) if directory.read(name) is not None]
+        if there or read_token_keys(directory):
+            raise AlreadyExistsError(f"{folder} has keys already, and a hub's keys are never replaced: name an empty folder")
+        LocalIssuer.open(folder, lifetimes, now)
+        directory.write(SEAL_FILE, Seal.generate().written())
+        make_token_key(directory, now)
+
+
+def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> tuple[Path, Path]:
+    """The next CA's two files in a folder, for a hub that only reads its keys: certificate and key. Raises UnavailableError."""
+    with DataDirectory(folder, "hub") as directory, _unlocked(directory):
+        authority, key = make_authority(lifetimes, now)
+        one = AuthorityId(authority.facts.key_hash[:16])
+        directory.write(key_file(one), key)
+        return directory.write(certificate_file(one), authority.certificate), directory.path / key_file(one)
+
+
+@contextmanager
+def _unlocked(directory: DataDirectory) -> Iterator[None]:
+    """Leaves no lock behind: the folder is copied as it is."""
+    try:
+        yield
+    finally:
+        directory.remove("hub.lock")
+
+
+def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
+    """What Secrets are sealed with, and whether it was made just now. Raises InvalidError, UnavailableError."""
+    if file is not None:
+        try:
+            return Seal.parse(file.read_bytes()), False
+        except OSError as error:
+            raise InvalidError(f"the key file for Secrets, {file}, cannot be read: {error.strerror or error}") from error
+    kept = keys.directory.read(SEAL_FILE)
+    if kept is None and keys.given:
+        raise InvalidError(f"{SEAL_FILE} is not in {keys}: {_creation(keys)}")
+    return (Seal.generate(), True) if kept is None else (Seal.parse(kept), False)
+
+
+async def keep_seal(keys: KeyFolder, store: Store, seal: Seal, *, is_new: bool) -> None:
+    """The seal is the one that the database's hub uses, and the folder has it when it is new. Raises InvalidError."""
+    if is_new and await store.read(_fact, SEAL_KEY) is None:
+        keys.directory.write(SEAL_FILE, seal.written())
+    try:
+        await store.run(_settle_seal, seal)
+    except InvalidError:
+        if is_new:
+            keys.directory.remove(SEAL_FILE)
+        raise
+
+
+def _settle_seal(tx: Transaction, seal: Seal) -> None:
+    known = tx.facts.settle(SEAL_KEY, seal.header.hex())
+    if not seal.knows(bytes.fromhex(known)):
+        raise InvalidError(
+            f"the database's hub seals Secrets with the key {shown(bytes.fromhex(known))}, which is not here: "
+            f"restore {SEAL_FILE} into the data directory, or give all replicas the same file (--keys-dir, --secrets-key-file)"
+        )
+    if known != seal.header.hex():
+        tx.facts.set(SEAL_KEY, seal.header.hex())
+
+
+async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:
+    """The hub's CA, made at the first start of all. Raises InvalidError, UnavailableError.
+
+    The database knows its CA: a data directory that was lost or mistaken does not lock every agent out with a new one.
+    """
+    known = await store.read(_fact, AUTHORITY)
+    if keys.directory.read(CA_CERTIFICATE) is None:
+        if known is not None:
+            raise InvalidError(f"the database belongs to a hub whose CA is not in {keys}: {keys.remedy}")
+        if keys.given:
+            raise InvalidError(f"there is no CA in {keys}: {_creation(keys)}")
+        _set_aside_half(keys.directory)
+    issuer = LocalIssuer.open(keys.path, lifetimes, now)
+    here = pki.parse_certificate(issuer.trust_bundle).key_hash
+    if await store.run(_settle, AUTHORITY, here) == here:
+        return issuer
+    if issuer.created:
+        keys.directory.remove(CA_CERTIFICATE)
+        keys.directory.remove(CA_KEY)
+        raise InvalidError(f"another replica began on this database at the same moment, with a CA of its own: {keys.remedy}")
+    raise InvalidError(
+        f"the CA in {keys} is not the one of the database's hub: start it with that hub's keys, or with another database"
+    )
+
+
+def _creation(keys: KeyFolder) -> str:
+    return f"`hub keys create {keys.path}` makes the keys of a new hub, once for all its replicas"
+
+
+def _set_aside_half(directory: DataDirectory) -> None:
+    """A first start that was cut off can leave a key without its certificate. No database knows it: it has signed nothing."""
+    if directory.read(CA_KEY) is not None:
+        directory.rename(CA_KEY, f"{CA_KEY}.unused")
+        log.warning("the first start was cut off: the CA is made again", kept=f"{CA_KEY}.unused")
+
+
+async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> TokenKeys:
+    """The keys of ServiceAccounts' tokens; the newest signs. Raises InvalidError, UnavailableError.
+
+    A hub that is alone makes a new one when the newest is old. Among replicas that is the operator's: one that is the only one
+    to have a key would sign tokens that no other knows.
+    """
+    made = await _made(keys, store, now)
+    found = read_token_keys(keys.directory)
+    if not found:
+        raise InvalidError(f"there is no key for ServiceAccounts' tokens in {keys}: {_creation(keys)}")
+    try:
+        lost = await store.run(_settle_token_key, found, keys)
+    except InvalidError:
+        if made is not None:
+            keys.directory.remove(made)
+        raise
+    if lost:
+        log.warning("tokens that an earlier key has signed are not known any more", key=lost)
+    if now - found[0].made > SIGNS_FOR:
+        log.warning("the key for ServiceAccounts' tokens is old: give all replicas a newer one beside it", key=found[0].name)
+    return TokenKeys([each.key for each in found])
+
+
+async def _made(keys: KeyFolder, store: Store, now: datetime) -> str | None:
+    """The file of a key that was made because there was none that may sign; None: none was made."""
+    if keys.given:
+        return None
+    if keys.alone:
+        return exchange_token_keys(keys.directory, now)
+    if read_token_keys(keys.directory):
+        return None
+    if await store.read(_fact, TOKEN_KEY) is not None:
+        raise InvalidError(f"the keys of the database's hub for ServiceAccounts' tokens are not in {keys}: {keys.remedy}")
+    return make_token_key(keys.directory, now)
+
+
+def _settle_token_key(tx: Transaction, found: Sequence[TokenKey], keys: KeyFolder) -> str | None:
+    """The database knows the newest key that any replica signs with; the one that it replaces, if that is not here."""
+    newest, ours = found[0], {each.mark for each in found}
+    known = tx.facts.settle(TOKEN_KEY, newest.mark)
+    if known in ours and known >= newest.mark:
+        return None
+    if newest.mark.split()[0] <= known.split()[0]:
+        raise InvalidError(f"the database's hub signs ServiceAccounts' tokens with a key that is not in {keys}: {keys.remedy}")
+    tx.facts.set(TOKEN_KEY, newest.mark)
+    return None if known in ours else known
+
+
+def _fact(tx: Transaction, name: str) -> str | None:
+    return tx.facts.get(name)
+
+
+def _settle(tx: Transaction, name: str, value: str) -> str:
+    return tx.facts.settle(name, value)

@@ -1,0 +1,215 @@
+"""What both doors show: a certificate of the hub's own CA, or files that an operator gives; exchanged while they serve.
+
+Whom the doors let in by TLS is kept with it, since both change with the hub's CAs. Nothing that is wrong takes the place of
+what is right: a file that cannot be used leaves the last good one, and says so in the log and in `/readyz`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+import structlog
+
+from hub.api.certificates.certificate import Lifetimes
+from hub.issuer import ServingNames
+from hub.issuer.rotating import RotatingIssuer
+from hub.settings import Settings
+from machinery import pki
+from machinery.errors import InvalidError, UnavailableError
+from machinery.pki import CertificateFacts
+from machinery.pki.tls import Material, Serving, server_context
+from machinery.runtime.clock import Clock
+from machinery.runtime.rate_limit import until_tick
+
+LOOK_EVERY = timedelta(seconds=2)
+SOON = timedelta(days=30)
+"""Before its end whatever nobody renews by itself is warned of."""
+
+log = structlog.get_logger(__name__)
+
+Source = Callable[[], Material]
+"""What is to be shown now. Raises InvalidError, UnavailableError."""
+
+
+def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, lifetimes: Lifetimes, clock: Clock) -> Source:
+    """One of the CA that issues, made when there is none, when its end is near, and when the CA changes."""
+
+    def current() -> Material:
+        one = issuer.current
+        signer = next(each.id for each in issuer.standing.authorities if issuer.standing.keys.get(each.id) is one)
+        made = one.serving(folder, names, lifetimes, clock.now())
+        return Material(made.chain + issuer.standing.chain_above(signer), made.key, issuer.client_trust)
+
+    return current
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A certificate with its chain, its key, and the CAs by which it is believed where those are not known anyway."""
+
+    chain: Path
+    key: Path
+    authorities: Path | None = None
+
+
+def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer, clock: Clock) -> Source:
+    """The one in these files."""
+    chain, key = files.chain, files.key
+
+    def current() -> Material:
+        content, secret = _read(chain), _read(key)
+        check_serving(content, names, clock.now(), str(chain))
+        if files.authorities is not None:
+            issuer.trust_also(_authorities(files.authorities))
+        material = Material(content, secret, issuer.client_trust)
+        try:
+            server_context(material)
+        except InvalidError as error:
+            raise InvalidError(f"{chain} and {key}: {error.message}") from None
+        return material
+
+    return current
+
+
+def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str) -> CertificateFacts:
+    """Raises InvalidError: unreadable, a CA's, not for servers, not valid now, or without a name of the doors."""
+    try:
+        facts = pki.parse_chain(chain)[0]
+    except InvalidError as error:
+        raise InvalidError(f"{source}: {error.message}") from None
+    missing = sorted({*names.dns_names, *names.ip_addresses} - {*facts.dns_names, *facts.ip_addresses} - set(LOCAL))
+    rules = (
+        (not facts.is_ca, "it is a CA's own certificate, and not one for a server"),
+        (facts.server_auth, "it is not for servers (extended key usage serverAuth)"),
+        (facts.not_before <= now <= facts.not_after, f"it is valid from {facts.not_before} to {facts.not_after}, and not now"),
+        (not _lacks(missing, facts), f"it is not for {', '.join(missing)}, where the doors are reached"),
+    )
+    wrong = [finding for fine, finding in rules if not fine]
+    if wrong:
+        raise InvalidError(f"{source} cannot be served: {'; '.join(wrong)}")
+    return facts
+
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Names by which the hub reaches itself; its own certificate has them, one from elsewhere need not."""
+
+
+def _lacks(missing: list[str], facts: CertificateFacts) -> bool:
+    """Whether a name is not covered by a wildcard either."""
+    return any(f"*.{name.partition('.')[2]}" not in facts.dns_names for name in missing)
+
+
+def doors_certificate(
+    settings: Settings, folder: Path, names: ServingNames, issuer: RotatingIssuer, *, lifetimes: Lifetimes, clock: Clock
+) -> "DoorsCertificate":
+    """What the settings say. Raises InvalidError, UnavailableError: what is given cannot be served."""
+    if settings.serving_cert_file is None or settings.serving_key_file is None:
+        return DoorsCertificate(own_certificate(folder, names, issuer, lifetimes, clock), issuer, clock)
+    files = Files(settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file)
+    return DoorsCertificate(given_certificate(files, names, issuer, clock), issuer, clock)
+
+
+class DoorsCertificate:
+    """Keeps `serving` as `source` says. `run` looks at files; `renew` is for whoever knows that something has changed."""
+
+    def __init__(self, source: Source, issuer: RotatingIssuer, clock: Clock) -> None:
+        """Raises InvalidError: what is to be shown at first cannot be used."""
+        self._source = source
+        self._issuer = issuer
+        self._clock = clock
+        self._trouble = ""
+        self._warned = ""
+        self.serving = Serving(source())
+        issuer.listen(self.renew)
+
+    def renew(self) -> None:
+        """Takes over what is to be shown now; what cannot be used changes nothing."""
+        before = self.serving.material
+        try:
+            material = self._source()
+            if material != before:
+                self.serving.replace(material)
+                if material.chain != before.chain:
+                    log.info("serving certificate exchanged", until=_end(material).isoformat())
+        except (InvalidError, UnavailableError) as error:
+            self._complain(error.message)
+            trust = self._issuer.client_trust
+            if trust != before.trust:
+                self.serving.replace(Material(before.chain, before.key, trust))
+        else:
+            self._trouble = ""
+        self._warn()
+
+    def _complain(self, message: str) -> None:
+        if message != self._trouble:
+            log.error("serving certificate stays as it was", error=message)
+        self._trouble = message
+
+    def _warn(self) -> None:
+        """Of ends that nobody prevents but a person."""
+        ending = self.ending()
+        if ending != self._warned and ending:
+            log.warning(ending)
+        self._warned = ending
+
+    def ending(self) -> str:
+        """What ends soon: the CA that issues, or a certificate that was given; "": nothing."""
+        now, one = self._clock.now(), self._issuer.standing.issuing
+        if one is not None and (facts := _facts(one.certificate)).not_after - now < ahead(facts):
+            return (
+                f"the hub's CA {one.id} ends at {facts.not_after:%Y-%m-%dT%H:%M:%SZ}, and no certificate outlives it: "
+                "begin with `hubctl ca rotate`"
+            )
+        if (left := _end(self.serving.material) - now) < SOON / 3:
+            return f"the serving certificate ends in {left.days} days"
+        return ""
+
+    async def check(self) -> None:
+        """For readiness. Raises UnavailableError: what should be shown cannot be used, or what is shown has ended."""
+        if self._trouble:
+            raise UnavailableError(self._trouble)
+        if self._clock.now() > _end(self.serving.material):
+            raise UnavailableError("the serving certificate has ended")
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            await asyncio.sleep(until_tick(LOOK_EVERY))
+            self.renew()
+
+
+def ahead(facts: CertificateFacts) -> timedelta:
+    """How long before a CA's end it should be changed: a tenth of its life, a month at least where it has so much."""
+    life = facts.not_after - facts.not_before
+    return max(life / 10, min(SOON, life / 3))
+
+
+def _end(material: Material) -> datetime:
+    return _facts(material.chain).not_after
+
+
+@lru_cache(maxsize=8)
+def _facts(certificate: bytes) -> CertificateFacts:
+    """Of what is looked at every second or two, and seldom another. Raises InvalidError."""
+    return pki.parse_certificate(certificate)
+
+
+def _authorities(path: Path) -> bytes:
+    content = _read(path)
+    try:
+        leaves = [facts for facts in pki.parse_chain(content) if not facts.is_ca]
+    except InvalidError as error:
+        raise InvalidError(f"{path}: {error.message}") from None
+    if leaves:
+        raise InvalidError(f"{path} holds a certificate that is no CA's")
+    return content
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,117 @@
+"""All that a database holds at one instant, written while its hubs go on: one transaction that only reads.
+
+SQLite keeps that instant in its write-ahead log, PostgreSQL in a transaction of REPEATABLE READ; neither makes a writer wait.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Engine, LargeBinary, MetaData, Table, inspect, select, text
+from sqlalchemy.exc import DBAPIError
+
+from hub.store import schema
+from hub.store.backup.archive import ArchiveWriter
+from hub.store.engine.engine import is_sqlite, migrating_engine, parse_url, reading_engine
+from hub.store.engine.errors import translated
+from hub.store.migrate import schema_of
+from hub.store.query.inventory import inventory
+from hub.store.tables.facts import SqlFacts
+from machinery.errors import InvalidError
+from machinery.meta.timestamps import format_micro_time
+from machinery.runtime.clock import SystemClock
+
+BACKUP_MADE = "backup-made"
+"""The fact: when the newest backup was made, as in its manifest."""
+PORTION = 500
+"""Rows in memory at once."""
+log = structlog.get_logger(__name__)
+PATIENT = ("SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Of which instant the rows are. `facts`: the hub's, by name."""
+
+    made: str
+    schema: str
+    revision: int
+    facts: dict[str, str]
+
+
+def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
+    """Every table of the hub at `url`, into `writer`. Raises InvalidError (none is there, or a newer one), UnavailableError."""
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection, connection.begin():
+            snapshot = _snapshot(connection)
+            for table in tables_of(connection):
+                columns = [str(column.name) for column in table.columns]
+                binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
+                writer.table(table.name, columns, binary, _rows(connection, table))
+            return snapshot
+    except Exception as error:
+        raise translated(error) from error
+    finally:
+        engine.dispose()
+
+
+def note_backup(url: str, made: str) -> None:
+    """Has the hub know when its newest backup was made; where that cannot be written, the backup is none the worse for it."""
+    engine = migrating_engine(parse_url(url))
+    try:
+        with engine.begin() as connection:
+            SqlFacts(connection).set(BACKUP_MADE, made)
+    except DBAPIError as error:
+        log.warning("the hub cannot be told of its backup", error=str(translated(error)))
+    finally:
+        engine.dispose()
+
+
+def tables_of(connection: Connection) -> Sequence[Table]:
+    """The hub's tables as they are there, whatever their release, each after those that it refers to.
+
+    Without the inventory: triggers make it of the others.
+    """
+    there = set(inspect(connection).get_table_names()) - {inventory.name}
+    found = MetaData()
+    found.reflect(connection, only=[name for name in (*schema.metadata.tables, *schema.FORMER) if name in there])
+    return found.sorted_tables
+
+
+def _engine(url: str) -> Engine:
+    place = parse_url(url)
+    if is_sqlite(place):
+        return reading_engine(place, connections=1)
+    engine = migrating_engine(place)  # its statements may take long
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def _snapshot(connection: Connection) -> Snapshot:
+    made = _now(connection)  # the transaction sees what was committed before its first statement
+    found = schema_of(connection)
+    found.check()
+    if found.version is None:
+        raise InvalidError("there is no hub's database: nothing can be backed up")
+    if found.is_newer:
+        raise InvalidError(f'the database has schema "{found.version}" of a newer release: back it up with that one')
+    facts = {row.name: row.value for row in connection.execute(select(schema.facts))}
+    revision: int = connection.execute(select(schema.revision.c.value)).scalar_one()
+    return Snapshot(format_micro_time(made), found.version, revision, facts)
+
+
+def _now(connection: Connection) -> datetime:
+    if connection.dialect.name == "sqlite":
+        return SystemClock().now()
+    for setting in PATIENT:
+        connection.execute(text(setting))
+    now: datetime = connection.execute(text("SELECT now()")).scalar_one()
+    return now.astimezone(UTC)
+
+
+def _rows(connection: Connection, table: Table) -> Iterator[Sequence[Any]]:
+    found = connection.execution_options(yield_per=PORTION).execute(select(table))
+    for portion in found.partitions():
+        yield from portion

@@ -1,0 +1,209 @@
+"""The change log: revisions in order, what changed at each, and the past that can be read from it."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from hub.api.meta.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.objects.history import Ledger, Trimmed
+from hub.ports import Changes
+from hub.ports.objects import EVERYTHING
+from hub.store import schema
+from hub.store.changelog.past import Past
+from hub.store.changelog.retention import Retention
+from hub.store.engine.encoding import decode_values, encode_values
+from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.notify import CHANGES, ring
+from hub.store.engine.row_format import RowForm
+from hub.store.engine.statements import Statement
+from machinery.errors import ExpiredError
+from machinery.meta.timestamps import format_time
+
+_row = schema.changes.c
+_counter = schema.revision.c
+_VALUE = select(_counter.value)
+_TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
+_TAKEN = _TAKE.cte("taken")
+_ADVANCE = Statement(_TAKE, select(_TAKEN.c.value, ring(CHANGES)), dialects=("sqlite", "postgresql"))
+"""On PostgreSQL it also rings for the other replicas, who hear it once this is committed."""
+_NEWEST = Statement(_VALUE)
+_OLDEST = Statement(select(_counter.compacted))
+_KEPT = Statement(select(_counter.value, _counter.compacted))
+_LOG = Statement(insert(schema.changes))
+LEAP = 1_000_000
+"""More revisions than a database loses at once."""
+
+
+class SqlChanges(Changes):
+    def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
+        """`ringer`: whose commits they are; others are told that there is something new."""
+        self._connection = connection
+        self._form = form
+        self._ringer = ringer
+        self._newest: int | None = None
+        self._past = Past(connection, lambda row: _change(row, form))
+        self._retention = Retention(connection, now)
+
+    def since(
+        self,
+        revision: int,
+        *,
+        kinds: Collection[Kind] | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Change]:
+        self._check_kept(revision)
+        statement = select(schema.changes).where(_row.revision > revision).order_by(_row.revision).limit(limit)
+        if kinds is not None:
+            statement = statement.where(_row.kind.in_(kinds))
+        if namespace is not None:
+            statement = statement.where(_row.namespace == namespace)
+        if name is not None:
+            statement = statement.where(_row.name == name)
+        return [_change(row, self._form) for row in self._connection.execute(statement)]
+
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        return self._past.since(kind, key, since, self.newest())
+
+    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
+        return self._past.of(kind, key, below=self.newest() + 1 if below is None else below, limit=limit)
+
+    def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
+        self._check_remembered(at)
+        return self._past.one(kind, key, at)
+
+    def position(self, moment: datetime) -> int:
+        position = self._past.position(moment, self.newest())
+        self._check_remembered(position)
+        return position
+
+    def instant(self, revision: int) -> datetime | None:
+        self._check_remembered(revision)
+        return self._past.instant(revision)
+
+    def began(self) -> datetime | None:
+        return self._past.began(self.ledger().floor)
+
+    def ledger(self) -> Ledger:
+        return self._retention.ledger()
+
+    def _check_remembered(self, revision: int) -> None:
+        floor = self.ledger().floor
+        if revision < floor:
+            began = self._past.began(floor)
+            since = f", {format_time(began)}" if began else ""
+            raise ExpiredError(f"the past is remembered from revision {floor}{since} on: ask for a later one")
+        self._check_known(revision, self.newest())
+
+    def _check_kept(self, revision: int) -> None:
+        newest, oldest = _KEPT.row(self._connection, {}) or (0, 0)
+        if revision < oldest:
+            raise ExpiredError(
+                f"The provided resource version is too old: changes up to {oldest} are forgotten; list again, watch from there"
+            )
+        self._check_known(revision, newest)
+
+    def _check_known(self, revision: int, newest: int) -> None:
+        if revision > newest:
+            raise ExpiredError(
+                f"The provided resource version {revision} is not of this database, whose newest is {newest}: "
+                "it was restored, or lost what was written last; list again, watch from there"
+            )
+
+    def newest(self) -> int:
+        """Asked once: what is read later is at least as new, so that a watch from here on misses nothing."""
+        if self._newest is None:
+            self._newest = _number(_NEWEST.row(self._connection, {}))
+        return self._newest
+
+    def oldest(self) -> int:
+        return _number(_OLDEST.row(self._connection, {}))
+
+    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
+        return self._retention.compact(before, limit)
+
+    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
+        return self._retention.forget(before, limit)
+
+    def measure(self, *, limit: int = EVERYTHING) -> bool:
+        return self._retention.measure(limit)
+
+    def advance(self, by: int) -> int:
+        """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
+        return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
+
+    def leap(self, seen: int, shown: Change | None) -> bool:
+        """Continues far above `seen`, where no watch goes on, if this log is not the one that was shown; whether it did.
+
+        `shown`: the change at `seen`, where it is still known. Whoever asks may have looked at a server that is behind, or
+        before another replica did this, so it is looked at once more under the counter's lock.
+        """
+        self.lock()
+        newest, oldest = _KEPT.row(self._connection, {}) or (0, 0)
+        if newest >= seen and not self._is_another(shown, oldest):
+            return False
+        far = max(newest, seen) + LEAP
+        self._retention.leap(far)
+        return True
+
+    def _is_another(self, shown: Change | None, oldest: int) -> bool:
+        """Whether what has the revision of a change is not that change. What is compacted is nobody's to compare."""
+        if shown is None or shown.revision <= oldest:
+            return False
+        row = self._connection.execute(select(schema.changes).where(_row.revision == shown.revision)).one_or_none()
+        return row is None or _change(row, self._form).encoded != shown.encoded
+
+    def lock(self) -> None:
+        """Takes the counter's lock now: nobody else writes objects before the commit."""
+        self._connection.execute(_VALUE.with_for_update())
+
+    def log(self, changes: Sequence[Change]) -> None:
+        _LOG.run_many(self._connection, [_values(change, self._form) for change in changes])
+
+    def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+        """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
+        if query.past:
+            self._check_remembered(at)
+        else:
+            self._check_kept(at)
+        return self._past.listed(kind, query, at)
+
+
+def _number(row: tuple[Any, ...] | None) -> int:
+    """The one number of the one row."""
+    if row is None:
+        raise RuntimeError("the counter's row is missing: the database was changed by hand")
+    return int(row[0])
+
+
+def _values(change: Change, form: RowForm) -> dict[str, Any]:
+    return {
+        "revision": change.revision,
+        "at": to_micros(change.at),
+        "actor": change.actor,
+        "kind": change.kind,
+        "namespace": change.key.namespace,
+        "name": change.key.name,
+        "type": change.type.value,
+        "document": form.row(change.kind, change.key, change.encoded),
+        "labels_before": encode_values(change.labels_before),
+        "fields_before": encode_values(change.fields_before),
+    }
+
+
+def _change(row: Row[Any], form: RowForm) -> Change:
+    kind, key = Kind(row.kind), Key(row.namespace, row.name)
+    return Change(
+        revision=row.revision,
+        at=from_micros(row.at),
+        actor=row.actor,
+        kind=kind,
+        key=key,
+        type=ChangeType(row.type),
+        encoded=form.document(kind, key, row.document),
+        labels_before=decode_values(row.labels_before),
+        fields_before=decode_values(row.fields_before),
+    )

@@ -1,0 +1,159 @@
+"""What of the change log is kept: everything for the watch window, and the past of what is remembered for much longer.
+
+Two revisions bound it. Watches resume from `compacted` on. The past can be read from `floor` on, which is never above. Each
+moves over the log in portions: a row that is passed supersedes the one before it of the same object, and that one goes; the row
+of a deletion goes itself. So below the bound one row of each object is left, its last state, on which what comes later stands;
+and a transaction costs what its portion holds, however long the log is.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, select, update
+
+from hub.api.meta.change import ChangeType
+from hub.api.objects.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
+from hub.store import schema
+from hub.store.changelog.log_age import written_by
+from hub.store.engine.instants import to_micros
+
+_row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
+_later = schema.changes.alias()
+ONE = 1
+"""The id of the one row."""
+_LEDGER = select(_counter.compacted, _kept.floor, _kept.compacted, _kept.measured, _kept.bytes).select_from(
+    schema.revision.outerjoin(schema.history, _kept.id == ONE)
+)
+_WEIGHT = func.coalesce(
+    func.sum(func.length(_row.document) + func.length(_row.labels_before) + func.length(_row.fields_before) + BYTES_OF_A_ROW),
+    0,
+)
+_BEFORE = func.coalesce(func.sum(func.length(_row.labels_before) + func.length(_row.fields_before)), 0)
+_NEXT = (
+    select(_row.revision, _row.at).where(_row.revision > bindparam("bound")).order_by(_row.revision).limit(bindparam("limit"))
+)
+_PRESENT = (
+    select(_row.at).where(_row.revision > bindparam("bound"), _row.at <= bindparam("now")).order_by(_row.revision).limit(1)
+)
+
+
+def _superseded(kinds: ColumnElement[bool]) -> Select[Any]:
+    """Rows of these kinds that a row between bound and point supersedes."""
+    same = and_(_later.c.kind == _row.kind, _later.c.namespace == _row.namespace, _later.c.name == _row.name)
+    passed = and_(_later.c.revision > bindparam("bound"), _later.c.revision <= bindparam("point"))
+    return select(_row.revision).join(_later, and_(same, _later.c.revision > _row.revision)).where(passed, kinds)
+
+
+def _deleted(kinds: ColumnElement[bool]) -> Select[Any]:
+    """Deletions of these kinds between bound and point."""
+    passed = and_(_row.revision > bindparam("bound"), _row.revision <= bindparam("point"))
+    return select(_row.revision).where(passed, _row.type == ChangeType.DELETED.value, kinds)
+
+
+_FORGOTTEN = _row.kind.in_(sorted(UNREMEMBERED))
+UNREMEMBERED_ROWS = (_superseded(_FORGOTTEN), _deleted(_FORGOTTEN))
+REMEMBERED_ROWS = (_superseded(~_FORGOTTEN), _deleted(~_FORGOTTEN))
+
+
+class Retention:
+    """The bounds of the change log in a transaction, and what moves them."""
+
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        """`now`: rows with a later time are of a clock that was ahead, and are as old as those after them."""
+        self._connection = connection
+        self._now = to_micros(now)
+
+    def ledger(self) -> Ledger:
+        """Where the log stands."""
+        compacted, floor, seen, measured, counted = self._connection.execute(_LEDGER).one()
+        if seen != compacted:  # no row yet, or a release compacted that knows no history
+            return Ledger(compacted, compacted)
+        return Ledger(compacted, floor, measured, counted)
+
+    def compact(self, before: datetime, limit: int) -> Trimmed:
+        """Moves `compacted` over what is older, `limit` rows at most; what only watches need goes."""
+        ledger = self.ledger()
+        point, more = self._passed(ledger.compacted, to_micros(before), limit)
+        if point == ledger.compacted:
+            return Trimmed()
+        rows, freed = self._forget(ledger, ledger.compacted, point, UNREMEMBERED_ROWS)
+        freed += self._strip(ledger, point)
+        self._connection.execute(update(schema.revision).values(compacted=point))
+        self._write(Ledger(point, ledger.floor, ledger.measured, ledger.bytes - freed))
+        return Trimmed(rows, more)
+
+    def forget(self, before: datetime | None, limit: int) -> Trimmed:
+        """Moves `floor` over what is older, or over the oldest there is, `limit` rows at most and never above `compacted`."""
+        ledger = self.ledger()
+        point, more = self._passed(ledger.floor, None if before is None else to_micros(before), limit)
+        point, more = min(point, ledger.compacted), more and point < ledger.compacted
+        if point == ledger.floor:
+            return Trimmed()
+        rows, freed = self._forget(ledger, ledger.floor, point, (*UNREMEMBERED_ROWS, *REMEMBERED_ROWS))
+        self._write(Ledger(ledger.compacted, point, ledger.measured, ledger.bytes - freed))
+        return Trimmed(rows, more)
+
+    def measure(self, limit: int) -> bool:
+        """Counts what was written since the last time, `limit` rows at most; whether there may be more."""
+        ledger = self.ledger()
+        some = select(_row.revision).where(_row.revision > ledger.measured).order_by(_row.revision).limit(limit).subquery()
+        last, count = self._connection.execute(select(func.max(some.c.revision), func.count()).select_from(some)).one()
+        if last is None:
+            return False
+        weight = select(_WEIGHT).where(_row.revision > ledger.measured, _row.revision <= last)
+        counted = ledger.bytes + int(self._connection.execute(weight).scalar_one())
+        self._write(Ledger(ledger.compacted, ledger.floor, last, counted))
+        return int(count) == limit
+
+    def leap(self, far: int) -> None:
+        """The log continues far above what it was. The past below can be read as before, and goes as before."""
+        ledger = self.ledger()
+        self._connection.execute(update(schema.revision).values(value=far, compacted=far))
+        self._write(replace(ledger, compacted=far))
+
+    def _passed(self, bound: int, before: int | None, limit: int) -> tuple[int, bool]:
+        """How far a bound moves: over rows that are old, up to the first that is not; and whether there may be more."""
+        found = self._connection.execute(_NEXT, {"bound": bound, "limit": limit}).all()
+        written = written_by([at for _, at in found], self._now, lambda: self._following(found[-1].revision))
+        for (revision, _), at in zip(found, written, strict=True):
+            if before is not None and at >= before:
+                return bound, False
+            bound = revision
+        return bound, len(found) == limit
+
+    def _following(self, revision: int) -> int | None:
+        """The time of the next row that is not of the future."""
+        at: int | None = self._connection.execute(_PRESENT, {"bound": revision, "now": self._now}).scalar_one_or_none()
+        return at
+
+    def _forget(self, ledger: Ledger, bound: int, point: int, rows: Sequence[Select[Any]]) -> tuple[int, int]:
+        """What goes when the bound moves to the point; how many rows, and counted bytes."""
+        values = {"bound": bound, "point": point}
+        gone = {int(row.revision) for statement in rows for row in self._connection.execute(statement, values)}
+        return self._delete(gone, ledger.measured)
+
+    def _strip(self, ledger: Ledger, point: int) -> int:
+        """Only watches need what labels and fields were before: it goes, a third of the row; how many counted bytes."""
+        passed = and_(_row.revision > ledger.compacted, _row.revision <= point)
+        freed = self._connection.execute(select(_BEFORE).where(passed, _row.revision <= ledger.measured)).scalar_one()
+        self._connection.execute(update(schema.changes).where(passed).values(labels_before="", fields_before=""))
+        return int(freed)
+
+    def _delete(self, revisions: Collection[int], measured: int) -> tuple[int, int]:
+        if not revisions:
+            return 0, 0
+        chosen = _row.revision.in_(revisions)
+        freed = self._connection.execute(select(_WEIGHT).where(chosen, _row.revision <= measured)).scalar_one()
+        return int(self._connection.execute(delete(schema.changes).where(chosen)).rowcount), int(freed)
+
+    def _write(self, ledger: Ledger) -> None:
+        values: dict[str, Any] = {
+            "floor": ledger.floor,
+            "compacted": ledger.compacted,
+            "measured": ledger.measured,
+            "bytes": ledger.bytes,
+        }
+        if not self._connection.execute(update(schema.history).values(values)).rowcount:
+            self._connection.execute(insert(schema.history).values(id=ONE, **values))

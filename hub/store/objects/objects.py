@@ -1,0 +1,252 @@
+"""Objects in a transaction: reads that see its own writes, and writes that wait for the revision until the end.
+
+A write is kept in a buffer; `flush`, the last step before the commit, takes the next revisions from the one-row counter, writes
+their numbers into the documents and stores all rows. So the counter's lock is held for the shortest time, and revisions become
+visible in order.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from hub.api.liveness.heartbeat import LastBeat
+from hub.api.meta import document as doc
+from hub.api.meta.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.ordering import Facet, Place
+from hub.api.query.selection import fields_of, portion
+from hub.ports import Objects, Written
+from hub.store.changelog.changes import SqlChanges
+from hub.store.engine.encoding import encode
+from hub.store.engine.instants import to_micros
+from hub.store.engine.row_format import RowForm
+from hub.store.objects import rows
+from hub.store.query import cluster_queries as questions
+from hub.store.query import queries
+from hub.store.tables import heartbeats as beats
+from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, Subject
+from machinery.identity import ClusterName
+
+PENDING = 0
+"""The revision of what is not committed yet."""
+
+
+@dataclass(slots=True)
+class PendingWrite(Written):
+    """One buffered write, later its result."""
+
+    kind: Kind
+    type: ChangeType
+    document: Document
+    seen: StoredObject
+    """What a reader in this transaction sees."""
+    before: StoredObject | None
+    actor: str
+    result: StoredObject | None = None
+
+    @property
+    def stored(self) -> StoredObject:
+        if self.result is None:
+            msg = "the transaction has not committed yet"
+            raise RuntimeError(msg)
+        return self.result
+
+
+class SqlObjects(Objects):
+    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, form: RowForm, writable: bool) -> None:
+        self._connection = connection
+        self._changes = changes
+        self._form = form
+        self._now = now
+        self._writable = writable
+        self._pending: list[PendingWrite] = []
+        self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
+        self._read: dict[tuple[Kind, Key], StoredObject | None] = {}
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        if write := self._latest.get((kind, key)):
+            return None if write.type is ChangeType.DELETED else write.seen
+        if (kind, key) in self._read:
+            return self._read[kind, key]
+        row = queries.ONE.row(self._connection, {"kind": kind, "namespace": key.namespace, "name": key.name})
+        stored = None if row is None else rows.stored(kind, row, self._form)
+        self._read[kind, key] = stored
+        return stored
+
+    def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
+        wanted = [key for key in keys if (kind, key) not in self._read]
+        found = {row[:2]: row for row in queries.each(self._connection, kind, wanted)}
+        for key in wanted:
+            row = found.get((key.namespace, key.name))
+            self._read[kind, key] = None if row is None else rows.stored(kind, row, self._form)
+
+    def find(self, kind: Kind, query: Query) -> ObjectPage:
+        revision = self._changes.newest()
+        if query.at is not None and query.at != revision:
+            return self._find_past(kind, query, query.at)
+        if any(kind == changed for changed, _ in self._latest):
+            return self._find_with_buffer(kind, query, revision)
+        wanted = None if query.limit is None else query.limit + 1
+        found = queries.found(self._connection, kind, query, wanted)
+        items = tuple(rows.stored(kind, row, self._form) for row in found[: query.limit])
+        more = len(found) > len(items)
+        place = tuple(found[len(items) - 1][queries.PLACE :]) if more else ()
+        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key, place) if more else None, place)
+
+    def _find_past(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+        if query.past and query.moves:
+            raise BadRequestError("heartbeats have no past: leave out lastBeat and connected")
+        if query.order or query.moves:
+            whole = replace(query, where=None, order=None, limit=None, after=None)
+            found = portion(query, self._changes.list_at(kind, whole, at).items, self._beats(query))
+            return ObjectPage(found.items, at, found.rest > 0, _counted(query, found.rest), found.place)
+        page = self._changes.list_at(kind, query, at)
+        return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
+
+    def _beats(self, query: Query) -> Mapping[ClusterName, LastBeat]:
+        return beats.by_cluster(self._connection) if query.moves else {}
+
+    def has_any(self, kind: Kind) -> bool:
+        if any(kind == changed for changed, _ in self._latest):
+            return bool(self._find_with_buffer(kind, Query(), PENDING).items)
+        return queries.ANY.row(self._connection, {"kind": kind}) is not None
+
+    def _remaining(self, kind: Kind, query: Query, last: Key, place: Place = ()) -> int | None:
+        """The number of objects after `last`, which stands at `place` in the order; None where a selector chooses.
+
+        Counts the objects of now: for a list of the past it is an estimate, which is what Kubernetes promises.
+        """
+        if query.labels or query.fields or query.where:
+            return None
+        if query.order is None:
+            statement = queries.count_after(kind, query.namespace, last)
+        else:
+            rest = Query(namespace=query.namespace, after=last, order=replace(query.order, after=place))
+            statement = queries.count(kind, rest, self._connection.dialect.name)
+        return int(self._connection.execute(*statement).scalar_one())
+
+    def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
+        whole = replace(query, limit=None, after=None, order=None)
+        read = queries.found(self._connection, kind, whole, None)
+        seen = {stored.key: stored for stored in (rows.stored(kind, row, self._form) for row in read)}
+        for (changed, key), write in self._latest.items():
+            if changed == kind:
+                seen.pop(key, None)
+                if write.type is not ChangeType.DELETED:
+                    seen[key] = write.seen
+        found = portion(query, seen.values(), self._beats(query))
+        return ObjectPage(found.items, revision, found.rest > 0, _counted(query, found.rest), found.place)
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        key, new = doc.key(new), self._form.grouped(new)
+        self._guard(kind, key, old)
+        earlier = self._latest.get((kind, key))
+        seen = StoredObject(kind, key, str(new["metadata"]["uid"]), PENDING, encode(new, None))
+        if earlier is not None and earlier.type is not ChangeType.DELETED:
+            earlier.document, earlier.seen, earlier.actor = new, seen, actor
+            return earlier
+        return self._buffer(PendingWrite(kind, ChangeType.MODIFIED if old else ChangeType.ADDED, new, seen, old, actor))
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written:
+        self._guard(kind, old.key, old)
+        return self._buffer(PendingWrite(kind, ChangeType.DELETED, old.document, old, old, actor))
+
+    def count(self, kind: Kind, query: Query) -> int:
+        if any(kind == changed for changed, _ in self._latest):
+            return len(self.find(kind, replace(query, limit=None, at=None)).items)
+        return int(self._connection.execute(*queries.count(kind, query, self._connection.dialect.name)).scalar_one())
+
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        found = self._connection.execute(queries.tally(kind, field), {"kind": kind, "field": field})
+        return {str(value): int(count) for value, count in found}
+
+    def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
+        found = self._connection.execute(queries.VALUES, {"kind": kind, "field": field})
+        return {Key(namespace, name): value for namespace, name, value in found}
+
+    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+        found = self._connection.execute(questions.groups(query, facets, self._connection.dialect.name))
+        return {tuple(row[:-1]): int(row[-1]) for row in found}
+
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
+        values = {"kind": kind, "moment": to_micros(moment), "limit": limit}
+        found = queries.WRITTEN_BEFORE.rows(self._connection, values)
+        return {Key(namespace, name): revision for namespace, name, revision in found}
+
+    def _buffer(self, write: PendingWrite) -> PendingWrite:
+        self._pending.append(write)
+        self._latest[write.kind, write.seen.key] = write
+        return write
+
+    def _guard(self, kind: Kind, key: Key, old: StoredObject | None) -> None:
+        """What the caller read is what is there: a stale caller is told at once, a race is found by the guarded statement."""
+        if not self._writable:
+            msg = "a query does not write"
+            raise RuntimeError(msg)
+        current = self.get(kind, key)
+        resource, _, group = kind.partition(".")
+        subject = Subject(name=key.name, group=group, kind=resource)
+        if old is None:
+            if current is not None:
+                raise AlreadyExistsError(f'{kind} "{key.name}" already exists', subject=subject)
+        elif current is None or (current.uid, current.revision) != (old.uid, old.revision):
+            raise ConflictError(
+                f'Operation cannot be fulfilled on {kind} "{key.name}": the object has been modified; '
+                "please apply your changes to the latest version and try again",
+                subject=subject,
+            )
+
+    def flush(self) -> Sequence[Change]:
+        """Stores what is buffered, as the last step before the commit. Raises RaceError."""
+        if not self._pending:
+            return ()
+        first = self._changes.advance(len(self._pending)) - len(self._pending) + 1
+        guards: dict[tuple[Kind, Key], int] = {}
+        logged: list[Change] = []
+        together: list[rows.Row] = []
+        for revision, write in enumerate(self._pending, first):
+            where = (write.kind, write.seen.key)
+            if where in guards:  # deleted and made again: one after the other
+                rows.store(self._connection, together, self._now)
+                together = []
+            row, change = self._written(write, revision, guards.get(where))
+            together.append(row)
+            logged.append(change)
+            guards[where] = revision
+        rows.store(self._connection, together, self._now)
+        self._changes.log(logged)
+        return logged
+
+    def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.Row, Change]:
+        encoded = encode(write.document, revision)
+        write.result = stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
+        is_there = write.type is not ChangeType.DELETED
+        before: Document = write.before.document if write.before else {}
+        row = rows.Row(
+            change=write.type,
+            new=replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded)),
+            guard=guard or (write.before.revision if write.before else 0),
+            labels=doc.labels(write.document) if is_there else {},
+            labels_before=doc.labels(before),
+            fields=fields_of(write.kind, write.document) if is_there else {},
+            fields_before=fields_of(write.kind, before) if before else {},
+        )
+        change = Change(
+            revision=revision,
+            at=self._now,
+            actor=write.actor,
+            kind=write.kind,
+            key=stored.key,
+            type=write.type,
+            encoded=encoded,
+            labels_before=row.labels_before,
+            fields_before=row.fields_before,
+        )
+        return row, change
+
+
+def _counted(query: Query, rest: int) -> int | None:
+    """The number of objects after a page, as a store reports it: None at the end and where a selector chooses."""
+    return None if query.labels or query.fields or query.where else rest or None

@@ -1,0 +1,122 @@
+"""The statements that keep the rows of objects: the documents, their labels and their selectable fields."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, update
+
+from hub.api.meta.change import ChangeType, Key, Kind, StoredObject
+from hub.api.query.query_fields import order_of
+from hub.store import schema
+from hub.store.engine.engine import upsert
+from hub.store.engine.errors import RaceError
+from hub.store.engine.instants import to_micros
+from hub.store.engine.row_format import RowForm
+from hub.store.engine.statements import Statement
+
+_column = schema.objects.c
+_AS_READ = (
+    _column.kind == bindparam("of_kind"),
+    _column.namespace == bindparam("of_namespace"),
+    _column.name == bindparam("of_name"),
+    _column.revision == bindparam("of_revision"),
+)
+_INSERT = Statement(insert(schema.objects))
+_UPDATE = Statement(
+    update(schema.objects).where(*_AS_READ).values(revision=bindparam("revision"), document=bindparam("document"))
+)
+_DELETE = Statement(delete(schema.objects).where(*_AS_READ))
+_SIDES = (schema.labels, schema.fields)
+_INDEX = {table: Statement.each(partial(upsert, table)) for table in _SIDES}
+_UNINDEX = {
+    table: Statement(delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")))
+    for table in _SIDES
+}
+
+
+def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
+    key = Key(row[0], row[1])
+    return StoredObject(kind, key, row[2], row[3], form.document(kind, key, row[4]))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object as it is to be, beside what its side tables say now."""
+
+    change: ChangeType
+    new: StoredObject
+    guard: int
+    """The revision that an existing row must still have."""
+    labels: Mapping[str, str]
+    labels_before: Mapping[str, str]
+    fields: Mapping[str, str]
+    fields_before: Mapping[str, str]
+
+
+def store(connection: Connection, written: Sequence[Row], now: datetime) -> None:
+    """Writes the rows of objects with different keys, one statement for all that want the same. Raises RaceError."""
+    of = {change: [row for row in written if row.change is change] for change in ChangeType}
+    guarded = (
+        _DELETE.run_many(connection, [_as_read(row) for row in of[ChangeType.DELETED]]),
+        _UPDATE.run_many(connection, [_renewed(row) for row in of[ChangeType.MODIFIED]]),
+    )
+    if guarded != (len(of[ChangeType.DELETED]), len(of[ChangeType.MODIFIED])):
+        raise RaceError
+    _INSERT.run_many(connection, [_values(row.new, now) for row in of[ChangeType.ADDED]])
+    _index(connection, [row for row in written if row.change is not ChangeType.DELETED])
+
+
+def _as_read(row: Row) -> dict[str, Any]:
+    new = row.new
+    return {
+        "of_kind": new.kind,
+        "of_namespace": new.key.namespace,
+        "of_name": new.key.name,
+        "of_revision": row.guard,
+    }
+
+
+def _renewed(row: Row) -> dict[str, Any]:
+    return {**_as_read(row), "revision": row.new.revision, "document": row.new.encoded}
+
+
+def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
+    return {
+        "kind": new.kind,
+        "namespace": new.key.namespace,
+        "name": new.key.name,
+        "uid": new.uid,
+        "revision": new.revision,
+        "created_at": to_micros(now),
+        "document": new.encoded,
+    }
+
+
+def _index(connection: Connection, written: Sequence[Row]) -> None:
+    """Brings the side tables in line; touches only the entries that differ. Fields have what they are compared by, too."""
+    labels = [(row.new, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
+    fields = [(row.new, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
+    for table, entries in ((schema.labels, labels), (schema.fields, fields)):
+        lost = [{"of_uid": of.uid, "of_name": name} for of, new, old in entries for name in old if name not in new]
+        _UNINDEX[table].run_many(connection, lost)
+    _INDEX[schema.labels].run_many(connection, [{"uid": of.uid, **entry} for of, entry in _changed(labels)])
+    sorted_fields = [
+        {"uid": of.uid, **entry, "sort": order_of(of.kind, entry["name"], entry["value"])} for of, entry in _changed(fields)
+    ]
+    _INDEX[schema.fields].run_many(connection, sorted_fields)
+
+
+_Entries = Sequence[tuple[StoredObject, Mapping[str, str], Mapping[str, str]]]
+"""Of each object, what its entries are to be, and what they were."""
+
+
+def _changed(entries: _Entries) -> list[tuple[StoredObject, dict[str, str]]]:
+    return [
+        (of, {"name": name, "value": value})
+        for of, new, old in entries
+        for name, value in new.items()
+        if old.get(name) != value
+    ]

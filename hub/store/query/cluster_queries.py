@@ -1,0 +1,180 @@
+"""Questions about ManagedClusters that keys and labels alone do not answer: chosen, put in order and counted on the inventory.
+
+Documents are read last, of what is answered alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
+
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
+from hub.api.meta.field_sources import Of, Source
+from hub.api.meta.ordering import By, Facet, Order
+from hub.store import schema
+from hub.store.query import filter_to_sql as asking
+from hub.store.query.inventory import KEPT, inventory
+from hub.store.query.value_columns import TABLES, Entries
+from machinery.expression import Type
+from machinery.meta.selectors import Operator, Requirement
+
+objects = schema.objects
+ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
+PLACE = len(ROW)
+"""From here on a row says where it stands in the order."""
+_KEYS = {"metadata.name": inventory.c.name, "metadata.namespace": inventory.c.namespace}
+_WANTED = (Operator.EQUALS, Operator.IN)
+
+
+def asks(kind: Kind, query: Query) -> bool:
+    """Whether a query is one of these."""
+    if kind != MANAGED_CLUSTERS:
+        return False
+    return bool(query.where or query.order or query.labels or any(term.name not in _KEYS for term in query.fields))
+
+
+def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
+    """Rows of the objects that a query chooses, in its order, each followed by its place."""
+    question = _Question(query, dialect)
+    places = [question.place(by).label(f"by_{index}") for index, by in enumerate(question.keys)]
+    chosen = question.chosen(inventory.c.namespace, inventory.c.name, *places).limit(limit).subquery("chosen")
+    same = and_(
+        objects.c.kind == literal(MANAGED_CLUSTERS),
+        objects.c.namespace == chosen.c.namespace,
+        objects.c.name == chosen.c.name,
+    )
+    kept = [chosen.c[f"by_{index}"] for index in range(len(places))]
+    ordered = _ordered(list(zip(question.keys, kept, strict=True)), chosen.c.namespace, chosen.c.name)
+    return select(*ROW, *kept).select_from(chosen.join(objects, same)).order_by(*ordered)
+
+
+def number(query: Query, dialect: str) -> Select[Any]:
+    """How many objects a query chooses."""
+    question = _Question(query, dialect)
+    terms = question.terms()
+    return select(func.count()).select_from(question.entries.source).where(*terms)
+
+
+def groups(query: Query, facets: Sequence[Facet], dialect: str) -> Select[Any]:
+    """By the texts of some values, how many objects that a query chooses have them."""
+    question = _Question(query, dialect)
+    terms = question.terms()
+    texts = [question.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
+    chosen = select(*texts).select_from(question.entries.source).where(*terms).subquery("chosen")
+    columns = [chosen.c[f"by_{index}"] for index in range(len(facets))]
+    return select(*columns, func.count()).group_by(*columns)
+
+
+class _Question:
+    def __init__(self, query: Query, dialect: str) -> None:
+        self._query = query
+        self._order = query.order or Order(())
+        self.entries = Entries(dialect)
+        self._terms: list[ColumnElement[bool]] | None = None
+
+    @property
+    def keys(self) -> Sequence[By]:
+        return self._order.keys
+
+    def place(self, by: By) -> ColumnElement[Any]:
+        """What objects are compared by."""
+        self.terms()
+        return self.entries.compared(by.facet.source)
+
+    def chosen(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        terms = self.terms()
+        ordered = _ordered([(by, self.place(by)) for by in self.keys], inventory.c.namespace, inventory.c.name)
+        return select(*columns).select_from(self.entries.source).where(*terms).order_by(*ordered)
+
+    def terms(self) -> Sequence[ColumnElement[bool]]:
+        """Required entries are found out first: columns depend on them."""
+        if self._terms is None:
+            query = self._query
+            if query.where is not None:
+                asking.require(query.where, self.entries)
+            asked = [self._term(term, Of.LABELS) for term in query.labels] + [
+                self._term(term, Of.FIELDS) for term in query.fields
+            ]
+            self._terms = [true(), *asked]
+            if query.namespace is not None:
+                self._terms.append(inventory.c.namespace == query.namespace)
+            if query.where is not None:
+                self._terms.append(asking.condition(query.where, self.entries))
+            if query.after is not None:
+                self._terms.append(self._follows(query.after))
+        return self._terms
+
+    def _term(self, term: Requirement, of: Of) -> ColumnElement[bool]:
+        kept = KEPT.get((of, term.name))
+        if of is Of.FIELDS and term.name in _KEYS:
+            return _among(_KEYS[term.name], term)
+        if kept is not None and kept.text is not None:
+            return _kept(kept.text, term, of)
+        source = Source(of, Type.TEXT, term.name)
+        empty = of is Of.FIELDS and "" in term.values
+        if _is_joined(term, empty=empty):
+            return self._joined(source, term, empty=empty)
+        table = TABLES[of]
+        named = select(table.c.uid).where(table.c.name == literal(term.name))
+        if term.operator is not Operator.NOT_EXISTS:
+            named = named.where(table.c.value.not_in(term.values) if empty else table.c.value.in_(term.values))
+        return inventory.c.uid.not_in(named)
+
+    def _joined(self, source: Source, term: Requirement, *, empty: bool) -> ColumnElement[bool]:
+        """Only objects with such an entry are chosen. A field with the empty value has none."""
+        self.entries.require(source)
+        value = self.entries.text(source)
+        if term.operator is Operator.EXISTS:
+            return value.is_not(None)
+        return value.not_in(term.values) if empty else value.in_(term.values)
+
+    def _follows(self, last: Key) -> ColumnElement[bool]:
+        """What stands behind the last object of the page before."""
+        name = and_(inventory.c.namespace == last.namespace, inventory.c.name > last.name)
+        behind: ColumnElement[bool] = or_(inventory.c.namespace > last.namespace, name)
+        for by, value in reversed(list(zip(self.keys, self._order.after or (), strict=False))):
+            column = self.entries.compared(by.facet.source)
+            if value is None:
+                behind = and_(column.is_(None), behind)
+            else:
+                beyond = column < value if by.falls else column > value
+                behind = or_(column.is_(None), beyond, and_(column == value, behind))
+        return behind
+
+
+def _is_joined(term: Requirement, *, empty: bool) -> bool:
+    """Whether an object must have an entry for the term."""
+    if term.operator in (Operator.EXISTS, Operator.NOT_EXISTS):
+        return term.operator is Operator.EXISTS
+    return (term.operator in _WANTED) != empty
+
+
+def _kept(column: ColumnElement[Any], term: Requirement, of: Of) -> ColumnElement[bool]:
+    """A term about a column. A field that an object lacks is the empty string; a label that it lacks is none."""
+    if term.operator is Operator.EXISTS:
+        return column.is_not(None)
+    if term.operator is Operator.NOT_EXISTS:
+        return column.is_(None)
+    if of is Of.FIELDS:
+        return _among(func.coalesce(column, ""), term)
+    return (
+        and_(column.is_not(None), _among(column, term))
+        if term.operator in _WANTED
+        else or_(column.is_(None), _among(column, term))
+    )
+
+
+def _among(column: ColumnElement[Any], term: Requirement) -> ColumnElement[bool]:
+    if not term.values:
+        return false()
+    return column.in_(term.values) if term.operator in _WANTED else column.not_in(term.values)
+
+
+def _ordered(
+    keys: Sequence[tuple[By, ColumnElement[Any]]], namespace: ColumnElement[Any], name: ColumnElement[Any]
+) -> list[ColumnElement[Any]]:
+    """What is missing comes last, equals by their keys."""
+    found: list[ColumnElement[Any]] = []
+    for by, column in keys:
+        found += [column.is_(None), column.desc() if by.falls else column.asc()]
+    return [*found, namespace, name]

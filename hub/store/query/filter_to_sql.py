@@ -1,0 +1,169 @@
+"""Conditions compiled to SQL. What is missing is NULL, so that unknown is unknown in both languages. No document is read."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, assert_never
+
+from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
+
+from hub.api.meta.field_sources import Source, Where
+from hub.store.engine.instants import to_micros
+from hub.store.query.inventory import inventory
+from hub.store.query.value_columns import TABLES, Entries
+from machinery.expression import Type, tree
+from machinery.expression.sorting import sort_key
+from machinery.expression.types import Scalar
+
+_COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
+    """For a statement over the inventory and these entries; it holds where it is true."""
+    return _Compiler(where, entries).condition(where.expression.tree)
+
+
+def require(where: Where, entries: Entries) -> None:
+    """Has `entries` find by an index what the condition cannot be true without."""
+    for found in _required(where, where.expression.tree):
+        entries.require(found)
+
+
+def _required(where: Where, node: tree.Condition) -> list[Source]:  # noqa: PLR0911 - one per kind of node
+    match node:
+        case tree.All(operands):
+            return [found for operand in operands for found in _required(where, operand)]
+        case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
+            return _required(where, operand)  # unknown, too, where there is no such entry
+        case tree.Compare(_, left, right):
+            return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.Entry)]
+        case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.Truth(operand):
+            return [source_of(where, operand)] if isinstance(operand, tree.Field | tree.Entry) else []
+        case tree.Has(tree.Field() | tree.Entry() as what):
+            return [source_of(where, what)]
+        case tree.In(tree.Value(value=str(key)), whole):
+            return [_entry(where, whole.name, key)]
+        case _:
+            return []
+
+
+def source_of(where: Where, operand: tree.Field | tree.Entry) -> Source:
+    """Where the one value is."""
+    source = where.sources[operand.name]
+    key = source.key + operand.key if isinstance(operand, tree.Entry) else source.key
+    return Source(source.of, operand.type, key)
+
+
+def _entry(where: Where, name: str, key: str) -> Source:
+    source = where.sources[name]
+    return Source(source.of, Type.TEXT, source.key + key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    where: Where
+    entries: Entries
+
+    def condition(self, node: tree.Condition) -> ColumnElement[bool]:  # noqa: PLR0911 - one per node
+        match node:
+            case tree.All(operands):
+                return and_(true(), *(self.condition(operand) for operand in operands))
+            case tree.Any(operands):
+                return or_(false(), *(self.condition(operand) for operand in operands))
+            case tree.Not(operand):
+                return not_(self.condition(operand))
+            case tree.Has(what):
+                return self._whole(what.name) if isinstance(what, tree.Whole) else self._operand(what).is_not(None)
+            case tree.Truth(operand):
+                return self._operand(operand) == literal("true")
+            case tree.Compare(sign, left, right):
+                compared: ColumnElement[bool] = _COMPARE[sign](self._operand(left), self._operand(right))
+                return compared
+            case tree.OneOf(operand, values):
+                found = self._operand(operand)
+                return _unless_missing(found, found.in_([self._literal(value) for value in values]))
+            case tree.In(operand, whole):
+                return self._is_key(operand, whole.name)
+            case tree.Match(function, operand, argument):
+                return self._matches(function, self._operand(operand), argument)
+            case _:
+                assert_never(node)
+
+    def _operand(self, operand: tree.Operand) -> ColumnElement[Any]:
+        if isinstance(operand, tree.Value):
+            return literal(self._literal(operand.value))
+        source = source_of(self.where, operand)
+        found = self.entries.compared(source)
+        return literal(to_micros(self.where.now)) - found if source.type is Type.DURATION else found
+
+    def _literal(self, value: Scalar) -> str | int:
+        """As the operand that it is compared with has it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, timedelta):
+            return value // _MICROSECOND
+        return value if isinstance(value, str) else sort_key(value)
+
+    def _whole(self, name: str) -> ColumnElement[bool]:
+        source = self.where.sources[name]
+        table = TABLES[source.of]
+        begins = func.substr(table.c.name, 1, len(source.key)) == source.key
+        return exists().where(table.c.uid == inventory.c.uid, begins if source.key else true()).correlate(inventory)
+
+    def _is_key(self, operand: tree.Operand, name: str) -> ColumnElement[bool]:
+        if isinstance(operand, tree.Value):
+            return self.entries.text(_entry(self.where, name, str(operand.value))).is_not(None)
+        source, found = self.where.sources[name], self._operand(operand)
+        table = TABLES[source.of]
+        key = literal(source.key) + found if source.key else found
+        named = select(table.c.uid).where(table.c.uid == inventory.c.uid, table.c.name == key)
+        return _unless_missing(found, named.correlate_except(table).exists())
+
+    def _matches(self, function: tree.TextFunction, text: ColumnElement[Any], argument: str) -> ColumnElement[bool]:
+        length, is_sqlite = len(argument), self.entries.dialect == "sqlite"
+        match function:
+            case "startsWith":
+                return func.substr(text, 1, length) == argument
+            case "endsWith":
+                long_enough = func.length(text) >= length
+                return and_(long_enough, func.substr(text, func.length(text) - length + 1) == argument)
+            case "contains":
+                place = func.instr(text, argument) if is_sqlite else func.strpos(text, argument)
+                return place > 0
+            case "matches" if is_sqlite:
+                return text.op("GLOB", is_comparison=True)(_glob(argument))
+            case "matches":
+                return text.like(_like(argument), escape="\\")
+            case _:
+                assert_never(function)
+
+
+def _unless_missing(operand: ColumnElement[Any], found: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Databases say of NULL in nothing that it is false."""
+    return case((operand.is_(None), null()), else_=found)
+
+
+def _glob(pattern: str) -> str:
+    """For SQLite, in which brackets are wild, too, and quote."""
+    return "".join(f"[{sign}]" if sign in "*?[" and quoted else sign for sign, quoted in _signs(pattern))
+
+
+def _like(pattern: str) -> str:
+    """For PostgreSQL, with a backslash before what is meant itself."""
+    wild = {"*": "%", "?": "_"}
+    return "".join((f"\\{sign}" if sign in "%_\\" else sign) if quoted else wild[sign] for sign, quoted in _signs(pattern))
+
+
+def _signs(pattern: str) -> list[tuple[str, bool]]:
+    """Each sign of a pattern, and whether it stands for itself."""
+    found, escaped = [], False
+    for sign in pattern:
+        if escaped or sign not in "*?\\":
+            found.append((sign, True))
+            escaped = False
+        elif sign == "\\":
+            escaped = True
+        else:
+            found.append((sign, False))
+    return found

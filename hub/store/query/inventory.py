@@ -1,0 +1,62 @@
+"""The narrow row of each ManagedCluster: what is asked most, where a question reads all clusters in a few milliseconds.
+
+Triggers keep it in line with `objects`, `fields` and `labels`, whichever release writes those. Nobody else writes here, and a
+copy of a database table by table leaves it out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Table, Text
+
+from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.meta.field_sources import Of
+from hub.api.query.selectable_fields import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
+from hub.store.schema import Counter, KeyText, metadata
+
+inventory = Table(
+    "inventory",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("namespace", KeyText, nullable=False),
+    Column("name", KeyText, nullable=False),
+    Column("created_at", Counter, nullable=False),
+    Column("cluster_set", KeyText),
+    Column("version", KeyText),
+    Column("version_order", KeyText),
+    Column("agent_version", KeyText),
+    Column("agent_order", KeyText),
+    Column("accepted", KeyText),
+    Column("joined", KeyText),
+    Column("available", KeyText),
+    Column("clock_synced", KeyText),
+    Column("cpu", KeyText),
+    Column("memory", KeyText),
+    Column("nodes", KeyText),
+    sqlite_with_rowid=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Which columns have a field: its text, and what it is compared by. None: that is not here."""
+
+    text: Column[Any] | None = None
+    order: Column[Any] | None = None
+
+
+_column = inventory.c
+KEPT: Mapping[tuple[Of, str], Kept] = {
+    (Of.LABELS, SET_LABEL): Kept(_column.cluster_set),
+    (Of.FIELDS, VERSION): Kept(_column.version, _column.version_order),
+    (Of.FIELDS, AGENT_VERSION): Kept(_column.agent_version, _column.agent_order),
+    (Of.FIELDS, HUB_ACCEPTS): Kept(_column.accepted),
+    (Of.FIELDS, CLUSTER_ALIASES["status.joined"]): Kept(_column.joined),
+    (Of.FIELDS, CLUSTER_ALIASES["status.available"]): Kept(_column.available),
+    (Of.FIELDS, CLUSTER_ALIASES["status.clockSynced"]): Kept(_column.clock_synced),
+    (Of.FIELDS, f"{CAPACITY}cpu"): Kept(order=_column.cpu),
+    (Of.FIELDS, f"{CAPACITY}memory"): Kept(order=_column.memory),
+    (Of.FIELDS, f"{CAPACITY}nodes"): Kept(order=_column.nodes),
+}
+"""What the migration's triggers follow."""

@@ -1,0 +1,267 @@
+"""Queries over stored objects, compiled to SQL: labels and fields are joined, no document is read to filter.
+
+Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Integer,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    func,
+    select,
+    tuple_,
+)
+
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
+from hub.api.meta.field_sources import Of
+from hub.store import schema
+from hub.store.engine.statements import Rows, Statement
+from hub.store.query import cluster_queries as questions
+from hub.store.query.inventory import KEPT
+from machinery.meta.selectors import Operator, Requirement
+
+objects = schema.objects
+KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}
+ROW = questions.ROW
+PLACE = questions.PLACE
+_OF_VALUES = (Operator.EQUALS, Operator.NOT_EQUALS, Operator.IN, Operator.NOT_IN)
+_OF_KIND = objects.c.kind == bindparam("kind")
+
+ONE = Statement(
+    select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
+)
+"""With kind, namespace and name."""
+
+ANY = Statement(select(objects.c.uid).where(_OF_KIND).limit(1))
+"""With kind."""
+
+_OF_NAMES = select(*ROW).where(
+    _OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name.in_(bindparam("names", expanding=True))
+)
+"""With kind, namespace and names."""
+
+_VALUE = func.coalesce(schema.fields.c.value, "")
+_NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
+MOST_JOINED = 8
+"""Terms of each selector that are joined: SQLite joins 64 tables at most. Each further one is a subquery."""
+_WITH_FIELD = objects.outerjoin(schema.fields, _NAMED)
+_TALLY = select(_VALUE, func.count()).select_from(_WITH_FIELD).where(_OF_KIND).group_by(_VALUE)
+"""With kind and field."""
+
+VALUES = (
+    select(objects.c.namespace, objects.c.name, schema.fields.c.value)
+    .select_from(objects.join(schema.fields, _NAMED))
+    .where(_OF_KIND, schema.fields.c.value != "")
+)
+"""With kind and field."""
+
+
+def tally(kind: Kind, field: str) -> Select[Any, int]:
+    """With kind and field: how many objects have each value; "": they lack it."""
+    kept = KEPT.get((Of.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
+    if kept is None or kept.text is None:
+        return _TALLY
+    value = func.coalesce(kept.text, "")
+    return select(value, func.count()).group_by(value)
+
+
+# The log keeps the last change of every object that is there, however old.
+WRITTEN_BEFORE = Statement(
+    select(objects.c.namespace, objects.c.name, objects.c.revision)
+    .join(schema.changes, schema.changes.c.revision == objects.c.revision)
+    .where(_OF_KIND, schema.changes.c.at < bindparam("moment"))
+    .order_by(objects.c.revision)
+    .limit(bindparam("limit", type_=Integer))
+)
+"""With kind, moment and limit: keys and revisions. It looks at all of the kind."""
+
+
+def _count(*terms: ColumnElement[bool]) -> Any:
+    return select(func.count()).select_from(objects).where(_OF_KIND, *terms)
+
+
+# Two ranges of the primary key: comparing pairs costs twice as much.
+_HERE = _count(objects.c.namespace == bindparam("of"), objects.c.name > bindparam("name"))
+_BEYOND = _count(objects.c.namespace > bindparam("of"))
+_FOLLOWING_HERE: Select[Any] = _HERE
+_FOLLOWING: Select[Any] = select(_HERE.scalar_subquery() + _BEYOND.scalar_subquery())
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A requirement without its values."""
+
+    name: str
+    operator: Operator
+    is_field: bool
+    has_empty: bool
+    is_one: bool
+    """It names one value, so that no list has to be written out for each execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    namespaced: bool
+    after: bool
+    labels: tuple[_Term, ...]
+    fields: tuple[_Term, ...]
+
+
+def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
+    """The objects of a query in the order of their keys: the statement and its values."""
+    if questions.asks(kind, query):
+        return questions.page(query, limit, dialect), {}
+    statement, values = _many(_shape(query)), _values(kind, query)
+    return (statement, values) if limit is None else (statement.limit(limit), values)
+
+
+def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
+    """How many objects a query chooses."""
+    if questions.asks(kind, query):
+        return questions.number(query, dialect), {}
+    return _number(_shape(query)), _values(kind, query)
+
+
+def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
+    """What `many` selects; where it can, by the driver itself."""
+    prepared = None if questions.asks(kind, query) else _prepared(_shape(query), limited=limit is not None)
+    if prepared is not None:
+        return prepared.rows(connection, {**_values(kind, query), "limit": limit})
+    return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]
+
+
+def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
+    """The objects with these keys, in no order: one question for each namespace."""
+    rows: list[tuple[Any, ...]] = []
+    for namespace in {key.namespace for key in keys}:
+        names = [key.name for key in keys if key.namespace == namespace]
+        values = {"kind": kind, "namespace": namespace, "names": names}
+        rows += [tuple(row) for row in connection.execute(_OF_NAMES, values)]
+    return rows
+
+
+def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
+    """How many objects follow `last`, within `namespace` or (None) over all."""
+    values = {"kind": kind, "of": last.namespace, "name": last.name}
+    return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
+
+
+@lru_cache(maxsize=256)
+def _many(shape: _Shape) -> Select[Any]:
+    return select(*ROW).select_from(_source(shape)).where(_selected(shape)).order_by(objects.c.namespace, objects.c.name)
+
+
+@lru_cache(maxsize=256)
+def _number(shape: _Shape) -> Select[Any]:
+    return select(func.count()).select_from(_source(shape)).where(_selected(shape))
+
+
+@lru_cache(maxsize=256)
+def _prepared(shape: _Shape, *, limited: bool) -> Statement | None:
+    """None: its text depends on how many values a term has."""
+    if any(term.operator in _OF_VALUES and not term.is_one for term in (*shape.labels, *shape.fields)):
+        return None
+    statement = _many(shape)
+    return Statement(statement.limit(bindparam("limit", type_=Integer)) if limited else statement)
+
+
+def _shape(query: Query) -> _Shape:
+    return _Shape(
+        namespaced=query.namespace is not None,
+        after=query.after is not None,
+        labels=tuple(_term(term, is_field=False) for term in query.labels),
+        fields=tuple(_term(term, is_field=True) for term in query.fields),
+    )
+
+
+def _term(term: Requirement, *, is_field: bool) -> _Term:
+    return _Term(term.name, term.operator, is_field, "" in term.values, len(term.values) == 1)
+
+
+def _values(kind: Kind, query: Query) -> dict[str, Any]:
+    values: dict[str, Any] = {"kind": kind}
+    if query.namespace is not None:
+        values["namespace"] = query.namespace
+    if query.after is not None:
+        values |= {"after_name": query.after.name}
+        values |= {"after_namespace": query.after.namespace} if query.namespace is None else {}
+    for side, terms in (("label", query.labels), ("field", query.fields)):
+        for index, term in enumerate(terms):
+            if term.values:
+                values[f"{side}{index}"] = term.values[0] if len(term.values) == 1 else list(term.values)
+    return values
+
+
+def _source(shape: _Shape) -> FromClause:
+    """The objects, joined with an entry of the side tables for every term that asks for one: at most one fits an object."""
+    source: FromClause = objects
+    for table, side, terms in ((schema.labels, "label", shape.labels), (schema.fields, "field", shape.fields)):
+        for index, term in enumerate(terms):
+            if _is_joined(term, index):
+                entry = table.alias(f"{side}_{index}")
+                chosen = None if term.operator is Operator.EXISTS else f"{side}{index}"
+                source = source.join(entry, _entry(entry, term, chosen))
+    return source
+
+
+def _selected(shape: _Shape) -> ColumnElement[bool]:
+    """The terms that no join expresses."""
+    terms: list[ColumnElement[bool]] = [_OF_KIND]
+    if shape.namespaced:
+        terms.append(objects.c.namespace == bindparam("namespace"))
+    if shape.after and shape.namespaced:
+        terms.append(objects.c.name > bindparam("after_name"))
+    elif shape.after:
+        key = tuple_(objects.c.namespace, objects.c.name)
+        terms.append(key > tuple_(bindparam("after_namespace"), bindparam("after_name")))
+    terms += [_label_term(term, f"label{index}") for index, term in enumerate(shape.labels) if not _is_joined(term, index)]
+    terms += [_field_term(term, f"field{index}") for index, term in enumerate(shape.fields) if not _is_joined(term, index)]
+    return and_(*terms)
+
+
+def _is_joined(term: _Term, index: int) -> bool:
+    """Whether an object must have an entry for the term, and it is among the first. A field with the empty value has none."""
+    if index >= MOST_JOINED or term.name in KEY_FIELDS or (term.is_field and term.has_empty):
+        return False
+    return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)
+
+
+def _label_term(term: _Term, values: str) -> ColumnElement[bool]:
+    present = _has(schema.labels, term, None if term.operator in (Operator.EXISTS, Operator.NOT_EXISTS) else values)
+    return present if term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS) else ~present
+
+
+def _field_term(term: _Term, values: str) -> ColumnElement[bool]:
+    wanted = term.operator in (Operator.EQUALS, Operator.IN)
+    if term.name in KEY_FIELDS:
+        chosen = _is_chosen(KEY_FIELDS[term.name], term, values)
+        return chosen if wanted else ~chosen
+    present = _has(schema.fields, term, values)
+    if term.has_empty:
+        present |= ~_has(schema.fields, term, None)
+    return present if wanted else ~present
+
+
+def _has(table: Table, term: _Term, values: str | None) -> ColumnElement[bool]:
+    return exists().where(_entry(table, term, values))
+
+
+def _entry(table: FromClause, term: _Term, values: str | None) -> ColumnElement[bool]:
+    """The term's entry of the object in a side table, with one of the values if there are some to choose from."""
+    entry = (table.c.uid == objects.c.uid) & (table.c.name == term.name)
+    return entry if values is None else entry & _is_chosen(table.c.value, term, values)
+
+
+def _is_chosen(column: ColumnElement[str], term: _Term, values: str) -> ColumnElement[bool]:
+    return column == bindparam(values) if term.is_one else column.in_(bindparam(values, expanding=True))

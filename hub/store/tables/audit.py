@@ -1,0 +1,100 @@
+"""The audit log. Records are added in the transaction of what they are about or in batches, and found by time."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, tuple_
+
+from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
+from hub.api.auditrecords.record import STRANGERS, Fields
+from hub.api.objects.history import BYTES_OF_A_ROW
+from hub.ports import AuditLog
+from hub.store import schema
+from hub.store.engine.engine import INSERTS
+from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.statements import Statement
+
+_column = schema.audit.c
+_ADD = Statement.each(lambda dialect: INSERTS[dialect](schema.audit).on_conflict_do_nothing())
+_PLACE = (_column.at, _column.replica, _column.sequence)
+_OF_STRANGERS = _column.replica.endswith(STRANGERS)
+_SIZE = func.length(_column.document) + BYTES_OF_A_ROW
+
+
+class SqlAuditLog(AuditLog):
+    """The table `audit`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        _ADD.run_many(self._connection, [_values(entry) for entry in entries])
+
+    def find(self, query: AuditQuery) -> Sequence[Entry]:
+        chosen = select(schema.audit).order_by(*_PLACE)
+        for name, value in query.equal:
+            chosen = chosen.where(_column[name] == value)
+        for name, value in query.unequal:
+            chosen = chosen.where(_column[name] != value)
+        if query.since is not None:
+            chosen = chosen.where(_column.at >= to_micros(query.since))
+        if query.until is not None:
+            chosen = chosen.where(_column.at <= to_micros(query.until))
+        if query.after is not None:
+            place = (to_micros(query.after.at), query.after.replica, query.after.sequence)
+            chosen = chosen.where(tuple_(*_PLACE) > tuple_(*place))
+        if query.limit is not None:
+            chosen = chosen.limit(query.limit + 1)
+        return [_entry(row) for row in self._connection.execute(chosen)]
+
+    def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
+        counted = select(_column.user, func.count(), func.sum(_SIZE), func.min(_column.at)).group_by(_column.user)
+        rows = self._connection.execute(counted.where(_OF_STRANGERS if strangers else ~_OF_STRANGERS))
+        return {user: AuditSize(int(records), int(size), from_micros(at)) for user, records, size, at in rows}
+
+    def remove(
+        self,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        strangers: bool | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+    ) -> AuditSize:
+        conditions = [] if before is None else [_column.at < to_micros(before)]
+        conditions += [] if since is None else [_column.at >= to_micros(since)]
+        conditions += [] if user is None else [_column.user == user]
+        if strangers is not None:
+            conditions.append(_OF_STRANGERS if strangers else ~_OF_STRANGERS)
+        oldest = select(*_PLACE, _SIZE.label("size")).where(*conditions).order_by(*_PLACE).limit(limit)
+        rows = self._connection.execute(oldest).all()
+        if rows:
+            last = tuple_(*_PLACE) <= tuple_(*rows[-1][:3])
+            self._connection.execute(delete(schema.audit).where(*conditions, last))
+        return AuditSize(len(rows), sum(row.size for row in rows), from_micros(rows[-1].at) if rows else None)
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    fields = entry.fields
+    return {
+        "replica": entry.replica,
+        "sequence": entry.sequence,
+        "at": to_micros(entry.at),
+        "user": fields.user,
+        "verb": fields.verb,
+        "resource": fields.resource,
+        "namespace": fields.namespace,
+        "name": fields.name,
+        "document": entry.document,
+    }
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(
+        replica=row.replica,
+        sequence=row.sequence,
+        at=from_micros(row.at),
+        fields=Fields(row.user, row.verb, row.resource, row.namespace, row.name),
+        document=row.document,
+    )

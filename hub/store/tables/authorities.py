@@ -1,0 +1,132 @@
+"""The hub's certificate authorities, and what each replica knows of them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
+
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
+from hub.api.certificates.certificate import Purpose
+from hub.ports import Authorities
+from hub.store import schema
+from hub.store.engine.engine import INSERTS
+from hub.store.engine.instants import MICROSECOND, from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from machinery.identity import AgentId, ClusterName
+
+_row = schema.authorities.c
+_follower = schema.authority_followers.c
+_signed = schema.certificates.c
+
+
+class SqlAuthorities(Authorities):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def all(self) -> Sequence[Authority]:
+        rows = self._connection.execute(select(schema.authorities).order_by(_row.created_at, _row.id))
+        return [_authority(row) for row in rows]
+
+    def put(self, authority: Authority) -> None:
+        values = _values(authority)
+        new = INSERTS[self._connection.dialect.name](schema.authorities).values(values)
+        self._connection.execute(new.on_conflict_do_update(index_elements=[_row.id], set_=values))
+        ring_for_everybody(self._connection, REVOCATIONS)
+
+    def sealed_key(self, authority: AuthorityId) -> bytes | None:
+        chosen = select(_row.sealed_key).where(_row.id == authority)
+        sealed: bytes | None = self._connection.execute(chosen).scalar_one_or_none()
+        return sealed
+
+    def keep_key(self, authority: AuthorityId, sealed: bytes | None) -> None:
+        self._connection.execute(update(schema.authorities).where(_row.id == authority).values(sealed_key=sealed))
+
+    def followers(self) -> Sequence[Follower]:
+        order = (_follower.replica, _follower.authority)
+        rows = self._connection.execute(select(schema.authority_followers).order_by(*order))
+        return [Follower(row.replica, AuthorityId(row.authority), Phase(row.phase), row.has_key) for row in rows]
+
+    def follow(self, replica: str, known: Sequence[Follower]) -> None:
+        self._connection.execute(delete(schema.authority_followers).where(_follower.replica == replica))
+        rows = [
+            {"replica": replica, "authority": each.authority, "phase": each.phase.value, "has_key": each.has_key}
+            for each in known
+        ]
+        if rows:
+            self._connection.execute(insert(schema.authority_followers), rows)
+
+    def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
+        keys = (_signed.signed_by, _signed.purpose)
+        rows = self._connection.execute(select(*keys, func.count()).where(*_open(now)).group_by(*keys))
+        return {(signed_by, Purpose(purpose)): count for signed_by, purpose, count in rows}
+
+    def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
+        of_purpose = (*_open(now), _signed.purpose == purpose.value, _signed.cluster.is_not(None), _signed.agent.is_not(None))
+        chosen = (_signed.cluster, _signed.agent, _signed.signed_by, func.max(_signed.issued_at))
+        by = (_signed.cluster, _signed.agent, _signed.signed_by)
+        newest: dict[tuple[str, str], Held] = {}
+        for cluster, agent, signed_by, issued_at in self._connection.execute(select(*chosen).where(*of_purpose).group_by(*by)):
+            held = Held(ClusterName(cluster), AgentId(agent), signed_by, from_micros(issued_at))
+            before = newest.get((cluster, agent))
+            if before is None or before.issued_at <= held.issued_at:
+                newest[cluster, agent] = held
+        return [newest[key] for key in sorted(newest)]
+
+    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+        of_agents = select(_signed.cluster).where(_signed.purpose == Purpose.AGENT.value, _signed.cluster.is_not(None))
+        lost = of_agents.where(_by(signed_by), _signed.revoked_reason == reason).distinct()
+        standing = of_agents.where(*_open(now))
+        rows = self._connection.execute(lost.where(_signed.cluster.not_in(standing)).order_by(_signed.cluster))
+        return [ClusterName(row.cluster) for row in rows]
+
+    def name_signer(self, signer: str) -> None:
+        self._connection.execute(update(schema.certificates).where(_signed.signed_by.is_(None)).values(signed_by=signer))
+
+    def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
+        changed = update(schema.certificates).where(and_(*_open(at), _by(signed_by)))
+        count = self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason)).rowcount
+        if count:
+            ring_for_everybody(self._connection, REVOCATIONS)
+        return count
+
+
+def _by(signed_by: Sequence[str | None]) -> ColumnElement[bool]:
+    named = _signed.signed_by.in_([name for name in signed_by if name is not None])
+    return or_(named, _signed.signed_by.is_(None)) if None in signed_by else named
+
+
+def _open(now: datetime) -> tuple[Any, ...]:
+    return (_signed.revoked_at.is_(None), _signed.not_after >= to_micros(now))
+
+
+def _values(authority: Authority) -> dict[str, Any]:
+    return {
+        "id": authority.id,
+        "certificate": authority.certificate,
+        "phase": authority.phase.value,
+        "created_at": to_micros(authority.created_at),
+        "since": to_micros(authority.since),
+        "cross_signed": authority.cross_signed,
+        "ends_at": optional_micros(authority.ends_at),
+        "wish": authority.wish.value if authority.wish is not None else None,
+        "wished_by": authority.wished_by,
+        "compromised": authority.compromised,
+        "within_us": None if authority.within is None else authority.within // MICROSECOND,
+    }
+
+
+def _authority(row: Any) -> Authority:
+    return Authority(
+        id=AuthorityId(row.id),
+        certificate=row.certificate,
+        phase=Phase(row.phase),
+        created_at=from_micros(row.created_at),
+        since=from_micros(row.since),
+        cross_signed=row.cross_signed,
+        ends_at=optional_instant(row.ends_at),
+        wish=Wish(row.wish) if row.wish is not None else None,
+        wished_by=row.wished_by,
+        compromised=row.compromised,
+        within=None if row.within_us is None else row.within_us * MICROSECOND,
+    )

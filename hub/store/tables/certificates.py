@@ -1,0 +1,179 @@
+"""Certificate records, by serial, cluster, request, key and credential."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
+
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.ports import Certificates
+from hub.store import schema
+from hub.store.engine.encoding import decode_names, encode_names
+from hub.store.engine.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from hub.store.engine.statements import Statement
+from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+
+_column = schema.certificates.c
+_INSERT = Statement(insert(schema.certificates))
+_SELECT = {
+    name: select(schema.certificates).where(_column[name] == bindparam("value")).order_by(_column.issued_at, _column.serial)
+    for name in ("serial", "cluster", "request_uid", "key_hash", "credential")
+}
+_BY = {name: Statement(statement) for name, statement in _SELECT.items()}
+_BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
+_LOGINS = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.LOGIN.value}'")))
+_REVOKED_SINCE = select(_column.serial, _column.revoked_reason).where(_column.revoked_at >= bindparam("moment"))
+_REVOKED = Statement(_REVOKED_SINCE)
+_LISTED = Statement(
+    select(schema.certificates)
+    .where(_column.revoked_at >= literal_column("0"), _column.not_after > bindparam("ended_after"))
+    .order_by(_column.serial)
+)
+"""Not "is not null": SQLite would not take the index for that."""
+_earlier = schema.certificates.alias()
+_HAS_EARLIER = exists().where(
+    _earlier.c.cluster == _column.cluster,
+    _earlier.c.agent == _column.agent,
+    _earlier.c.purpose == _column.purpose,
+    tuple_(_earlier.c.issued_at, _earlier.c.serial) < tuple_(_column.issued_at, _column.serial),
+)
+_ALL_ENDED = (
+    select(_column.serial)
+    .where(_column.purpose == bindparam("purpose"), _column.not_after < bindparam("ended_before"))
+    .where(or_(_column.cluster.is_(None), _column.agent.is_(None), _HAS_EARLIER))
+    .limit(bindparam("limit", type_=Integer))
+)
+_ENDED = Statement(_ALL_ENDED)
+_ENDED_LOGINS = (
+    select(_column.serial)
+    .where(
+        _column.purpose == literal_column(f"'{Purpose.LOGIN.value}'"),
+        _column.not_after < bindparam("ended_before"),
+    )
+    .limit(bindparam("limit", type_=Integer))
+)
+_FORGET_LOGINS = Statement(delete(schema.certificates).where(_column.serial.in_(_ENDED_LOGINS)))
+LOOKED_FOR = (
+    *(_SELECT[name] for name in ("serial", "cluster", "key_hash", "credential")),
+    _REVOKED_SINCE,
+    _ALL_ENDED,
+    _ENDED_LOGINS,
+)
+"""What is asked of all certificates while others wait, or all the time."""
+_NAMES = tuple(column.name for column in schema.certificates.columns)
+
+
+class SqlCertificates(Certificates):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._read: dict[SerialNumber, CertificateRecord | None] = {}
+
+    def add(self, record: CertificateRecord) -> None:
+        self._read.pop(record.serial, None)
+        _INSERT.run(self._connection, _values(record))
+
+    def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
+        """Asked once per transaction: fifty requests that are decided together may have come with one bootstrap credential."""
+        if serial not in self._read:
+            found = self._by("serial", _text(serial))
+            self._read[serial] = found[0] if found else None
+        return self._read[serial]
+
+    def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
+        return self._by("cluster", cluster)
+
+    def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
+        return self._by("request_uid", request_uid)
+
+    def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
+        return self._by("key_hash", key_hash)
+
+    def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
+        return [_record(row) for row in _BOOTSTRAP.rows(self._connection, {"value": credential})]
+
+    def of_account(self, account: str) -> Sequence[CertificateRecord]:
+        return [_record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
+
+    def forget_logins(self, ended_before: datetime, limit: int) -> int:
+        self._read.clear()
+        return _FORGET_LOGINS.run(self._connection, {"ended_before": to_micros(ended_before), "limit": limit})
+
+    def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
+        found: list[SerialNumber] = []
+        for purpose in Purpose:
+            values = {"purpose": purpose.value, "ended_before": to_micros(before), "limit": limit - len(found)}
+            found += [SerialNumber(int(row[0], 16)) for row in _ENDED.rows(self._connection, values)]
+        return found
+
+    def forget(self, serials: Collection[SerialNumber]) -> int:
+        self._read.clear()
+        chosen = _column.serial.in_([_text(serial) for serial in serials])
+        return self._connection.execute(delete(schema.certificates).where(chosen)).rowcount
+
+    def _by(self, column: str, value: str) -> list[CertificateRecord]:
+        return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]
+
+    def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
+        """What is revoked already keeps its time and reason."""
+        if serials:
+            self._read.clear()
+            chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))
+            changed = update(schema.certificates).where(*chosen)
+            self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
+            ring_for_everybody(self._connection, REVOCATIONS)
+
+    def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
+        found = _REVOKED.rows(self._connection, {"moment": to_micros(moment)})
+        return {SerialNumber(int(serial, 16)): reason or "" for serial, reason in found}
+
+    def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
+        return [_record(row) for row in _LISTED.rows(self._connection, {"ended_after": to_micros(ended_after)})]
+
+
+def _text(serial: SerialNumber) -> str:
+    return f"{serial:x}"
+
+
+def _values(record: CertificateRecord) -> dict[str, Any]:
+    return {
+        "serial": _text(record.serial),
+        "purpose": record.purpose.value,
+        "user": record.user,
+        "groups": encode_names(record.groups),
+        "not_before": to_micros(record.not_before),
+        "not_after": to_micros(record.not_after),
+        "key_hash": record.key_hash,
+        "issued_at": to_micros(record.issued_at),
+        "cluster": record.cluster,
+        "agent": record.agent,
+        "addon": record.addon,
+        "credential": record.credential,
+        "request_uid": record.request_uid,
+        "revoked_at": optional_micros(record.revoked_at),
+        "revoked_reason": record.revoked_reason,
+        "signed_by": record.signed_by,
+    }
+
+
+def _record(values: tuple[Any, ...]) -> CertificateRecord:
+    row = dict(zip(_NAMES, values, strict=True))
+    return CertificateRecord(
+        serial=SerialNumber(int(row["serial"], 16)),
+        purpose=Purpose(row["purpose"]),
+        user=row["user"],
+        groups=decode_names(row["groups"]),
+        not_before=from_micros(row["not_before"]),
+        not_after=from_micros(row["not_after"]),
+        key_hash=row["key_hash"],
+        issued_at=from_micros(row["issued_at"]),
+        cluster=ClusterName(row["cluster"]) if row["cluster"] is not None else None,
+        agent=AgentId(row["agent"]) if row["agent"] is not None else None,
+        addon=AddOnName(row["addon"]) if row["addon"] is not None else None,
+        credential=CredentialId(row["credential"]) if row["credential"] is not None else None,
+        request_uid=row["request_uid"],
+        revoked_at=optional_instant(row["revoked_at"]),
+        revoked_reason=row["revoked_reason"],
+        signed_by=row["signed_by"],
+    )

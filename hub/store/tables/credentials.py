@@ -1,0 +1,236 @@
+"""Bootstrap credentials, the cluster names that each has admitted, and its uses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
+
+from hub.api.bootstrapcredentials.attestation import Demand
+from hub.api.bootstrapcredentials.credential import DELETED, UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
+from hub.ports import Credentials
+from hub.store import schema
+from hub.store.engine.engine import upsert
+from hub.store.engine.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from hub.store.engine.statements import Statement
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+
+_column = schema.credentials.c
+_admission = schema.admissions.c
+_use = schema.credential_uses.c
+_ONE = select(schema.credentials).where(_column.id == bindparam("id"))
+_OF_CREDENTIAL = select(_admission.cluster).where(_admission.credential == bindparam("credential"))
+_BY_ID = Statement(_ONE)
+_BY_ID_TO_WRITE = Statement(_ONE.with_for_update())
+_ADMITTED = Statement(_OF_CREDENTIAL)
+_HAS_ADMITTED = Statement(_OF_CREDENTIAL.where(_admission.cluster == bindparam("cluster")))
+_SPENT = Statement(select(func.count()).where(_admission.credential == bindparam("credential")))
+_ADMIT = Statement(insert(schema.admissions))
+_FORGET = delete(schema.admissions).where(_admission.cluster == bindparam("name"))
+_FORGET_NAME = Statement(_FORGET)
+_FORGET_NAME_OF = Statement(_FORGET.where(_admission.credential == bindparam("of")))
+_REVOKED = Statement(select(_column.id).where(_column.revoked_at >= bindparam("moment")))
+_NAMES = tuple(column.name for column in schema.credentials.columns)
+
+_USES = Statement(
+    select(schema.credential_uses)
+    .where(_use.credential == bindparam("credential"))
+    .order_by(_use.held_at, _use.cluster, _use.agent)
+)
+_THIS_USE = and_(_use.credential == bindparam("of"), _use.cluster == bindparam("by"), _use.agent == bindparam("who"))
+_USE = Statement(select(schema.credential_uses).where(_THIS_USE))
+_KEEP_USE = Statement.each(partial(upsert, schema.credential_uses))
+_DROP_USE = Statement(delete(schema.credential_uses).where(_THIS_USE))
+_WITHOUT_USE = ~exists().where(_use.credential == _admission.credential, _use.cluster == _admission.cluster)
+_ISSUED = select(func.count(_use.issued_at), func.count()).where(_use.credential == bindparam("credential"))
+_COUNTED = Statement(_ISSUED)
+_UNCOUNTED = Statement(select(func.count()).where(_admission.credential == bindparam("credential"), _WITHOUT_USE))
+_TALLIES = (
+    select(_use.credential, func.count(_use.issued_at), func.count()).group_by(_use.credential),
+    select(_admission.credential, func.count()).where(_WITHOUT_USE).group_by(_admission.credential),
+)
+_STARRED = "*"
+"""The cluster of a credential that has bounds of other kinds: a name that no cluster has, so that a release that does not know
+these bounds admits nobody with it."""
+_encoder = msgspec.json.Encoder()
+
+
+class SqlCredentials(Credentials):
+    """In a writing transaction a credential that was read is locked, so that its uses cannot be spent twice."""
+
+    def __init__(self, connection: Connection, *, writable: bool) -> None:
+        self._connection = connection
+        self._writable = writable
+        self._read: dict[CredentialId, CredentialRecord | None] = {}
+        self._uses: dict[tuple[CredentialId, ClusterName, AgentId], CredentialUse | None] = {}
+
+    def add(self, record: CredentialRecord) -> None:
+        self._read.clear()
+        bound = record.bounds != UNBOUND
+        values = {
+            "id": record.id,
+            "cluster": _STARRED if bound and record.cluster is None else record.cluster,
+            "uses": record.uses,
+            "created_at": to_micros(record.created_at),
+            "expires_at": to_micros(record.expires_at),
+            "created_by": record.created_by,
+            "revoked_at": optional_micros(record.revoked_at),
+            "token_hash": record.token_hash,
+            "bounds": _encoded(record.bounds) if bound else None,
+            "revoked_by": record.revoked_by,
+            "revoked_reason": record.revoked_reason,
+        }
+        self._connection.execute(insert(schema.credentials), values)
+
+    def by_id(self, credential: CredentialId) -> CredentialRecord | None:
+        """Asked once per transaction, which locks it: fifty requests that are decided together may have come with one."""
+        if credential not in self._read:
+            row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
+            self._read[credential] = None if row is None else _record(row)
+        return self._read[credential]
+
+    def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
+        return frozenset(ClusterName(row[0]) for row in _ADMITTED.rows(self._connection, {"credential": credential}))
+
+    def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool:
+        return _HAS_ADMITTED.row(self._connection, {"credential": credential, "cluster": cluster}) is not None
+
+    def spent(self, credential: CredentialId) -> int:
+        return int(_SPENT.rows(self._connection, {"credential": credential})[0][0])
+
+    def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:
+        values = {"credential": credential, "cluster": cluster, "at": to_micros(at)}
+        _ADMIT.run(self._connection, values)
+
+    def forget_name(self, cluster: ClusterName, credential: CredentialId | None = None) -> None:
+        if credential is None:
+            _FORGET_NAME.run(self._connection, {"name": cluster})
+        else:
+            _FORGET_NAME_OF.run(self._connection, {"name": cluster, "of": credential})
+
+    def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
+        return [_of_use(row) for row in _USES.rows(self._connection, {"credential": credential})]
+
+    def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
+        """Asked once per transaction, in which its credential is locked."""
+        place = (credential, cluster, agent)
+        if place not in self._uses:
+            row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})
+            self._uses[place] = None if row is None else _of_use(row)
+        return self._uses[place]
+
+    def keep_use(self, use: CredentialUse) -> None:
+        self._uses.pop(_place(use), None)
+        values = {
+            "credential": use.credential,
+            "cluster": use.cluster,
+            "agent": use.agent,
+            "request": use.request,
+            "held_at": to_micros(use.held_at),
+            "issued_at": optional_micros(use.issued_at),
+            "serial": f"{use.serial:x}" if use.serial is not None else None,
+        }
+        _KEEP_USE.run(self._connection, values)
+
+    def drop_use(self, use: CredentialUse) -> None:
+        self._uses.pop(_place(use), None)
+        _DROP_USE.run(self._connection, {"of": use.credential, "by": use.cluster, "who": use.agent})
+
+    def tally(self, credential: CredentialId) -> Tally:
+        issued, of_all = _COUNTED.rows(self._connection, {"credential": credential})[0]
+        names = _UNCOUNTED.rows(self._connection, {"credential": credential})[0][0]
+        return Tally(int(issued), int(of_all) - int(issued), int(names))
+
+    def tallies(self) -> Mapping[CredentialId, Tally]:
+        counted, uncounted = (self._connection.execute(statement).all() for statement in _TALLIES)
+        found = {CredentialId(row[0]): Tally(row[1], row[2] - row[1]) for row in counted}
+        for credential, names in uncounted:
+            found[credential] = replace(found.get(credential, Tally()), names=names)
+        return found
+
+    def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
+        self._read.clear()
+        chosen = (_column.id == credential, _column.revoked_at.is_(None))
+        values = {"revoked_at": to_micros(at), "revoked_by": by or None, "revoked_reason": reason or None}
+        self._connection.execute(update(schema.credentials).where(*chosen).values(**values))
+        ring_for_everybody(self._connection, REVOCATIONS)
+
+    def hide(self, credential: CredentialId) -> None:
+        self._read.clear()
+        chosen = (_column.id == credential, _column.revoked_at.is_not(None))
+        self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_reason=DELETED))
+
+    def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
+        return [CredentialId(row[0]) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]
+
+    def all(self) -> Sequence[CredentialRecord]:
+        statement = select(schema.credentials).order_by(_column.created_at, _column.id)
+        return [_record(tuple(row)) for row in self._connection.execute(statement)]
+
+    def forget_ended(self, before: datetime) -> int:
+        self._read.clear()
+        self._uses.clear()
+        ended = or_(_column.expires_at < to_micros(before), _column.revoked_at < to_micros(before))
+        chosen = select(_column.id).where(ended)
+        for table, column in ((schema.credential_uses, _use.credential), (schema.admissions, _admission.credential)):
+            self._connection.execute(delete(table).where(column.in_(chosen)))
+        return self._connection.execute(delete(schema.credentials).where(ended)).rowcount
+
+
+def _record(values: tuple[Any, ...]) -> CredentialRecord:
+    row = dict(zip(_NAMES, values, strict=True))
+    return CredentialRecord(
+        id=CredentialId(row["id"]),
+        cluster=ClusterName(row["cluster"]) if row["cluster"] not in (None, _STARRED) else None,
+        uses=row["uses"],
+        created_at=from_micros(row["created_at"]),
+        expires_at=from_micros(row["expires_at"]),
+        created_by=row["created_by"],
+        revoked_at=optional_instant(row["revoked_at"]),
+        token_hash=row["token_hash"],
+        bounds=_bounds(row["bounds"]) if row["bounds"] else UNBOUND,
+        revoked_by=row["revoked_by"],
+        revoked_reason=row["revoked_reason"],
+    )
+
+
+def _place(use: CredentialUse) -> tuple[CredentialId, ClusterName, AgentId]:
+    return use.credential, use.cluster, use.agent
+
+
+def _of_use(row: tuple[Any, ...]) -> CredentialUse:
+    credential, cluster, agent, request, held_at, issued_at, serial = row
+    return CredentialUse(
+        CredentialId(credential),
+        ClusterName(cluster),
+        AgentId(agent),
+        request,
+        from_micros(held_at),
+        optional_instant(issued_at),
+        SerialNumber(int(serial, 16)) if serial else None,
+    )
+
+
+def _encoded(bounds: Bounds) -> str:
+    document = {
+        "patterns": bounds.patterns,
+        "clusterSet": bounds.cluster_set,
+        "labels": dict(bounds.labels),
+        "attestation": bounds.attestation.document() if bounds.attestation else None,
+    }
+    return _encoder.encode(document).decode()
+
+
+def _bounds(text: str) -> Bounds:
+    document: dict[str, Any] = msgspec.json.decode(text)
+    demand = document.get("attestation")
+    return Bounds(
+        tuple(document.get("patterns") or ()),
+        document.get("clusterSet"),
+        dict(document.get("labels") or {}),
+        Demand.of(demand) if demand else None,
+    )

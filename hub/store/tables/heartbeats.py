@@ -1,0 +1,140 @@
+"""The newest beat of every cluster, and its open session."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+
+from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.ports import Heartbeats
+from hub.store import schema
+from hub.store.engine.engine import INSERTS
+from hub.store.engine.instants import optional_instant, to_micros
+from hub.store.engine.statements import Statement
+from machinery.identity import ClusterName
+
+_column = schema.heartbeats.c
+
+
+_NONE: ColumnElement[Any] = literal_column("NULL")
+_NO_EPOCH: ColumnElement[int] = literal_column("0")
+
+
+def _upsert(dialect: str) -> Any:
+    """A beat. Its epoch is compared with the one on record, which only `claim` and `depart` raise."""
+    told: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
+    new = INSERTS[dialect](schema.heartbeats).values(told)
+    is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)
+    is_owners = or_(_column.epoch.is_(None), new.excluded.epoch == _NO_EPOCH, new.excluded.epoch >= _column.epoch)
+    return new.on_conflict_do_update(
+        index_elements=[_column.cluster],
+        set_={
+            "at": new.excluded.at,
+            "available": func.coalesce(new.excluded.available, _column.available),
+            "owner": _NONE,
+        },
+        where=and_(is_newer, is_owners),
+    )
+
+
+def _owning(dialect: str) -> Any:
+    new = INSERTS[dialect](schema.heartbeats).values({name: bindparam(name) for name in ("cluster", "owner", "epoch")})
+    known = func.coalesce(_column.epoch, _NO_EPOCH)
+    highest = case((new.excluded.epoch > known, new.excluded.epoch), else_=known)
+    return new.on_conflict_do_update(index_elements=[_column.cluster], set_={"owner": new.excluded.owner, "epoch": highest})
+
+
+_ONE = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
+_ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
+_OF = Statement(_ONE)
+_OF_TO_WRITE = Statement(_ONE.with_for_update())
+_FORGET = Statement(delete(schema.heartbeats).where(_column.cluster == bindparam("of_cluster")))
+_UPSERT = Statement.each(_upsert)
+_OWNING = Statement.each(_owning)
+
+
+class SqlHeartbeats(Heartbeats):
+    """In a writing transaction a beat that was read is locked: no newer one can be stored before the commit."""
+
+    def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
+        self._connection = connection
+        self._now = to_micros(now)
+        self._writable = writable
+
+    def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
+        """In the order of names, so that two replicas never wait for one another.
+
+        Who was refused is looked for only when fewer rows were written than beats came: nearly never.
+        """
+        beats = sorted(beats, key=lambda beat: beat.cluster)
+        rows = [
+            {
+                "cluster": beat.cluster,
+                "at": self._now - round(beat.age.total_seconds() * 1_000_000),
+                "available": beat.available,
+                "epoch": beat.epoch,
+            }
+            for beat in beats
+        ]
+        if _UPSERT.run_many(self._connection, rows) == len(rows):
+            return {}
+        known = ((beat, self.of(beat.cluster)) for beat in beats if beat.epoch)
+        return {beat.cluster: last.epoch for beat, last in known if last is not None and last.outdates(beat.epoch)}
+
+    def of(self, cluster: ClusterName) -> LastBeat | None:
+        row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
+        return None if row is None else _beat(row)
+
+    def all(self) -> Sequence[LastBeat]:
+        return [_beat(row) for row in _ALL.rows(self._connection, {})]
+
+    def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
+        values: dict[str, Any] = {"session": session}
+        if agent_version is not None:
+            values["agent_version"] = agent_version
+        new = INSERTS[self._connection.dialect.name](schema.heartbeats).values(cluster=cluster, **values)
+        self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
+
+    def claim(self, cluster: ClusterName, epoch: int) -> None:
+        _OWNING.run(self._connection, {"cluster": cluster, "owner": None, "epoch": epoch})
+
+    def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
+        _OWNING.run(self._connection, {"cluster": cluster, "owner": owner, "epoch": epoch})
+
+    def lower_epochs(self, epoch: int, *, above: int, cluster: ClusterName | None = None) -> int:
+        lowered = update(schema.heartbeats).where(_column.epoch > above).values(epoch=epoch)
+        return self._connection.execute(lowered if cluster is None else lowered.where(_column.cluster == cluster)).rowcount
+
+    def forget(self, cluster: ClusterName) -> None:
+        _FORGET.run(self._connection, {"of_cluster": cluster})
+
+
+def by_cluster(connection: Connection) -> Mapping[ClusterName, LastBeat]:
+    return {beat.cluster: beat for beat in (_beat(row) for row in _ALL.rows(connection, {}))}
+
+
+def _beat(row: tuple[Any, ...]) -> LastBeat:
+    cluster, at, available, session, agent_version, epoch, owner = row
+    return LastBeat(
+        cluster=ClusterName(cluster),
+        at=optional_instant(at),
+        available=None if available is None else bool(available),
+        session=session,
+        agent_version=agent_version,
+        epoch=epoch or 0,
+        owner=owner,
+    )

@@ -1,0 +1,160 @@
+"""Who leads: the lock's record, and beside it its newest term, which the leader's own transactions hold.
+
+There is one lock, and its row is called HUB. Earlier releases named the rows for a setting, so that a database may have some of
+other names too, and replicas of such a release beside us that read and write them. So all rows are taken, renewed and released
+as one, a term counts only while no row has a newer one, and the newest row is the record: whichever name an older replica goes
+by, it finds us there, and we find it. Rows are locked in the order of their names.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from sqlalchemy import Connection, bindparam, insert, select, text, update
+
+from hub.api.hubreplicas import leader_terms as succession
+from hub.ports import Leaders
+from hub.store import schema
+from hub.store.engine.engine import INSERTS
+from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.statements import Statement
+from hub.store.tables.facts import SqlFacts
+from machinery.election.lock import Candidate, Record
+from machinery.errors import ConflictError, NotLeaderError
+
+_column, _term = schema.leaders.c, schema.terms.c
+HUB = "hub"
+_later = schema.leaders.alias("later")
+_UNSURPASSED = ~select(_later.c.lock).where(_later.c.term > bindparam("term_")).exists()
+_HELD = (
+    _column.holder != "",
+    _column.incarnation == bindparam("incarnation_"),
+    _column.term == bindparam("term_"),
+    _UNSURPASSED,
+)
+_NEWEST = Statement(select(schema.leaders).order_by(_column.term.desc(), _column.version.desc()).limit(1))
+_FOR_UPDATE = Statement(select(_column.lock, _column.term, _column.version).order_by(_column.lock).with_for_update())
+_TERMS = Statement(select(_term.term).order_by(_term.lock).with_for_update())
+_REQUIRE = Statement(select(_term.term).order_by(_term.lock).with_for_update(read=True))
+_MILLISECOND = timedelta(milliseconds=1)
+OVER = "another replica leads now: the write of an earlier term was not committed"
+LOST = "the lock is held by another, or in another term"
+
+log = structlog.get_logger(__name__)
+
+
+class SqlLeaders(Leaders):
+    """The tables `leaders` and `terms`. `now` is asked only where an instant is written."""
+
+    def __init__(self, connection: Connection, now: Callable[[], datetime]) -> None:
+        self._connection = connection
+        self._now = now
+
+    def record(self) -> Record | None:
+        row = _NEWEST.row(self._connection, {})
+        return None if row is None else _record(row)
+
+    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        rows = _FOR_UPDATE.rows(self._connection, {})
+        newest = max((tuple(row[1:]) for row in rows), default=None)
+        if newest != (None if seen is None else (seen.term, int(seen.version))):
+            raise ConflictError("another has taken the lock")
+        now = self._now()
+        taken = Record(
+            holder=candidate.identity,
+            incarnation=candidate.incarnation,
+            term=self._next_term(),
+            transitions=_transitions(seen, candidate),
+            lease=lease,
+            acquired_at=now,
+            renewed_at=now,
+            version=str(max((row[2] for row in rows), default=0) + 1),
+        )
+        self._connection.execute(update(schema.leaders).values(_values(taken)))
+        if HUB not in {row[0] for row in rows}:
+            self._connection.execute(insert(schema.leaders).values(lock=HUB, **_values(taken)))
+        self._note(taken)
+        return taken
+
+    def _note(self, taken: Record) -> None:
+        """That the term is to be told. Who tells holds the term meanwhile, and so does not run beside this."""
+        facts = SqlFacts(self._connection)
+        untold = _untold(facts.get(succession.FACT))
+        began = succession.Began(taken.term, taken.holder, taken.acquired_at)
+        facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
+
+    def _next_term(self) -> int:
+        first = INSERTS[self._connection.dialect.name](schema.terms).values(lock=HUB, term=0)
+        self._connection.execute(first.on_conflict_do_nothing())
+        following: int = max(row[0] for row in _TERMS.rows(self._connection, {})) + 1
+        self._connection.execute(update(schema.terms).values(term=following))
+        return following
+
+    def renew(self, held: Record) -> Record:
+        if self._connection.dialect.name == "postgresql":
+            # the newest renewal may be lost with the database's machine: that harms nobody
+            self._connection.execute(text("SET LOCAL synchronous_commit TO off"))
+        now = self._now()
+        changed = self._change(held, renewed_at=to_micros(now))
+        if changed is None:
+            raise ConflictError(LOST)
+        return replace(held, renewed_at=now, version=changed)
+
+    def release(self, held: Record) -> bool:
+        return self._change(held, holder="") is not None
+
+    def _change(self, held: Record, **values: Any) -> str | None:
+        change = update(schema.leaders).where(*_HELD).values(version=_column.version + 1, **values).returning(_column.version)
+        place = {"incarnation_": held.incarnation, "term_": held.term}
+        version = self._connection.execute(change, place).scalars().first()
+        return None if version is None else str(version)
+
+    def require(self, term: int) -> None:
+        if {row[0] for row in _REQUIRE.rows(self._connection, {})} != {term}:
+            raise NotLeaderError(OVER)
+
+
+def _untold(text: str | None) -> succession.Untold:
+    """What another release wrote so that we cannot read it keeps nobody from leading."""
+    try:
+        return succession.decoded(text)
+    except msgspec.DecodeError as error:
+        log.warning("changes of leader that were to be told cannot be read, and are left out", error=str(error))
+        return succession.Untold()
+
+
+def _transitions(seen: Record | None, candidate: Candidate) -> int:
+    if seen is None:
+        return 0
+    return seen.transitions + (seen.holder != candidate.identity)
+
+
+def _values(record: Record) -> dict[str, Any]:
+    return {
+        "holder": record.holder,
+        "incarnation": record.incarnation,
+        "term": record.term,
+        "transitions": record.transitions,
+        "lease_ms": record.lease // _MILLISECOND,
+        "acquired_at": to_micros(record.acquired_at),
+        "renewed_at": to_micros(record.renewed_at),
+        "version": int(record.version),
+    }
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    """From the columns in the table's order."""
+    _, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version = row
+    return Record(
+        holder=holder,
+        incarnation=incarnation,
+        term=term,
+        transitions=transitions,
+        lease=lease_ms * _MILLISECOND,
+        acquired_at=from_micros(acquired_at),
+        renewed_at=from_micros(renewed_at),
+        version=str(version),
+    )

@@ -1,0 +1,177 @@
+"""The replicas, and the sessions that each has."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, update
+
+from hub.api.hubreplicas.replica import AgentSession, Load, Replica
+from hub.ports import AgentSessions, Replicas
+from hub.store import schema
+from hub.store.engine.engine import INSERTS, upsert
+from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.notify import SESSIONS, ring_for_others
+from hub.store.engine.statements import Statement
+from machinery.identity import AgentId, ClusterName
+
+MICROSECOND = timedelta(microseconds=1)
+
+_row = schema.replicas.c
+_session = schema.sessions.c
+_beat = schema.heartbeats.c
+
+
+def _upsert(dialect: str) -> Any:
+    new = INSERTS[dialect](schema.sessions).values({column.name: bindparam(column.name) for column in schema.sessions.columns})
+    told = {name: new.excluded[name] for name in ("session", "replica", "opened_at")}
+    return new.on_conflict_do_update(
+        index_elements=[_session.cluster, _session.agent],
+        set_=told,
+        where=tuple_(new.excluded.opened_at, new.excluded.session) >= tuple_(_session.opened_at, _session.session),
+    )
+
+
+_ONE = select(schema.replicas).where(_row.name == bindparam("name"))
+_ALL = Statement(select(schema.replicas).order_by(_row.name))
+_OF = Statement(_ONE)
+_OF_TO_WRITE = Statement(_ONE.with_for_update())
+_PUT = Statement.each(partial(upsert, schema.replicas))
+_REMOVE = Statement(delete(schema.replicas).where(_row.name == bindparam("name")))
+_OPEN = Statement.each(_upsert)
+_CLOSE = Statement(
+    delete(schema.sessions).where(
+        _session.cluster == bindparam("cluster"), _session.agent == bindparam("agent"), _session.session == bindparam("session")
+    )
+)
+_AGENTS = Statement(select(_session.agent).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
+_OF_CLUSTER = Statement(select(schema.sessions).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
+_OPENED = Statement(
+    select(schema.sessions).where(_session.opened_at >= bindparam("moment"), _session.replica != bindparam("but"))
+)
+
+
+class SqlReplicas(Replicas):
+    """In a writing transaction a replica that was read is locked."""
+
+    def __init__(self, connection: Connection, *, writable: bool) -> None:
+        self._connection = connection
+        self._writable = writable
+
+    def all(self) -> Sequence[Replica]:
+        return [_replica(row) for row in _ALL.rows(self._connection, {})]
+
+    def of(self, name: str) -> Replica | None:
+        row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"name": name})
+        return None if row is None else _replica(row)
+
+    def put(self, replica: Replica) -> None:
+        values = {
+            "name": replica.name,
+            "home": replica.home,
+            "instance": replica.instance,
+            "version": replica.version,
+            "grpc": replica.grpc,
+            "https": replica.https,
+            "started_at": to_micros(replica.started),
+            "seen_at": to_micros(replica.seen),
+            "sessions": replica.sessions,
+            "ready": replica.ready,
+            "draining": replica.draining,
+            "drained": replica.drained,
+            **_load_values(replica.load),
+        }
+        _PUT.run(self._connection, values)
+
+    def remove(self, name: str) -> None:
+        _REMOVE.run(self._connection, {"name": name})
+
+
+def _replica(row: tuple[Any, ...]) -> Replica:
+    name, home, instance, version, grpc, https, started, seen, sessions, ready, draining, drained, *load = row
+    return Replica(
+        name=name,
+        home=home,
+        instance=instance,
+        version=version,
+        grpc=grpc,
+        https=https,
+        started=from_micros(started),
+        seen=from_micros(seen),
+        sessions=sessions,
+        ready=bool(ready),
+        draining=bool(draining),
+        drained=bool(drained),
+        load=_load(*load),
+    )
+
+
+def _load_values(load: Load | None) -> dict[str, int | None]:
+    return {
+        "watches": load.watches if load else None,
+        "cpu_ms": round(load.cpu * 1_000) if load else None,
+        "memory": load.memory if load else None,
+        "ahead_us": load.ahead // MICROSECOND if load else None,
+    }
+
+
+def _load(watches: int, cpu_ms: int | None, memory: int, ahead_us: int) -> Load | None:
+    return None if cpu_ms is None else Load(watches, cpu_ms / 1_000, memory, ahead_us * MICROSECOND)
+
+
+class SqlAgentSessions(AgentSessions):
+    def __init__(self, connection: Connection, ringer: str) -> None:
+        """`ringer`: whose sessions they are; others are told, once for all that open in this transaction."""
+        self._connection = connection
+        self._ringer = ringer
+        self._rung = False
+
+    def open(self, session: AgentSession) -> bool:
+        values = {
+            "cluster": session.cluster,
+            "agent": session.agent,
+            "session": session.session,
+            "replica": session.replica,
+            "opened_at": to_micros(session.at),
+        }
+        if not self._rung:
+            self._rung = True
+            ring_for_others(self._connection, SESSIONS, self._ringer)
+        return _OPEN.run(self._connection, values) > 0
+
+    def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
+        return [AgentId(agent) for (agent,) in _AGENTS.rows(self._connection, {"cluster": cluster})]
+
+    def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
+        return [_session_of(row) for row in _OF_CLUSTER.rows(self._connection, {"cluster": cluster})]
+
+    def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
+        _CLOSE.run(self._connection, {"cluster": cluster, "agent": agent, "session": session})
+
+    def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
+        found = _OPENED.rows(self._connection, {"moment": to_micros(moment), "but": but})
+        return [_session_of(row) for row in found]
+
+    def replicas(self) -> Sequence[str]:
+        return list(self._connection.execute(select(_session.replica).distinct().order_by(_session.replica)).scalars())
+
+    def end_of(self, replica: str) -> int:
+        theirs = select(_session.session).where(_session.replica == replica)
+        self._connection.execute(update(schema.heartbeats).where(_beat.session.in_(theirs)).values(session=None))
+        return self._connection.execute(delete(schema.sessions).where(_session.replica == replica)).rowcount
+
+    def end_all(self) -> None:
+        self._connection.execute(update(schema.heartbeats).where(_beat.session.is_not(None)).values(session=None))
+        self._connection.execute(delete(schema.sessions))
+
+    def end_unowned(self, before: datetime) -> int:
+        unheard = or_(_beat.at.is_(None), _beat.at < to_micros(before))
+        unowned = _beat.session.not_in(select(_session.session))
+        ended = update(schema.heartbeats).where(_beat.session.is_not(None), unheard, unowned).values(session=None)
+        return self._connection.execute(ended).rowcount
+
+
+def _session_of(row: Sequence[Any]) -> AgentSession:
+    cluster, agent, session, replica, at = row
+    return AgentSession(ClusterName(cluster), AgentId(agent), session, replica, from_micros(at))

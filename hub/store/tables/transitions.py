@@ -1,0 +1,96 @@
+"""Changes of availability, in the order in which they were written."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
+
+from hub.api.managedclusters.detach import PARTED
+from hub.api.managedclusters.transition import Transition
+from hub.ports import Transitions
+from hub.store import schema
+from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.statements import Statement
+from machinery.identity import ClusterName
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
+
+_table = schema.transitions
+_column = _table.c
+_newer = _table.alias()
+_ADD = Statement(
+    insert(_table).values({name: bindparam(name) for name in ("cluster", "uid", "at", "before", "status", "reason", "actor")})
+)
+_TRUE: ColumnClause[str] = literal_column(f"'{TRUE}'")
+_FALSE: ColumnClause[str] = literal_column(f"'{FALSE}'")
+_UNKNOWN: ColumnClause[str] = literal_column(f"'{UNKNOWN}'")
+_PARTED: list[ColumnClause[str]] = [literal_column(f"'{reason}'") for reason in sorted(PARTED)]
+_IS_FALL = and_(
+    _column.before == _TRUE,
+    or_(_column.status == _FALSE, _column.status == _UNKNOWN),
+    *(_column.reason != reason for reason in _PARTED),
+)
+_SINCE = _column.at > bindparam("since")
+_OF_FALLS = select(_column.cluster, _column.at).where(_SINCE, _IS_FALL).order_by(_column.at)
+_FALLS = Statement(_OF_FALLS)
+_FALLS_OF_ONE = Statement(_OF_FALLS.where(_column.cluster == bindparam("cluster")))
+FEW = 8
+"""Clusters that are looked up one by one."""
+_SILENT = Statement(
+    select(func.count()).where(
+        _SINCE,
+        _column.status == _UNKNOWN,
+        _column.before != _UNKNOWN,
+        _column.reason == bindparam("reason"),
+        ~select(_newer.c.id).where(_newer.c.cluster == _column.cluster, _newer.c.id > _column.id).exists(),
+    )
+)
+
+
+class SqlTransitions(Transitions):
+    """The table `transitions`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, transition: Transition) -> None:
+        values = {name: getattr(transition, name) for name in ("cluster", "uid", "before", "status", "reason", "actor")}
+        _ADD.run(self._connection, {**values, "at": to_micros(transition.at)})
+
+    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
+        chosen = select(_table).where(_column.cluster == cluster).order_by(_column.id.desc()).limit(limit)
+        if uid is not None:
+            chosen = chosen.where(_column.uid == uid)
+        return [_transition(row) for row in self._connection.execute(chosen)]
+
+    def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
+        values = {"since": to_micros(since)}
+        if among is not None and len(among) <= FEW:
+            rows = [row for one in among for row in _FALLS_OF_ONE.rows(self._connection, {**values, "cluster": one})]
+        else:
+            rows = list(_FALLS.rows(self._connection, values))
+        found: dict[ClusterName, list[datetime]] = {}
+        for cluster, at in rows:
+            if among is None or cluster in among:
+                found.setdefault(ClusterName(cluster), []).append(from_micros(at))
+        return found
+
+    def silent(self, since: datetime, reason: str) -> int:
+        row = _SILENT.row(self._connection, {"since": to_micros(since), "reason": reason})
+        return row[0] if row else 0
+
+    def trim(self, before: datetime, limit: int) -> int:
+        oldest = select(_column.id).where(_column.at < to_micros(before)).order_by(_column.at).limit(limit)
+        return self._connection.execute(delete(_table).where(_column.id.in_(oldest))).rowcount
+
+
+def _transition(row: Any) -> Transition:
+    return Transition(
+        cluster=ClusterName(row.cluster),
+        uid=row.uid,
+        at=from_micros(row.at),
+        before=row.before,
+        status=row.status,
+        reason=row.reason,
+        actor=row.actor,
+    )

@@ -1,0 +1,130 @@
+"""One unit of work on one connection."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from hub.api.meta.change import Change
+from hub.api.objects.history import Volume
+from hub.ports import Transaction
+from hub.store.changelog.changes import SqlChanges
+from hub.store.engine.disk_usage import volume
+from hub.store.engine.row_format import RowForm
+from hub.store.engine.statements import WRITTEN
+from hub.store.objects.objects import SqlObjects
+from hub.store.tables.audit import SqlAuditLog
+from hub.store.tables.authorities import SqlAuthorities
+from hub.store.tables.bindings import SqlBindings
+from hub.store.tables.certificates import SqlCertificates
+from hub.store.tables.coverage import SqlMarks
+from hub.store.tables.credentials import SqlCredentials
+from hub.store.tables.facts import SqlFacts
+from hub.store.tables.heartbeats import SqlHeartbeats
+from hub.store.tables.leaders import SqlLeaders
+from hub.store.tables.replicas import SqlAgentSessions, SqlReplicas
+from hub.store.tables.transitions import SqlTransitions
+from hub.store.tables.trusts import SqlTrusts
+
+
+class SqlTransaction(Transaction):
+    """The parts of a transaction, all on the same connection. Beginning and ending it is the caller's."""
+
+    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
+        self._now = now
+        self._changes = SqlChanges(connection, now, form, ringer)
+        self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
+        self._certificates = SqlCertificates(connection)
+        self._authorities = SqlAuthorities(connection)
+        self._credentials = SqlCredentials(connection, writable=writable)
+        self._bindings = SqlBindings(connection)
+        self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
+        self._transitions = SqlTransitions(connection)
+        self._marks = SqlMarks(connection)
+        self._replicas = SqlReplicas(connection, writable=writable)
+        self._agent_sessions = SqlAgentSessions(connection, ringer)
+        self._trusts = SqlTrusts(connection)
+        self._facts = SqlFacts(connection)
+        self._audit = SqlAuditLog(connection)
+        self._leaders = SqlLeaders(connection, lambda: now)
+        self._connection = connection
+
+    def count_anew(self) -> None:
+        """From now on `has_written` is about what comes."""
+        self._connection.info.pop(WRITTEN, None)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a statement changed rows, with a change-log row or without."""
+        return WRITTEN in self._connection.info
+
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    @property
+    def objects(self) -> SqlObjects:
+        return self._objects
+
+    @property
+    def changes(self) -> SqlChanges:
+        return self._changes
+
+    @property
+    def certificates(self) -> SqlCertificates:
+        return self._certificates
+
+    @property
+    def authorities(self) -> SqlAuthorities:
+        return self._authorities
+
+    @property
+    def credentials(self) -> SqlCredentials:
+        return self._credentials
+
+    @property
+    def bindings(self) -> SqlBindings:
+        return self._bindings
+
+    @property
+    def heartbeats(self) -> SqlHeartbeats:
+        return self._heartbeats
+
+    @property
+    def transitions(self) -> SqlTransitions:
+        return self._transitions
+
+    @property
+    def marks(self) -> SqlMarks:
+        return self._marks
+
+    @property
+    def replicas(self) -> SqlReplicas:
+        return self._replicas
+
+    @property
+    def agent_sessions(self) -> SqlAgentSessions:
+        return self._agent_sessions
+
+    @property
+    def trusts(self) -> SqlTrusts:
+        return self._trusts
+
+    @property
+    def facts(self) -> SqlFacts:
+        return self._facts
+
+    @property
+    def audit(self) -> SqlAuditLog:
+        return self._audit
+
+    @property
+    def leaders(self) -> SqlLeaders:
+        return self._leaders
+
+    def volume(self) -> Volume:
+        return volume(self._connection)
+
+    def flush(self) -> Sequence[Change]:
+        """The last step before the commit: revisions and rows of everything that was put or deleted."""
+        return self._objects.flush()

@@ -1,0 +1,248 @@
+"""Running use cases in transactions, on a thread of the store's own.
+
+There is one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
+transaction, each behind a savepoint of its own: one flush to the disk for all of them. When a shared transaction fails, its use
+cases run again one by one, so that none suffers for another. A use case that lost a race against somebody else runs again.
+What was perhaps committed never runs again (`hub.store.engine.commit`). A caller that is
+cancelled leaves the use case undone or done, never torn.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import DataError
+
+from hub.api.auditrecords.query import Entry
+from hub.api.meta.change import Change
+from hub.ports import Recording
+from hub.store.engine.commit import UnknownOutcomeError, transaction
+from hub.store.engine.errors import is_locked, is_lost, is_race, is_read_only, translated
+from hub.store.engine.notify import Topic, rung
+from hub.store.engine.statements import Statement, note_write
+from hub.store.writer.transaction import SqlTransaction
+from machinery.errors import MusterError, UnavailableError
+
+UseCase = Callable[[SqlTransaction], Any]
+Start = Callable[[Connection], datetime]
+"""Does what comes first in every transaction; its time."""
+Begun = Callable[[Connection, datetime], SqlTransaction]
+Committed = Callable[[Sequence[Change]], None]
+Rung = Callable[[Collection[Topic]], None]
+
+ATTEMPTS = 3
+LOCKED_OUT = 2
+"""Waits for a lock in a row, each as long as may be, after which the database is taken to be unwritable."""
+_SAVE, _TAKE_BACK, _RELEASE = (
+    Statement(text(command)) for command in ("SAVEPOINT one", "ROLLBACK TO SAVEPOINT one", "RELEASE SAVEPOINT one")
+)
+CLOSED = "the store is closed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """The database did not take a write, at one time."""
+
+    message: str
+
+
+class Job:
+    """One use case and the future that its caller waits for. `recording`: the request that it is part of."""
+
+    def __init__(self, use_case: UseCase, recording: Recording | None = None) -> None:
+        self.use_case = use_case
+        self._recording = recording
+        self.future: Future[Any] = Future()
+        self.changes: Sequence[Change] = ()
+        self._refused = False
+        self._outcome: Callable[[], None] = lambda: None
+
+    def run(self, transaction: SqlTransaction) -> None:
+        transaction.count_anew()
+        result = self.use_case(transaction)
+        self.changes = transaction.flush()
+        recorded = self._recording if self._recording and transaction.has_written else None
+        entry = recorded.entry(self.changes) if recorded is not None else None
+        if entry is not None:
+            transaction.audit.add((entry,))
+        self._outcome = lambda: self._succeed(result, entry)
+
+    def _succeed(self, result: Any, entry: Entry | None) -> None:
+        if self._recording is not None and entry is not None:
+            self._recording.committed(entry)
+        self.future.set_result(result)
+
+    def refuse(self, error: Exception) -> None:
+        """Its own writes were taken back: whatever becomes of the transaction, this is the outcome."""
+        self.fail(error)
+        self._refused = True
+
+    def forget(self) -> None:
+        """It runs again: what came of it before does not count."""
+        self._refused = False
+
+    def fail(self, error: Exception) -> None:
+        if self._refused:
+            return
+        self.changes = ()
+        self._outcome = lambda: self.future.set_exception(translated(error))
+
+    def finish(self) -> None:
+        """Tells the caller, once the transaction has ended."""
+        self._outcome()
+
+
+def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
+    note_write(connection, sql)
+
+
+class Writer:
+    """One thread, one connection; see the module."""
+
+    def __init__(self, engine: Engine, start: Start, begun: Begun, told: tuple[Committed, Rung], *, at_most: int) -> None:
+        """`told`: of what was committed and rung here, on this thread. `at_most`: how many use cases share a transaction."""
+        self._engine = engine
+        self._start = start
+        self._begun = begun
+        self._committed, self._rung = told
+        self._at_most = at_most
+        event.listen(engine, "after_cursor_execute", _note_write)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._closed = False
+        self._fault: Fault | None = None
+        self._noting = Lock()
+        self._locked_out = 0
+        self._thread = Thread(target=self._work, name="store-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begins to run what is submitted."""
+        self._thread.start()
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the database did not take a write, the newest time; None: it takes them.
+
+        It stands until `proven`: on a disk that is full what needs no more room is written all the time, as beats are, while
+        whatever is new fails.
+        """
+        return self._fault
+
+    def proven(self, fault: Fault) -> None:
+        """What needs room on the disk was written after this fault; one that was noted meanwhile stands."""
+        with self._noting:
+            if self._fault is fault:
+                self._fault = None
+
+    def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
+        """The outcome, when it is committed. Raises UnavailableError after `close`."""
+        if self._closed:
+            raise UnavailableError(CLOSED)
+        job = Job(use_case, recording)
+        self._jobs.put(job)
+        return job.future
+
+    def close(self) -> None:
+        """Waits for what was submitted. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            batch, ended = self._gather(job)
+            self._run(batch)
+            if ended:
+                return
+
+    def _gather(self, first: Job) -> tuple[list[Job], bool]:
+        """What waits now and is still wanted; and whether the end was among it."""
+        batch, ended = [first], False
+        while len(batch) < self._at_most and not ended:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                break
+            if job is None:
+                ended = True
+            else:
+                batch.append(job)
+        return [job for job in batch if job.future.set_running_or_notify_cancel()], ended
+
+    def _run(self, batch: list[Job]) -> None:
+        together = len(batch) > 1 and self._run_together(batch)
+        for job in batch:
+            if not together:
+                job.forget()
+                self._run_alone(job)
+            if job.changes:
+                self._committed(job.changes)
+            job.finish()
+
+    def _run_together(self, batch: list[Job]) -> bool:
+        """Whether the use cases have their outcomes; else each has to run alone."""
+        begun = False
+        try:
+            with transaction(self._engine) as connection:
+                now = self._start(connection)
+                begun = True
+                for job in batch:
+                    self._run_apart(connection, now, job)
+                topics = rung(connection)
+        except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
+            self._note(error)
+            if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
+                return False  # where it did not even begin, each of them alone would wait as long for the same
+            for job in batch:
+                job.fail(error)
+        else:
+            self._done(topics)
+        return True
+
+    def _run_apart(self, connection: Connection, now: datetime, job: Job) -> None:
+        """One use case of several: its refusal takes back its own writes only."""
+        _SAVE.run(connection, {})
+        try:
+            job.run(self._begun(connection, now))
+        except (MusterError, DataError) as error:
+            _TAKE_BACK.run(connection, {})
+            job.refuse(error)
+        _RELEASE.run(connection, {})
+
+    def _run_alone(self, job: Job) -> None:
+        for _attempt in range(ATTEMPTS):
+            try:
+                with transaction(self._engine) as connection:
+                    job.run(self._begun(connection, self._start(connection)))
+                    topics = rung(connection)
+            except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
+                job.fail(error)
+                self._note(error)
+                if not is_race(error):
+                    return
+            else:
+                self._done(topics)
+                return
+
+    def _done(self, topics: Collection[Topic]) -> None:
+        """The database took a write, and these were rung with it."""
+        self._locked_out = 0
+        if topics:
+            self._rung(topics)
+
+    def _note(self, error: Exception) -> None:
+        """Remembers what the database lacked, and lets go of a server that takes no writes any more."""
+        meaning = translated(error)
+        if isinstance(error, MusterError) and not isinstance(error, UnknownOutcomeError):
+            return  # the use case's own word, whatever it is about
+        self._locked_out = self._locked_out + 1 if is_locked(error) else 0
+        if isinstance(meaning, UnavailableError) and self._locked_out not in range(1, LOCKED_OUT):
+            with self._noting:
+                self._fault = Fault(meaning.message)
+        if is_read_only(error):
+            self._engine.dispose()
