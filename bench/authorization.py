@@ -25,7 +25,9 @@ from hub.api.core.roles import GROUP, Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Transaction
-from hub.services import clusters, objects, roles
+from hub.registry.core import roles
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer

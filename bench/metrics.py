@@ -25,7 +25,7 @@ from hub.api.managedclusters.cluster import Joining, joining_document
 from hub.api.meta import document as doc
 from hub.metrics.fleet import EVERY, add_fleet
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.observability.metrics import Distribution, Registry

@@ -13,9 +13,15 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, 
 from hub.api.managedclusters.cluster import Joining
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.services import addons, approving, certificates, clusters, credentials, issuance, operators, submission
-from hub.services import request_objects as requests
-from hub.services.recovery import recover
+from hub.registry.approvalrules import approval as approving
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificates import operators
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import issuance, submission
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.recovery.recovery import recover
 from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import (

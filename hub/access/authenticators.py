@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hub.api.logins.authenticator import ACCOUNT, JWT, Authenticator, Reference
 from hub.api.logins.login import Named, named_by_claims
 from hub.ports import Store
-from hub.services import logins
+from hub.registry.logins import service as logins
 from machinery.apiserver.authn.delegated import DelegatedTokens
 from machinery.apiserver.authn.https_json import Documents
 from machinery.apiserver.authn.identity import Identity, TokenAuthenticator

@@ -15,7 +15,7 @@ from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
 from hub.ports import Store, Transaction
-from hub.services import owners
+from hub.registry.multihub import owners
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.runtime.clock import Clock
 

@@ -16,7 +16,8 @@ from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, Author
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificates.revocation import verdict_on
 from hub.ports import Store, Transaction
-from hub.services import certificates, readoption
+from hub.registry.certificates import service as certificates
+from hub.registry.recovery import readoption
 from machinery import pki
 from machinery.errors import InvalidError, MusterError, UnauthorizedError, Verdict
 from machinery.identity import SerialNumber

@@ -9,7 +9,7 @@ from hub.api.auditrecords.record import DRY_RUN, Level, ObjectReference, Record,
 from hub.api.meta import document as doc
 from hub.audit.auditor import Auditor
 from hub.ports import Transaction
-from hub.services.approving import RULE_ACTOR, Outcome
+from hub.registry.approvalrules.approval import RULE_ACTOR, Outcome
 from machinery.product import NAME
 
 DONE = 200

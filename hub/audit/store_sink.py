@@ -6,7 +6,7 @@ from hub.api.auditrecords.query import Entry, Numbering
 from hub.api.auditrecords.record import STRANGERS
 from hub.audit.trail import Sink
 from hub.ports import Store
-from hub.services import audit
+from hub.registry.auditrecords import service as audit
 
 
 class StoreSink(Sink):

@@ -12,11 +12,12 @@ import structlog
 from hub.api.hubreplicas.replica import Replica
 from hub.composition.context import BuildContext
 from hub.issuer import RotatingIssuer
+from hub.registry.core import namespaces
+from hub.registry.multihub import owners
 from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import is_alone, replica_name, take_place, this_replica
 from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
-from hub.services import namespaces, owners
 from hub.settings import Settings
 from hub.settings.database_url import database_url
 from hub.store import SqlStore

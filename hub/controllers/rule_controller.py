@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from hub.api.approvalrules.rule import Rule
 from hub.controllers.batch import Batched, Committed
 from hub.ports import Store, Transaction
-from hub.services import approving
-from hub.services.approving import Outcome
+from hub.registry.approvalrules import approval as approving
+from hub.registry.approvalrules.approval import Outcome
 
 Record = Callable[[Transaction, Outcome], Outcome]
 

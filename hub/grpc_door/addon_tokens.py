@@ -7,7 +7,7 @@ from hub.access import session_holder
 from hub.api.certificates.certificate import CertificateRecord
 from hub.grpc_door.messages import asked_duration
 from hub.ports import Store
-from hub.services import addon_tokens
+from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import AddOnName, cluster_name
 from machinery.runtime.clock import Clock

@@ -20,7 +20,7 @@ import structlog
 from hub.api.auditrecords.query import Entry
 from hub.api.liveness.heartbeat import Beat
 from hub.ports import Store
-from hub.services import heartbeats
+from hub.registry.liveness import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.observability.metrics import COUNTS, Distribution

@@ -14,7 +14,7 @@ import structlog
 
 from hub.api.liveness.coverage import FRESH, JUMP
 from hub.ports import Store, Transaction
-from hub.services import hearing
+from hub.registry.liveness import coverage as hearing
 from machinery.errors import MusterError
 from machinery.runtime.clock import Clock
 from machinery.runtime.rate_limit import until_tick

@@ -29,8 +29,8 @@ from hub.https_door.virtual.bootstrapcredentials import CredentialStorage, HubAd
 from hub.https_door.virtual.past import PastObjects
 from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettings
 from hub.ports import Issuer, Store
-from hub.services import namespaces
-from hub.services.roles import reconcile
+from hub.registry.core import namespaces
+from hub.registry.core.roles import reconcile
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.apiserver.authn.impersonation import Impersonation

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hub.api.logins.credentialissuer import Strategy
 from hub.kubecert.controller import NAME, Book
 from hub.ports import Store
-from hub.services import credentialissuers
+from hub.registry.logins import credentialissuers
 from machinery.errors import NotLeaderError
 
 

@@ -21,7 +21,7 @@ class Written(Protocol):
 
 
 class Objects(Protocol):
-    """Kubernetes-style documents of every kind, with their change log. Only `hub.services` writes here."""
+    """Kubernetes-style documents of every kind, with their change log. Only `hub.registry` writes here."""
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         """The object, this transaction's own writes included."""

@@ -23,10 +23,10 @@ from hub.issuer.key_vaults import SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import RotatingIssuer, Standing
 from hub.ports import KeyPair, KeyPlace, Store
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made, authority_id
 from hub.replica.host_secrets import secret_at
 from hub.replica.keys import KeyFolder, keep_authority
-from hub.services import authorities
-from hub.services.authorities import Made, authority_id
 from hub.settings import Settings
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, MusterError

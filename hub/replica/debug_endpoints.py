@@ -9,8 +9,8 @@ from datetime import timedelta
 from hub.grpc_door.session.context import Parts
 from hub.https_door.server import Door
 from hub.ports import Store
+from hub.registry.hubreplicas import log_level as orders
 from hub.replica.leader_election import Leading
-from hub.services import verbosity as orders
 from hub.settings import Settings
 from hub.store import SqlStore
 from machinery import product

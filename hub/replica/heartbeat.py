@@ -18,7 +18,7 @@ import structlog
 
 from hub.api.hubreplicas.replica import BEAT, LOST_AFTER, Load, Replica
 from hub.ports import Store, Transaction
-from hub.services import replicas
+from hub.registry.hubreplicas import service as replicas
 from hub.settings import Settings
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
 from machinery.lifecycle.resource_usage import ProcessUsage, resident

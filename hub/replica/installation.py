@@ -17,8 +17,9 @@ import structlog
 
 from hub.api.certificates.certificate import Lifetimes
 from hub.ports import Issuer, Store, Transaction
-from hub.services import certificates, operators
-from hub.services.moves import HUB_ID
+from hub.registry.certificates import operators
+from hub.registry.certificates import service as certificates
+from hub.registry.multihub.moves import HUB_ID
 from hub.settings import Settings
 from hub.settings.fields import Address
 from machinery import pki

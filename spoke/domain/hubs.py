@@ -26,7 +26,7 @@ EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
 """How far ahead of this machine's clock an epoch may be that a hub claims."""
 TAKEN = timedelta(hours=24)
-"""How far ahead of its own clock a hub takes one (`hub.services.owners`)."""
+"""How far ahead of its own clock a hub takes one (`hub.registry.multihub.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 

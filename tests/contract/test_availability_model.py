@@ -10,7 +10,7 @@ from random import Random
 from hub.api.liveness.brake import Limits
 from hub.api.managedclusters.taints import Patience
 from hub.api.managedclusters.transition import Damping
-from hub.services import brake
+from hub.registry.liveness import brake
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.silent_fleet import SECOND, Agent, Fleet, Setting

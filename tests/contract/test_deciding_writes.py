@@ -17,8 +17,11 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Qu
 from hub.controllers import ACTOR
 from hub.controllers.manager.manager import Controllers
 from hub.ports import Store, Transaction
-from hub.services import clusters, credentials, namespaces, submission
-from hub.services.approving import RULE_ACTOR
+from hub.registry.approvalrules.approval import RULE_ACTOR
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import submission
+from hub.registry.core import namespaces
+from hub.registry.managedclusters import service as clusters
 from hub.settings import load
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, agent_subject

@@ -9,9 +9,10 @@ from hub.api.certificates.certificate import CertificateRecord, IssuedCertificat
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
 from hub.api.managedclusters.cluster import Joining
 from hub.ports import Store, Transaction
-from hub.services import clusters, issuance
-from hub.services import request_objects as requests
-from hub.services.submission import submit
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests.submission import submit
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.identity import SerialNumber, cluster_name
 from machinery.runtime.clock import ManualClock

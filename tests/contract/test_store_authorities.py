@@ -12,9 +12,11 @@ from hub.api.certificateauthorities.trust import AgentTrust, told
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import Joining, joining_document
 from hub.ports import Store, Transaction
-from hub.services import authorities, clusters, trust
-from hub.services.authorities import Made
-from hub.services.trust import Told
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities import trust
+from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.trust import Told
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock

@@ -20,8 +20,8 @@ from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters.transition import Transition
 from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS, Key
 from hub.ports import Transaction
+from hub.registry.objects import service as objects
 from hub.replica.installation import settle
-from hub.services import objects
 from hub.store import SqlStore, schema
 from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest
 from hub.store.backup.backup import BACKUP_MADE, note_backup, write_tables

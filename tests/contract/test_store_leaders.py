@@ -11,7 +11,8 @@ from hub.api.hubreplicas.leader_terms import FACT, KEPT
 from hub.api.meta.change import EVENTS, Query
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
-from hub.services import namespaces, succession
+from hub.registry.core import namespaces
+from hub.registry.hubreplicas import leader_terms as succession
 from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import Record

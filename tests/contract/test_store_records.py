@@ -15,10 +15,11 @@ from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.liveness.heartbeat import Beat, LastBeat
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Store, Transaction
-from hub.services import credentials, issuance, submission
-from hub.services import request_objects as requests
-from hub.services import revocation_lists as lists
-from hub.services.credentials import Terms
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.certificates import revocation_lists as lists
+from hub.registry.certificatesigningrequests import issuance, submission
+from hub.registry.certificatesigningrequests import service as requests
 from hub.store import SqlStore
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber

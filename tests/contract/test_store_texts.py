@@ -14,7 +14,7 @@ from hub.api.meta.change import REQUESTS, Key
 from hub.api.meta.document import mapping
 from hub.grpc_door.session.sessions import Sessions
 from hub.ports import Store, Transaction
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.conditions import Condition

@@ -14,7 +14,7 @@ from hub.api.certificates.certificate import Lifetimes
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import Standing
-from hub.services.authorities import authority_id
+from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import Subject

@@ -12,8 +12,8 @@ from hub.api.meta.change import Document, Key, Kind, StoredObject
 from hub.controllers.feed import Feed
 from hub.controllers.manager.fleet import Fleet, Gates
 from hub.ports import Store, Transaction
-from hub.services import namespaces
-from hub.services.kinds import WRITE_PATHS
+from hub.registry.core import namespaces
+from hub.registry.kinds import WRITE_PATHS
 
 ENOUGH = 50
 """Rounds after which controllers that still write are taken to write for ever."""

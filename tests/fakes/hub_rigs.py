@@ -13,8 +13,11 @@ from hub.api.managedclusters import agent_annotations as reported
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, Key
 from hub.ports import Transaction
-from hub.services import addon_tokens, addons, clusters, moves
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import moves
 from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject

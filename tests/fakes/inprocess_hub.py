@@ -13,9 +13,9 @@ from hub.composition.context import Process
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.issuer import RotatingIssuer
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub.moves import HUB_ID
 from hub.serve import build
-from hub.services import clusters
-from hub.services.moves import HUB_ID
 from hub.settings import Settings, load
 from hub.settings.fields import Address
 from hub.store import SqlStore

@@ -2,7 +2,7 @@
 
 from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Profile
 from hub.ports import Issuer, Transaction
-from hub.services.certificates import key_hash
+from hub.registry.certificates.service import key_hash
 from machinery import pki
 from machinery.identity import SerialNumber
 
@@ -26,7 +26,7 @@ class WordIssuer(Issuer):
 
 
 def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
-    """As `hub.services.certificates.sign`, without its look at the profile."""
+    """As `hub.registry.certificates.service.sign`, without its look at the profile."""
     serial = SerialNumber(pki.random_serial())
     issued = issuer.issue(profile, serial, tx.now)
     tx.certificates.add(

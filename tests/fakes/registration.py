@@ -9,8 +9,11 @@ from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpo
 from hub.api.certificatesigningrequests.request import RequestState, Submission
 from hub.api.managedclusters.cluster import Joining
 from hub.api.meta.change import REQUESTS, Key, StoredObject
-from hub.services import approving, clusters, credentials, issuance, submission
-from hub.services import request_objects as requests
+from hub.registry.approvalrules import approval as approving
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import issuance, submission
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from machinery.runtime.clock import Clock, ManualClock

@@ -21,8 +21,10 @@ from hub.grpc_door.errors import REASON
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.context import Parts
 from hub.ports import Transaction
-from hub.services import clusters, credentials, issuance
-from hub.services import request_objects as requests
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import agent_id, agent_subject, cluster_name

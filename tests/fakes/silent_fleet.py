@@ -16,7 +16,7 @@ from hub.controllers.clusters.availability import Availability
 from hub.controllers.clusters.taints import Taints
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.ports import Store, Transaction
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import ManualClock

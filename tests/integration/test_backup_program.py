@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from hub.__main__ import main
 from hub.api.certificates.certificate import Lifetimes
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
 from hub.replica.installation import settle
 from hub.replica.keys import create_keys
-from hub.services import authorities
-from hub.services.authorities import Made
 from hub.store import SqlStore
 from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup.backup import Snapshot, write_tables

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Pool, event
 
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import service as requests
 from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition

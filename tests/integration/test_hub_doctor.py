@@ -12,9 +12,9 @@ from hub.api.hubreplicas.replica import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
 from hub.commands.doctor.findings import Finding, State, broken, looked
+from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
-from hub.services.moves import HUB_ID
 from hub.settings import load
 from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD

@@ -17,7 +17,7 @@ from hub.access import revocation_poller as looking
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.liveness.heartbeat import Beat
 from hub.ports import Transaction
-from hub.services import certificates
+from hub.registry.certificates import service as certificates
 from hub.store import SqlStore
 from hub.store.engine.commit import UnknownOutcomeError
 from hub.store.engine.engine import parse_url, writing_engine

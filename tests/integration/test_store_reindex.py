@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Query
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery.meta.selectors import parse_field_selector
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase

@@ -21,9 +21,9 @@ from hub.api.liveness.heartbeat import Beat
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
-from hub.services import credentials
-from hub.services.credentials import Terms
-from hub.services.replicas import Opened, open_session
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.hubreplicas.service import Opened, open_session
 from hub.store import SqlStore
 from hub.store.engine.commit import UnknownOutcomeError
 from hub.store.engine.engine import parse_url, writing_engine

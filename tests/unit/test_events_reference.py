@@ -14,8 +14,8 @@ from hub.api.meta.change import Key
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
 from hub.controllers.clusters import standing_sets
+from hub.registry.recovery.readoption import REASON as READOPTED
 from hub.replica.leader_election import REASON as LED
-from hub.services.readoption import REASON as READOPTED
 from spoke.domain.hubs import Why
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +48,10 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
         *(history.AUDIT_SHORTENED, history.AUDIT_FILLS_UP),
     },
     ("hub/replica/leader_election.py", "REASON"): {LED},
-    ("hub/services/aftermath.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
-    ("hub/services/draining.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
-    ("hub/services/events.py", "reason"): set(),  # an agent's, which are below
-    ("hub/services/readoption.py", "REASON"): {READOPTED},
+    ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
+    ("hub/registry/hubreplicas/drain.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
+    ("hub/registry/events/service.py", "reason"): set(),  # an agent's, which are below
+    ("hub/registry/recovery/readoption.py", "REASON"): {READOPTED},
     ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},
     ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in Why},
     ("spoke/domain/event.py", "condition.reason"): CONDITIONS,

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from hub.commands.backup import keys
+from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
-from hub.services.moves import HUB_ID
 from hub.settings import Settings, SettingsError, load
 from hub.settings.database_url import database_url
 from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest

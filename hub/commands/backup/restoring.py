@@ -12,8 +12,8 @@ import click
 from hub.api.hubreplicas.restoration import Readopts
 from hub.commands.backup import keys
 from hub.issuer.local import CA_KEY
+from hub.registry.recovery.restore import Order, Outcome, restored
 from hub.replica.installation import ADMIN_FILE
-from hub.services.restoring import Order, Outcome, restored
 from hub.settings import Settings, SettingsError, load
 from hub.settings.database_url import database_url
 from hub.store.backup.archive import Archive, Manifest

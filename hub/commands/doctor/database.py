@@ -10,9 +10,9 @@ from hub.api.hubreplicas.replica import Replica
 from hub.commands.doctor.findings import Finding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import Transaction
+from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
-from hub.services.moves import HUB_ID
 from hub.settings import Settings
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url

@@ -11,7 +11,7 @@ from hub.api.managedclusteraddons import tokens as rules
 from hub.api.meta.change import ADDONS, Document, Key
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.services import addon_tokens
+from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.meta.conditions import TRUE
 from machinery.runtime.controller import Reconciler
 

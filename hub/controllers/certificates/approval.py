@@ -1,6 +1,6 @@
 """Owns the condition Approved of requests that need no human: renewals, add-ons, and registrations that a rule is for.
 
-It never denies: what it does not approve waits for an operator. The rules are in `hub.services.approving`.
+It never denies: what it does not approve waits for an operator. The rules are in `hub.registry.approvalrules.approval`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
-from hub.services import approving
-from hub.services.approving import Outcome
+from hub.registry.approvalrules import approval as approving
+from hub.registry.approvalrules.approval import Outcome
 
 NAME = "approval"
 

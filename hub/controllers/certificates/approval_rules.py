@@ -12,8 +12,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import Document, Key
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
-from hub.services import approval_rules
-from hub.services.approval_rules import Tally
+from hub.registry.approvalrules import service as approval_rules
+from hub.registry.approvalrules.service import Tally
 from machinery.runtime.controller import Reconciler
 
 NAME = "approval-rules"

@@ -8,8 +8,9 @@ from hub.api.certificatesigningrequests.cleanup import Ends
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store
-from hub.services import credentials, request_ends
-from hub.services.request_ends import REMOVED_AT_ONCE
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import cleanup as request_ends
+from hub.registry.certificatesigningrequests.cleanup import REMOVED_AT_ONCE
 from machinery.runtime.controller import Reconciler
 
 NAME = "request-cleanup"

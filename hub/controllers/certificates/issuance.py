@@ -9,8 +9,8 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Issuer, Store, Transaction
-from hub.services import issuance
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as requests
 
 NAME = "issuance"
 

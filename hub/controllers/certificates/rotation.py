@@ -21,8 +21,8 @@ from hub.api.certificateauthorities.rotation import Act, Step, Survey, due_steps
 from hub.api.core.event import NORMAL, WARNING, Told
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import KeyPlace, Store, Transaction
-from hub.services import authorities
-from hub.services.authorities import Made
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
 from machinery.errors import MusterError
 from machinery.runtime.controller import Reconciler
 

@@ -14,8 +14,9 @@ from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
 from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
-from hub.services import approving, clusters
-from hub.services.approving import Outcome
+from hub.registry.approvalrules import approval as approving
+from hub.registry.approvalrules.approval import Outcome
+from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition

@@ -14,7 +14,7 @@ from hub.api.liveness.lease import Expiry
 from hub.controllers import ACTOR
 from hub.controllers.delaying_queue import Agenda, Attempts
 from hub.ports import Store, Transaction
-from hub.services import heartbeats
+from hub.registry.liveness import heartbeats
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler

@@ -1,6 +1,6 @@
 """Owns the cluster set label of ManagedClusters that have none: they are in `default`.
 
-A cluster that is made is put there as it is stored (`hub.services.membership`). This is for those that were there before the
+A cluster that is made is put there as it is stored (`hub.registry.managedclusters.default_set`). This is for those that were there before the
 set was.
 """
 
@@ -10,7 +10,7 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Transaction
-from hub.services import clustersets
+from hub.registry.managedclustersets import service as clustersets
 from machinery.identity import ClusterName
 
 NAME = "default-set"

@@ -15,8 +15,9 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
-from hub.services import namespaces, termination
-from hub.services.termination import Progress
+from hub.registry.core import namespaces
+from hub.registry.deletion import namespaces as termination
+from hub.registry.deletion.namespaces import Progress
 from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"

@@ -15,8 +15,8 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
-from hub.services import removal
-from hub.services.removal import Progress
+from hub.registry.deletion import clusters as removal
+from hub.registry.deletion.clusters import Progress
 from machinery.runtime.controller import Reconciler
 
 NAME = "removal"

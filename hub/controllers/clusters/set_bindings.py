@@ -9,7 +9,7 @@ from datetime import timedelta
 from hub.api.meta.change import Key
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.services import clustersets
+from hub.registry.managedclustersets import service as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "set-bindings"

@@ -20,7 +20,8 @@ from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.delaying_queue import Attempts
 from hub.ports import Store, Transaction
-from hub.services import aftermath, brake
+from hub.registry.liveness import brake
+from hub.registry.liveness import taints as aftermath
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.selectors import Operator, Requirement

@@ -12,7 +12,7 @@ from hub.api.core.event import NORMAL, WARNING, Told
 from hub.api.meta.change import CLUSTER_SETS, Key
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.services import clustersets
+from hub.registry.managedclustersets import service as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "standing-sets"

@@ -18,8 +18,9 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.delaying_queue import Agenda, Attempts
 from hub.ports import Store, Transaction
-from hub.services import aftermath, brake
-from hub.services.aftermath import Outcome
+from hub.registry.liveness import brake
+from hub.registry.liveness import taints as aftermath
+from hub.registry.liveness.taints import Outcome
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock

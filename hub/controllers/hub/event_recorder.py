@@ -13,7 +13,7 @@ import structlog
 from hub.api.core.event import Told
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.services import events
+from hub.registry.events import service as events
 from machinery.errors import ConflictError, DeadlineError, UnavailableError
 from machinery.runtime.controller import Reconciler
 

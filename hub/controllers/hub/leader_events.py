@@ -5,7 +5,7 @@ from datetime import timedelta
 from hub.api.core.event import Told
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.services import succession
+from hub.registry.hubreplicas import leader_terms as succession
 from machinery.runtime.controller import Reconciler
 
 NAME = "succession"

@@ -7,7 +7,7 @@ import structlog
 
 from hub.api.hubreplicas.replica import could_tell
 from hub.ports import Store, Transaction
-from hub.services import replicas
+from hub.registry.hubreplicas import service as replicas
 from machinery.runtime.controller import Reconciler
 
 NAME = "replicas"

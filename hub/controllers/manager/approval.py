@@ -16,7 +16,7 @@ from hub.controllers.clusters.acceptance import Acceptance
 from hub.controllers.feed import Route
 from hub.controllers.rule_controller import unrecorded
 from hub.ports import Store, Transaction
-from hub.services.approving import Outcome
+from hub.registry.approvalrules.approval import Outcome
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 

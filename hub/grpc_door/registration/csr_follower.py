@@ -15,7 +15,7 @@ from hub.grpc_door.changes.subscription import Followed
 from hub.grpc_door.session.context import Parts
 from hub.grpc_door.session.interceptor import Call
 from hub.ports import Transaction
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import service as requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.identity import CLUSTER_LABEL
 from machinery.wire.registration.v1 import registration_pb2 as wire

@@ -3,7 +3,7 @@
 from hub.api.certificates.certificate import CertificateRecord
 from hub.grpc_door.session.context import Parts
 from hub.grpc_door.session.interceptor import Call
-from hub.services.readoption import Returning, readopt
+from hub.registry.recovery.readoption import Returning, readopt
 from machinery.errors import UnauthorizedError, Verdict
 from machinery.identity import agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire

@@ -21,8 +21,9 @@ from hub.grpc_door.registration.readoption import returning_holder
 from hub.grpc_door.registration.standby import check_gone, leave, stand_by
 from hub.grpc_door.session.context import Parts
 from hub.grpc_door.session.interceptor import Call, stream, unary
-from hub.services import clusters, recovery
-from hub.services.submission import submit
+from hub.registry.certificatesigningrequests.submission import submit
+from hub.registry.managedclusters import service as clusters
+from hub.registry.recovery import recovery
 from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name

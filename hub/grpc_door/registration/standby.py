@@ -7,7 +7,9 @@ from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import Parts
 from hub.grpc_door.session.renewal import asked
-from hub.services import leaving, owners, renewals
+from hub.registry.managedclusters import renewals
+from hub.registry.multihub import leave as leaving
+from hub.registry.multihub import owners
 from machinery.errors import ForbiddenError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire

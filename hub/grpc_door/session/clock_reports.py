@@ -11,7 +11,7 @@ from datetime import timedelta
 import structlog
 
 from hub.ports import Store, Transaction
-from hub.services import clocksync
+from hub.registry.managedclusters import clock_sync as clocksync
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff

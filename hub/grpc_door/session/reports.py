@@ -16,7 +16,9 @@ from hub.grpc_door.session.context import Parts
 from hub.grpc_door.session.interceptor import Call
 from hub.heartbeat import Sink
 from hub.ports import Transaction
-from hub.services import addons, clusters, moves, owners
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import moves, owners
 from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing

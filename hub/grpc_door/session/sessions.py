@@ -18,9 +18,9 @@ from hub.api.hubreplicas.replica import AgentSession
 from hub.api.managedclusters.duplicates import refused
 from hub.heartbeat.buffer import PASSING
 from hub.ports import Store, Transaction
-from hub.services import replicas
-from hub.services.heartbeats import outdated
-from hub.services.replicas import Opened
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
+from hub.registry.liveness.heartbeats import outdated
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff

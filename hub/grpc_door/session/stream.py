@@ -34,7 +34,7 @@ from hub.grpc_door.session.reports import TRANSIENT, Reporting
 from hub.grpc_door.session.session_audit import Remembered
 from hub.grpc_door.session.trust_bundle_push import SessionTrust
 from hub.heartbeat import Held, Sink
-from hub.services import owners
+from hub.registry.multihub import owners
 from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError, Verdict
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff

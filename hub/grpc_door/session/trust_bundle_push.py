@@ -17,8 +17,8 @@ import structlog
 from hub.api.certificateauthorities.trust import told
 from hub.api.certificates.certificate import CertificateRecord
 from hub.ports import Store
-from hub.services import trust
-from hub.services.trust import Told
+from hub.registry.certificateauthorities import trust
+from hub.registry.certificateauthorities.trust import Told
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
 from machinery.pki import parse_chain

@@ -19,8 +19,8 @@ from hub.api.meta.change import REQUESTS
 from hub.api.meta.change import Key as StoreKey
 from hub.https_door.callers.authentication import mark_of_serial
 from hub.ports import Store, Transaction
-from hub.services.credential_uses import is_of_set
-from hub.services.owners import denied
+from hub.registry.certificatesigningrequests.credential_uses import is_of_set
+from hub.registry.multihub.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.authz.role_index import Held

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from hub.api.hubreplicas.log_level import USUAL, Order
 from hub.ports import Store
-from hub.services import verbosity as orders
+from hub.registry.hubreplicas import log_level as orders
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.negotiation import Form
 from machinery.apiserver.http.responses import value_answer

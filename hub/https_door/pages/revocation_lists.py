@@ -14,8 +14,8 @@ import structlog
 from aiohttp import web
 
 from hub.ports import ListSigner, Store
-from hub.services import revocation_lists
-from hub.services.revocation_lists import Published
+from hub.registry.certificates import revocation_lists
+from hub.registry.certificates.revocation_lists import Published
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.errors import MethodNotAllowedError, NotFoundError, Subject, UnavailableError

@@ -26,7 +26,8 @@ from hub.https_door.storage.feed import ChangeFeed, Sight
 from hub.https_door.storage.heartbeat_leases import BeatViews, Facts, Look, View
 from hub.https_door.storage.storage import DryRun, ServiceStorage, already_exists, not_found
 from hub.ports import Store, Transaction
-from hub.services import clocksync, heartbeats
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import clock_sync as clocksync
 from machinery.apiserver.storage import (
     Actor,
     Change,

@@ -19,7 +19,7 @@ from hub.api.meta.ordering import Order
 from hub.https_door.storage.feed import ChangeFeed, where_in
 from hub.https_door.storage.write_paths import WritePath, write_paths
 from hub.ports import Store, Transaction, Written
-from hub.services import namespaces
+from hub.registry.core import namespaces
 from machinery.apiserver.storage import (
     Actor,
     Change,

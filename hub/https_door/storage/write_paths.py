@@ -8,7 +8,7 @@ from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
 from hub.api.meta.change import Kind, StoredObject
 from hub.ports import Transaction, Written
-from hub.services import kinds
+from hub.registry import kinds
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.product import OWN_GROUPS
 

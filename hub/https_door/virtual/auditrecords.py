@@ -9,7 +9,7 @@ from hub.api.auditrecords.query import AuditQuery, Entry, Place, named
 from hub.https_door.storage.storage import not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
-from hub.services import audit
+from hub.registry.auditrecords import service as audit
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.errors import BadRequestError, TooLargeError
 from machinery.meta.selectors import Operator, Requirement

@@ -17,8 +17,8 @@ from hub.https_door.storage.storage import DryRun, not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.https_door.virtual.bootstrapcredential_documents import KIND, Asked, HubAddress, Reading, Sight, shown
 from hub.ports import Issuer, Store, Transaction
-from hub.services import credentials
-from hub.services.credentials import Terms
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import InvalidError, MethodNotAllowedError

@@ -13,7 +13,7 @@ from hub.api.meta import document as doc
 from hub.https_door.kinds.certificateauthority import SHOWN, certificate_authority
 from hub.https_door.storage.virtual import CountedStorage
 from hub.ports import Store, Transaction
-from hub.services import authorities
+from hub.registry.certificateauthorities import service as authorities
 from machinery import pki
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Document, Key, Stored

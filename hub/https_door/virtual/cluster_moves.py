@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, record
 from hub.ports import Store
-from hub.services import moves
+from hub.registry.multihub import moves
 from machinery.apiserver.http.status_errors import required
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document

@@ -8,8 +8,8 @@ from hub.api.managedclusters.renewal import LONGEST
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.ports import Store
-from hub.services import renewals
-from hub.services.renewals import Renewal
+from hub.registry.managedclusters import renewals
+from hub.registry.managedclusters.renewals import Renewal
 from machinery.apiserver.http.status_errors import invalid_value
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document

@@ -12,7 +12,7 @@ import msgspec
 from hub.api.clusterdiagnoses import Diagnosis, Finding
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
-from hub.services import diagnosing
+from hub.registry.clusterdiagnoses import service as diagnosing
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.errors import MethodNotAllowedError, NotFoundError
 from machinery.identity import ClusterName, cluster_name

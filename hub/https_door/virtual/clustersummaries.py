@@ -15,7 +15,7 @@ from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.https_door.storage.storage import not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
-from hub.services import brake
+from hub.registry.liveness import brake
 from machinery.apiserver.storage import Actor, Change, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions

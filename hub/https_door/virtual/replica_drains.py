@@ -4,7 +4,7 @@ from hub.api.hubreplicas.replica import Replica
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, record
 from hub.ports import Store
-from hub.services import draining
+from hub.registry.hubreplicas import drain as draining
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
 

@@ -28,7 +28,7 @@ def _called(use_case: Callable[..., Any], args: Sequence[Any]) -> str:
     inner = args[0] if args and callable(args[0]) else None
     if inner is not None and getattr(use_case, "__name__", "").startswith("_"):
         return _called(inner, args[1:])
-    return f"{use_case.__module__.removeprefix('hub.services.')}.{getattr(use_case, '__qualname__', type(use_case).__name__)}"
+    return f"{use_case.__module__.removeprefix('hub.registry.')}.{getattr(use_case, '__qualname__', type(use_case).__name__)}"
 
 
 def timed(span: Traced, work: Callable[..., T]) -> Callable[..., T]:

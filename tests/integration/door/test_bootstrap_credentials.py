@@ -16,9 +16,11 @@ from hub.api.bootstrapcredentials.attestation import FAILED as NOT_ATTESTED
 from hub.api.bootstrapcredentials.credential import token_id
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.meta.change import CLUSTER_SETS
-from hub.services import credentials, issuance, objects
-from hub.services import request_objects as requests
-from hub.services.credentials import Terms
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.objects import service as objects
 from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery.client import kubeconfig
 from machinery.identity import CredentialId, Subject

@@ -21,7 +21,7 @@ from hub.https_door.callers.client_ca import ClientAuthorityFile
 from hub.https_door.callers.kubernetes_ca import KubernetesAuthority
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer
 from hub.ports import Transaction
-from hub.services import certificates
+from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.errors import InvalidError

@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, MISUSED, NOT_FOUND
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from hub.api.liveness.heartbeat import Beat
-from hub.services import heartbeats, replicas
-from hub.services.replicas import Opened
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
+from hub.registry.liveness import heartbeats
 from hubctl.commands.access.login import is_login
 from hubctl.commands.clusters.create import is_bootstrap
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE

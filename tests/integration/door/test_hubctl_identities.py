@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.services import operators
+from hub.registry.certificates import operators
 from hubctl.errors import DONE, FAILED, UNREACHABLE
 from machinery import pki
 from machinery.client import kubeconfig

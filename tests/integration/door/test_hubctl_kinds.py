@@ -11,7 +11,8 @@ import yaml
 
 from hub.api.hubreplicas.replica import Load, Replica
 from hub.api.managedclusters.cluster import Claim, StatusReport
-from hub.services import clusters, replicas
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.managedclusters import service as clusters
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
 from hubctl.kubectl_plugin import offered

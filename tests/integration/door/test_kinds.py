@@ -17,7 +17,9 @@ from hub.api.managedclusters import cluster as rules
 from hub.controllers.clusters.namespaces import Namespaces
 from hub.https_door.storage.write_paths import write_paths
 from hub.ports import Transaction
-from hub.services import brake, clusters, replicas
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.liveness import brake
+from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hub.api.certificates.certificate import Purpose
-from hub.services import operators
+from hub.registry.certificates import operators
 from hubctl.errors import DONE, FAILED
 from machinery import pki
 from machinery.client import kubeconfig

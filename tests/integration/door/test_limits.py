@@ -17,7 +17,9 @@ from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
 from hub.api.auditrecords.query import AuditQuery
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
-from hub.services import clusters, heartbeats, room
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import size_limit as room
 from machinery.apiserver.http.limit_filter import LEVEL_HEADER
 from machinery.apiserver.http.limits import OBJECT_LIMIT
 from machinery.apiserver.write.patches import MAX_OPERATIONS

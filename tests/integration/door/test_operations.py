@@ -16,8 +16,11 @@ from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
 from hub.api.managedclusters.cluster import CLUSTER_UID, Joining
 from hub.api.meta import document as doc
 from hub.https_door.pages.log_level import PATH as LOG_LEVEL
-from hub.services import clusters, heartbeats, moves, owners, replicas
-from hub.services import verbosity as orders
+from hub.registry.hubreplicas import log_level as orders
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import moves, owners
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery.client.rest import KubeClient
 from machinery.errors import ConflictError
 from tests.integration.door.conftest import CLUSTERS, HubUnderTest

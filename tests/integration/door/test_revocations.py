@@ -18,8 +18,9 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.renewal import RENEW
 from hub.api.meta import document as doc
 from hub.issuer.local import make_authority
-from hub.services import authorities, clusters
-from hub.services.authorities import Made
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
+from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery.client import kubeconfig
 from machinery.identity import ClusterName

@@ -12,8 +12,9 @@ import pytest
 from hub.api.approvalrules.rule import of_flag
 from hub.api.certificates.certificate import Holder, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.services import addons, approving
-from hub.services import request_objects as requests
+from hub.registry.approvalrules import approval as approving
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusteraddons import service as addons
 from machinery import pki
 from machinery.identity import (
     CLUSTER_LABEL,

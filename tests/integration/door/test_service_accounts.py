@@ -11,8 +11,9 @@ import pytest
 
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
 from hub.ports import Transaction
-from hub.services import addon_tokens, credentials
-from hub.services.credentials import Terms
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.identity import ClusterName, CredentialId
 from machinery.pki import unverified_claims
 from tests.fakes.fleetwork import addon, cluster, put, remove

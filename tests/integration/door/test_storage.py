@@ -16,7 +16,8 @@ from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage
 from hub.https_door.storage.storage import ServiceStorage
-from hub.services import clusters, heartbeats
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection

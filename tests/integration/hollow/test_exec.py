@@ -24,7 +24,7 @@ from hub.kubecert.deployment import Shape
 from hub.kubecert.output import parse_printed
 from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
-from hub.services.authorities import authority_id
+from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.client.exec import Container, execute
 from machinery.client.rest import KubeClient, Query, Resource

@@ -10,7 +10,7 @@ import pytest
 
 from hub.grpc_door.session.acknowledgements import Acknowledgements, Deferred, spacing
 from hub.grpc_door.session.stream import Session
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError
 from machinery.identity import cluster_name
 from machinery.meta import conditions

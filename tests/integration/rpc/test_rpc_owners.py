@@ -17,7 +17,12 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Query
-from hub.services import addons, certificates, clusters, moves, owners, removal, revocation
+from hub.registry.certificates import service as certificates
+from hub.registry.deletion import clusters as removal
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import moves, owners
+from hub.registry.revocations import service as revocation
 from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError
 from machinery.identity import AgentId, cluster_name

@@ -8,9 +8,12 @@ from sqlalchemy import delete
 
 from hub.api.certificates.certificate import Purpose
 from hub.ports import Transaction
-from hub.services import authorities, clusters, issuance, restoring
-from hub.services.authorities import Made
-from hub.services.restoring import Order
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.managedclusters import service as clusters
+from hub.registry.recovery import restore as restoring
+from hub.registry.recovery.restore import Order
 from hub.store import schema
 from machinery import pki
 from machinery.client.kubeconfig import Credential

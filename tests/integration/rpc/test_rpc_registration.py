@@ -18,7 +18,7 @@ from hub.api.certificates.certificate import Profile, Purpose
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction
-from hub.services import request_objects
+from hub.registry.certificatesigningrequests import service as request_objects
 from machinery import pki
 from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.client.kubeconfig import Credential

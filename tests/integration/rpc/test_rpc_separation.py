@@ -16,7 +16,8 @@ from hub.api.certificates.certificate import Holder, Profile, Purpose
 from hub.api.logins.login import Login
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.ports import Transaction
-from hub.services import certificates, logins
+from hub.registry.certificates import service as certificates
+from hub.registry.logins import service as logins
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import OPERATOR_GROUP, AddOnName, Subject, addon_subject, cluster_name

@@ -14,7 +14,8 @@ from grpc import aio
 from hub.grpc_door.session import servicer as connecting
 from hub.grpc_door.session.stream import Session
 from hub.ports import Transaction
-from hub.services import clusters, owners
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
 from machinery.identity import cluster_name
 from machinery.meta import conditions
 from machinery.wire.session.v1 import session_pb2 as wire

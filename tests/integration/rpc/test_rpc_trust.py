@@ -10,7 +10,8 @@ from hub.api.certificateauthorities.authority import Authority, AuthorityId, Pha
 from hub.api.certificateauthorities.trust import AgentTrust
 from hub.api.managedclusters.renewal import LATE
 from hub.grpc_door.session.trust_bundle_push import Trusting, fingerprints
-from hub.services import renewals, trust
+from hub.registry.certificateauthorities import trust
+from hub.registry.managedclusters import renewals
 from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName, Subject

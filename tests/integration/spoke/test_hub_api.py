@@ -16,8 +16,9 @@ from aiohttp import web
 from hub.api.managedclusters.cluster import ACCEPTED
 from hub.api.meta.change import EVENTS, Query
 from hub.api.meta.document import with_status_condition
-from hub.services import addons, clusters
-from hub.services.credentials import Terms, create_token
+from hub.registry.bootstrapcredentials.service import Terms, create_token
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
 from machinery.client.kubeconfig import BearerToken, Credential
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AddOnName, agent_subject

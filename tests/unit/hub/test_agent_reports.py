@@ -18,8 +18,13 @@ from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.session.agent_events import AT_ONCE, Telling
 from hub.grpc_door.session.clock_reports import SAME, Clocks
 from hub.ports import Transaction
-from hub.services import addon_tokens, addons, clusters, events, namespaces, objects
-from hub.services import clocksync as service
+from hub.registry.core import namespaces
+from hub.registry.events import service as events
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusters import clock_sync as service
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions

@@ -14,10 +14,13 @@ from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, Key
 from hub.ports import Transaction
-from hub.services import approval_rules, approving, clusters, writing
-from hub.services import request_objects as requests
-from hub.services.approval_rules import Tally
-from hub.services.approving import Outcome
+from hub.registry.approvalrules import approval as approving
+from hub.registry.approvalrules import service as approval_rules
+from hub.registry.approvalrules.approval import Outcome
+from hub.registry.approvalrules.service import Tally
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import write as writing
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, ClusterName, Subject
 from machinery.meta import conditions

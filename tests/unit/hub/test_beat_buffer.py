@@ -13,7 +13,8 @@ import structlog
 from hub.api.managedclusters import cluster as rules
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.heartbeat.buffer import TOGETHER
-from hub.services import clusters, heartbeats
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, InvalidError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import TRUE, UNKNOWN, Condition

@@ -14,7 +14,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Change, ChangeType, Key
 from hub.grpc_door.changes.feed import REMEMBERED, Feed
 from hub.grpc_door.changes.subscription import Followed
 from hub.ports import Transaction
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import service as requests
 from hub.store.changelog import tail as tails
 from hub.store.changelog.tail import Tail
 from hub.store.writer.coalesced_reads import Looks

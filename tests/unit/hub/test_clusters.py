@@ -19,7 +19,8 @@ from hub.api.managedclustersets import clusterset
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, ChangeType, Key
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
 from hub.settings import Settings
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AddOnName, ClusterName, SerialNumber

@@ -24,8 +24,9 @@ from hub.api.managedclusters.cluster import Joining
 from hub.api.managedclustersets.clusterset import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
-from hub.services import clusters, credentials
-from hub.services import request_objects as requests
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
 from hub.store import schema
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId

@@ -19,10 +19,17 @@ from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS, Key
 from hub.ports import Transaction
-from hub.services import brake, clocksync, clusters, credentials, diagnosing, heartbeats, namespaces, owners, replicas
-from hub.services import request_objects as requests
-from hub.services.replicas import Opened
-from hub.services.revocation import revoke
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.clusterdiagnoses import service as diagnosing
+from hub.registry.core import namespaces
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
+from hub.registry.liveness import brake, heartbeats
+from hub.registry.managedclusters import clock_sync as clocksync
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from hub.registry.revocations.service import revoke
 from hub.store import schema
 from machinery.election.lock import Candidate
 from machinery.identity import ClusterName, HubId

@@ -17,7 +17,8 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.controllers.manager.availability import Silence
 from hub.heartbeat import Hearing
 from hub.ports import Transaction
-from hub.services import clusters, heartbeats
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
 from hub.settings import load
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName

@@ -15,11 +15,16 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, 
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
-from hub.services import addons, clusters, credentials, objects, request_ends, request_objects
-from hub.services import request_objects as requests
-from hub.services.credentials import Terms, create_token
-from hub.services.recovery import recover
-from hub.services.submission import submit
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms, create_token
+from hub.registry.certificatesigningrequests import cleanup as request_ends
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests.submission import submit
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
+from hub.registry.recovery.recovery import recover
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
 from machinery.identity import (

@@ -21,9 +21,13 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
-from hub.services import accounts, credentialissuers, logins, objects, revocation
-from hub.services.addon_tokens import _remove_part
-from hub.services.kinds import WRITE_PATHS
+from hub.registry.core import serviceaccounts as accounts
+from hub.registry.kinds import WRITE_PATHS
+from hub.registry.logins import credentialissuers
+from hub.registry.logins import service as logins
+from hub.registry.managedclusteraddons.tokens import _remove_part
+from hub.registry.objects import service as objects
+from hub.registry.revocations import service as revocation
 from machinery.apiserver.authn.https_json import Documents
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber

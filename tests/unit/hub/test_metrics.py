@@ -15,7 +15,9 @@ from hub.heartbeat import BeatBuffer
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
-from hub.services import brake, clusters, verbosity
+from hub.registry.hubreplicas import log_level as verbosity
+from hub.registry.liveness import brake
+from hub.registry.managedclusters import service as clusters
 from hub.store.backup.backup import BACKUP_MADE
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.filters import Incoming

@@ -10,8 +10,11 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
 from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
-from hub.services import clusters, namespaces, objects, termination
-from hub.services.termination import PORTION, Progress
+from hub.registry.core import namespaces
+from hub.registry.deletion import namespaces as termination
+from hub.registry.deletion.namespaces import PORTION, Progress
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, cluster_name
 from machinery.runtime.clock import ManualClock

@@ -13,7 +13,10 @@ from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
 from hub.ports import Transaction, Written
-from hub.services import clusters, objects, owners, room
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from hub.registry.objects import service as objects
+from hub.registry.objects import size_limit as room
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.errors import InvalidError, NotFoundError, TooLargeError
 from machinery.identity import HubId

@@ -14,9 +14,13 @@ from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.session.move import Moving
-from hub.services import clusters, heartbeats, moves, owners, replicas, revocation
-from hub.services.owners import Standing
-from hub.services.replicas import Opened
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import moves, owners
+from hub.registry.multihub.owners import Standing
+from hub.registry.revocations import service as revocation
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock

@@ -15,8 +15,10 @@ from hub.api.objects import managed_fields as ownership
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
 from hub.https_door.storage.write_paths import resource_of
-from hub.services import addons, clusters, kinds
-from hub.services.writing import Unchanged
+from hub.registry import kinds
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects.write import Unchanged
 from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource
 from machinery.identity import AddOnName

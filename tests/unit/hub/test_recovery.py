@@ -11,10 +11,14 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhas
 from hub.api.hubreplicas.restoration import KEPT, Readopts, Restoration, covering
 from hub.api.meta.change import EVENTS, MANAGED_CLUSTERS, Key, Query
 from hub.issuer.local import make_authority
-from hub.services import authorities, clusters, readoption, recovery, restoring, revoked
-from hub.services.authorities import Made
-from hub.services.readoption import Returning, readopt
-from hub.services.restoring import Order
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificatesigningrequests import revoked_clusters as revoked
+from hub.registry.managedclusters import service as clusters
+from hub.registry.recovery import readoption, recovery
+from hub.registry.recovery import restore as restoring
+from hub.registry.recovery.readoption import Returning, readopt
+from hub.registry.recovery.restore import Order
 from machinery import pki
 from machinery.errors import (
     AlreadyExistsError,

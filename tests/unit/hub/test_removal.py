@@ -12,8 +12,11 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
 from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
-from hub.services import addons, clusters, objects, removal
-from hub.services.removal import Progress
+from hub.registry.deletion import clusters as removal
+from hub.registry.deletion.clusters import Progress
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from machinery.identity import AddOnName
 from machinery.meta import conditions
 from machinery.runtime.clock import ManualClock

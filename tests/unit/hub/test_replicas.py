@@ -15,9 +15,13 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS, Query
 from hub.controllers.hub.replicas import LostReplicas
 from hub.grpc_door.session.cordon import HINT, Cordon
+from hub.registry.core import namespaces
+from hub.registry.hubreplicas import drain as draining
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
 from hub.replica.heartbeat import Heard, Measures, Presence, take_place
-from hub.services import clusters, draining, namespaces, owners, replicas
-from hub.services.replicas import Opened
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName

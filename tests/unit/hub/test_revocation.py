@@ -17,9 +17,14 @@ from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
 from hub.controllers.hub.transition_recorder import Chronicle
 from hub.ports import ListSigner, Transaction
-from hub.services import certificates, clusters, heartbeats, objects, revocation, revoked
-from hub.services import revocation_lists as lists
-from hub.services.revocation_lists import LIFETIME, Published
+from hub.registry.certificates import revocation_lists as lists
+from hub.registry.certificates import service as certificates
+from hub.registry.certificates.revocation_lists import LIFETIME, Published
+from hub.registry.certificatesigningrequests import revoked_clusters as revoked
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
+from hub.registry.revocations import service as revocation
 from hubctl.commands.access.revoke import REASONS
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError, Verdict

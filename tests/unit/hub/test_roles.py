@@ -10,7 +10,9 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
 from hub.https_door.groups import groups_of, with_others
 from hub.ports import Transaction
-from hub.services import kinds, objects, roles
+from hub.registry import kinds
+from hub.registry.core import roles
+from hub.registry.objects import service as objects
 from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.product import GROUP_SUFFIX

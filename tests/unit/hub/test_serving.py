@@ -17,10 +17,10 @@ from hub.issuer import ServingNames
 from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities.service import Made
 from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
 from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
-from hub.services import authorities
-from hub.services.authorities import Made
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import Subject

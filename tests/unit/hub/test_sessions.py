@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from hub.grpc_door.session.sessions import OVERLAP, POLL, Sessions
 from hub.ports import Transaction
-from hub.services import replicas
-from hub.services.replicas import Opened
+from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas.service import Opened
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock

@@ -30,9 +30,9 @@ from hub.https_door.callers.authenticator_chain import Entrance, Grounds, issuer
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
+from hub.registry.managedclusters import service as clusters
 from hub.replica.heartbeat import Measures, Presence
 from hub.replica.installation import AdminKubeconfig
-from hub.services import clusters
 from hub.store.changelog.tail import Tail
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber

@@ -17,8 +17,9 @@ from hub.api.bootstrapcredentials.credential import CredentialRecord, token_id, 
 from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
-from hub.services import certificates, credentials
-from hub.services.credentials import Terms
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authn import Presence

@@ -19,7 +19,9 @@ from hub.api.certificates.certificate import CertificateRecord, Purpose, own_age
 from hub.api.core.roles import Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
-from hub.services import clusters, objects, roles
+from hub.registry.core import roles
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor

@@ -20,7 +20,10 @@ from hub.api.meta.document import with_status_condition
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.https_door.storage.admission import HubAdmission
 from hub.ports import Transaction
-from hub.services import addons, clusters, objects, roles
+from hub.registry.core import roles
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
 from machinery.apiserver import storage
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer

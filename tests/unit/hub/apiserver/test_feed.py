@@ -20,7 +20,7 @@ from hub.https_door.pages.revocation_lists import FRESH, KEPT, RevocationLists
 from hub.https_door.pages.revocation_lists import PATIENCE as LISTS_PATIENCE
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.write_paths import write_paths
-from hub.services import clusters
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.paths import attributes

@@ -11,8 +11,8 @@ from hub.api.certificatesigningrequests.request import RequestState
 from hub.api.managedclusters.cluster import Joining
 from hub.api.meta.change import REQUESTS, Query
 from hub.issuer import LocalIssuer
-from hub.services import clusters
-from hub.services import request_objects as requests
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject
 from machinery.meta import conditions

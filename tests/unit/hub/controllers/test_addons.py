@@ -10,7 +10,9 @@ from hub.api.managedclusteraddons.health import NOTE
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
-from hub.services import addons, clusters, namespaces
+from hub.registry.core import namespaces
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import AVAILABLE, Condition

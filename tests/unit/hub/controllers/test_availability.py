@@ -12,7 +12,8 @@ from hub.api.managedclusters import cluster as rules
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.availability import Availability
 from hub.controllers.delaying_queue import Agenda
-from hub.services import clusters, heartbeats
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, InvalidError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, UNKNOWN

@@ -20,7 +20,9 @@ from hub.controllers.feed import Feed, Route
 from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
 from hub.controllers.hub.transition_recorder import Chronicle
 from hub.ports import Transaction
-from hub.services import clusters, events, issuance
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.events import service as events
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition

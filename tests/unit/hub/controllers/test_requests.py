@@ -43,8 +43,10 @@ from hub.controllers.feed import Feed, Route
 from hub.controllers.manager.approval import Deciding
 from hub.controllers.manager.manager import Controllers
 from hub.ports import Transaction
-from hub.services import addons, clusters, namespaces
-from hub.services.approving import RULE_ACTOR, Outcome
+from hub.registry.approvalrules.approval import RULE_ACTOR, Outcome
+from hub.registry.core import namespaces
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
 from hub.settings import load
 from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName

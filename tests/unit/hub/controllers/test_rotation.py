@@ -22,9 +22,13 @@ from hub.issuer.key_files import KeyFiles
 from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.certificateauthorities import trust
+from hub.registry.certificateauthorities.service import Made, authority_id
+from hub.registry.liveness import coverage as hearing
+from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import service as clusters
 from hub.replica.authorities import AuthorityFollower, KeyRing
-from hub.services import authorities, clusters, hearing, heartbeats, trust
-from hub.services.authorities import Made, authority_id
 from machinery import pki
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber

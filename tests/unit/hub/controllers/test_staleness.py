@@ -13,7 +13,9 @@ from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.clusters.removal import Removal
 from hub.controllers.clusters.staleness import Staleness
 from hub.ports import Transaction
-from hub.services import addons, aftermath, clusters
+from hub.registry.liveness import taints as aftermath
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition

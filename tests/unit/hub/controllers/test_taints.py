@@ -16,7 +16,8 @@ from hub.api.meta.change import EVENTS, Query
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.taints import HELD_LOOKS, Taints
 from hub.grpc_door.session.heartbeat_interval import Tempo
-from hub.services import brake, clusters
+from hub.registry.liveness import brake
+from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition

@@ -13,7 +13,8 @@ from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetime
 from hub.api.certificates.profile import claims_anothers, refusals
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
 from hub.issuer.chain import Link, first_of, names_of
-from hub.services import certificates, operators
+from hub.registry.certificates import operators
+from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import (

@@ -1,0 +1,257 @@
+"""Deciding without a human: renewals and add-ons by the hub's own rules, clusters and registrations by an operator's.
+
+Nothing is denied here: what no rule is for waits for an operator. Whatever a rule is for, a request must be strict: its label,
+its subject and who made it name the same cluster, whole, and it asks for nothing but a client's certificate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hub.api.approvalrules import rule as by_rule
+from hub.api.approvalrules.reading import rule_of
+from hub.api.approvalrules.rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
+from hub.api.auditrecords.record import Record
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests import approval
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests.issuance import Grant
+from hub.registry.managedclusters import service as cluster_objects
+from hub.registry.multihub import owners
+from machinery.errors import InvalidError, MusterError
+from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
+from machinery.product import NAME
+
+RULE_ACTOR = f"system:{NAME}:rule:"
+"""Who the change log names for what a rule decided; its name follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was written. `decisions`: by which rules; none when the hub's own decided.
+
+    `accepted`: the cluster that is from now on. `asking`: the cluster that rules may accept for what was asked.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    accepted: str = ""
+    asking: str = ""
+    records: tuple[Record, ...] = ()
+    """The audit records of the decisions, which are written with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A strict request: what it entitles to, and who made it."""
+
+    request: Document
+    grant: Grant
+    requester: CertificateRecord | None
+    cluster: StoredObject | None
+    asker: Asker | None
+
+    def candidate(self, tx: Transaction) -> Candidate:
+        holder = self.grant.holder
+        document = self.cluster.document if self.cluster else None
+        name = holder.cluster or ClusterName("")
+        return Candidate(name, document, tx.now, self.request, self.asker, str(holder.agent or ""))
+
+
+def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Every rule there is, that of `--auto-approve` first and the others by their names."""
+    return (*by_rule.of_flag(globs), *_stored_rules(tx))
+
+
+def _stored_rules(tx: Transaction) -> Iterator[Rule]:
+    for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
+        try:
+            yield rule_of(stored.encoded)
+        except InvalidError:  # written by another version of the hub: what cannot be read decides nothing
+            continue
+
+
+def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
+    """For reviews of many requests in one transaction: they, and the clusters that they are for, are read together."""
+    request_objects.read_ahead(tx, names)
+    found = [tx.objects.get(REQUESTS, Key("", name)) for name in names]
+    clusters_asked = {doc.labels(stored.document).get(CLUSTER_LABEL, "") for stored in found if stored}
+    tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
+
+
+def review(tx: Transaction, name: str, known: Sequence[Rule], actor: str) -> Outcome | None:
+    """Approves a request that needs no human; None: nothing was written. Raises NotFoundError."""
+    stored = request_objects.find(tx, name)
+    if rules.phase(stored.document) is not RequestPhase.PENDING:
+        return None
+    asked = _asked(tx, stored.document)
+    if asked is None:
+        return None
+    if _needs_no_rule(tx, asked):
+        _approve(tx, stored, rules.AUTO_APPROVED_MESSAGE, actor)
+        return Outcome()
+    if asked.grant.purpose is not Purpose.AGENT or _is_denied(asked.cluster):
+        return None
+    fitting = [rule for rule in known if rule.fits(Verdict.APPROVE, asked.candidate(tx))]
+    deciding = next((rule for rule in fitting if not rule.dry_run), None)
+    if deciding is not None:
+        _approve(tx, stored, f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name)
+        return Outcome((_decision(deciding, Verdict.APPROVE, asked.candidate(tx).cluster, stored),))
+    return _noted(tx, stored, fitting, asked.candidate(tx).cluster) if fitting else None
+
+
+def _approve(tx: Transaction, stored: StoredObject, message: str, actor: str) -> None:
+    approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
+    request_objects.write(tx, approved, stored, actor)
+
+
+def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[Rule], cluster: str) -> Outcome | None:
+    """Says on the request which dry runs would have approved it, once."""
+    told = _would(fitting, "approve this request")
+    if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == told for entry in doc.conditions(stored.document)):
+        return None
+    others = [dict(entry) for entry in doc.conditions(stored.document) if entry.get("type") != by_rule.DRY_RUN]
+    bare = doc.with_status(stored.document, conditions=others)
+    noted = rules.with_decision(bare, by_rule.DRY_RUN, "WouldApprove", told, tx.now)
+    request_objects.write(tx, noted, stored, RULE_ACTOR + fitting[0].name)
+    return Outcome(tuple(_decision(rule, Verdict.APPROVE, cluster, stored) for rule in fitting))
+
+
+def accept(tx: Transaction, name: ClusterName, known: Sequence[Rule]) -> Outcome | None:
+    """Accepts a cluster that a rule is for, once: what an operator decided, before or after, stands. None: nothing written."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is None or not is_open(stored.document):
+        return None
+    fitting = _accepting(tx, stored, known)
+    deciding = next((rule for rule in fitting if not rule.dry_run), None)
+    if deciding is None:
+        return _told(tx, stored, fitting) if fitting else None
+    if clusters.is_accepted(stored.document):  # by hand, a moment ago: a denial by hand shall stand too
+        marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
+        cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
+        return Outcome()
+    accepted = clusters.automatically_accepted(stored.document, deciding.name, tx.now)
+    shown = doc.with_status_condition(accepted, clusters.accepted(accepted), tx.now)
+    cluster_objects.put(tx, shown, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
+    return Outcome((_decision(deciding, Verdict.ACCEPT, name, stored),), accepted=name)
+
+
+def asking(tx: Transaction, request: str, known: Sequence[Rule]) -> str:
+    """The cluster that a request is for, where some rule accepts clusters for what they ask; "": none has to be looked at."""
+    if not any(_needs_request(rule) for rule in known):
+        return ""
+    return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
+
+
+def _needs_request(rule: Rule) -> bool:
+    return Verdict.ACCEPT in rule.decides and bool(rule.requesters or rule.condition)
+
+
+def is_open(cluster: Document) -> bool:
+    """Whether rules may still accept this cluster: nobody has judged it, no rule and no operator."""
+    judged = clusters.was_judged(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
+    return not judged and not doc.is_deleting(cluster)
+
+
+def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[Rule]) -> Outcome | None:
+    """Says on the cluster which dry runs would have accepted it, once."""
+    told = by_rule.dry_run(_would(fitting, "accept this cluster"))
+    new = doc.with_status_condition(stored.document, told, tx.now)
+    if clusters.is_accepted(stored.document) or not doc.differs(new, stored.document):
+        return None
+    cluster_objects.put(tx, new, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
+    return Outcome(tuple(_decision(rule, Verdict.ACCEPT, stored.key.name, stored) for rule in fitting))
+
+
+def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[Rule]) -> list[Rule]:
+    """The rules that fit the cluster by itself, or with one of its requests."""
+    deciding = [rule for rule in known if Verdict.ACCEPT in rule.decides and not rule.paused]
+    candidates = [Candidate(ClusterName(cluster.key.name), cluster.document, tx.now)]
+    if any(map(_needs_request, deciding)):
+        candidates += [asked.candidate(tx) for asked in _asked_for(tx, cluster.key.name)]
+    return [rule for rule in deciding if any(rule.fits(Verdict.ACCEPT, candidate) for candidate in candidates)]
+
+
+def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
+    """The requests for an agent of this cluster that nobody has refused."""
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    refused = (RequestPhase.DENIED, RequestPhase.FAILED)
+    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
+        asked = _asked(tx, stored.document) if rules.phase(stored.document) not in refused else None
+        if asked is not None and asked.grant.purpose is Purpose.AGENT:
+            yield asked
+
+
+def _asked(tx: Transaction, request: Document) -> _Asked | None:
+    """None: it breaks a rule, so that only a human can decide, or another signer does."""
+    if not rules.is_for_a_client(request):
+        return None
+    try:
+        grant = issuance.grant_of(tx, request)
+        requester = issuance.requester_of(tx, request)
+    except MusterError:
+        return None
+    name = grant.holder.cluster
+    if name is None or doc.labels(request).get(CLUSTER_LABEL) != name:
+        return None
+    if requester is not None and doc.mapping(request, "spec").get("username") != requester.user:
+        return None
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    asked = _Asked(request, grant, requester, cluster, None)
+    return _Asked(request, grant, requester, cluster, _asker(tx, asked))
+
+
+def _asker(tx: Transaction, asked: _Asked) -> Asker | None:
+    """Who made the request; None: somebody who may not ask for this."""
+    spec = doc.mapping(asked.request, "spec")
+    user, groups = str(spec.get("username") or ""), tuple(map(str, spec.get("groups") or ()))
+    if (credential := rules.bootstrap_credential(asked.request)) is not None:
+        return Asker(AskerKind.CREDENTIAL, str(credential), user, groups)
+    if asked.requester is None:
+        return Asker(AskerKind.USER, user, user, groups)
+    renews = approval.is_renewal(asked.requester, asked.grant.subject) and _is_own(tx, asked)
+    return Asker(AskerKind.AGENT, user, user, groups) if renews else None
+
+
+def _needs_no_rule(tx: Transaction, asked: _Asked) -> bool:
+    """A renewal by the subject itself, or an add-on's certificate as it is registered, for the cluster's own agent."""
+    if asked.requester is None:
+        return False
+    if asked.grant.purpose is Purpose.ADDON:
+        return approval.is_an_addons(asked.grant.subject) and _is_own(tx, asked)
+    return approval.is_renewal(asked.requester, asked.grant.subject) and _is_own(tx, asked)
+
+
+def _is_own(tx: Transaction, asked: _Asked) -> bool:
+    """Whether the cluster's own agent asks, and is in good standing."""
+    requester, cluster = asked.requester, asked.grant.holder.cluster
+    if requester is None or cluster is None or requester.purpose is not Purpose.AGENT or requester.cluster != cluster:
+        return False
+    document = asked.cluster.document if asked.cluster else None
+    own = owners.own_agent(tx, cluster)
+    return approval.is_in_good_standing(requester, document, own, tx.now)
+
+
+def _is_denied(cluster: StoredObject | None) -> bool:
+    """Whether somebody denied the cluster after it was accepted, or has it deleted: no rule undoes that."""
+    if cluster is None:
+        return False
+    document = cluster.document
+    return doc.is_deleting(document) or (clusters.was_judged(document) and not clusters.is_accepted(document))
+
+
+def _decision(rule: Rule, verdict: Verdict, cluster: str, stored: StoredObject) -> Decision:
+    return Decision(rule.name, verdict, cluster, stored.document, dry_run=rule.dry_run)
+
+
+def _would(fitting: Sequence[Rule], what: str) -> str:
+    names = ", ".join(f'"{rule.name}"' for rule in fitting)
+    return f"In a dry run, {'a rule' if len(fitting) == 1 else 'rules'} would {what}: {names}."

@@ -1,0 +1,126 @@
+"""Use cases about ApprovalRules: the one write path of the kind, and what is counted of their decisions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from hub.api.approvalrules import reading
+from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.certificatesigningrequests.request import RequestPhase, phase
+from hub.api.meta import document as doc
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction, Written
+from hub.registry.approvalrules.approval import is_open
+from hub.registry.objects.write import store
+from machinery.identity import CLUSTER_LABEL
+from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
+
+PAGE = 500
+NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
+_DECIDING = Condition("Active", TRUE, "Deciding", "The rule decides.")
+_PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and decides nothing.")
+_DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule says what it would decide, and decides nothing.")
+_COUNTS = ("accepted", "approved", "wouldAccept", "wouldApprove")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one rule has decided since it was last noted. `last`: the newest decision, and when it was made."""
+
+    counts: Mapping[str, int]
+    last: Decision
+    at: datetime
+
+    @classmethod
+    def of(cls, decision: Decision, at: datetime) -> "Tally":
+        return cls({_counted(decision): 1}, decision, at)
+
+    def and_then(self, later: "Tally") -> "Tally":
+        counts = {name: self.counts.get(name, 0) + later.counts.get(name, 0) for name in _COUNTS}
+        return replace(later, counts=counts)
+
+
+def _counted(decision: Decision) -> str:
+    if decision.verdict is Verdict.ACCEPT:
+        return "wouldAccept" if decision.dry_run else "accepted"
+    return "wouldApprove" if decision.dry_run else "approved"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
+    before = old.document if old else None
+    document = doc.stamped(reading.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
+    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
+        return tx.objects.delete(APPROVAL_RULES, old, actor)
+    return store(tx, APPROVAL_RULES, document, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Deletes; while finalizers remain, marks it as deleting. What it has decided stands."""
+    if doc.finalizers(old.document) and not doc.is_deleting(old.document):
+        return put(tx, doc.deleting(old.document, tx.now), old, actor)
+    return tx.objects.delete(APPROVAL_RULES, old, actor)
+
+
+def note(tx: Transaction, tallies: Mapping[str, Tally], actor: str) -> None:
+    """Adds what rules have decided to their statuses; a rule that is gone has none."""
+    for name, tally in tallies.items():
+        stored = tx.objects.get(APPROVAL_RULES, Key("", name))
+        if stored is not None:
+            _write_status(tx, stored, actor, **_counted_status(stored, tally))
+
+
+def _counted_status(stored: StoredObject, tally: Tally) -> dict[str, Any]:
+    before = doc.mapping(stored.document, "status")
+    counts = {name: int(before.get(name) or 0) + tally.counts.get(name, 0) for name in _COUNTS}
+    last = {"decision": str(tally.last.verdict), "cluster": tally.last.cluster, "dryRun": tally.last.dry_run}
+    return {**counts, "matched": sum(counts.values()), "lastMatched": format_time(tally.at), "last": last}
+
+
+def describe(tx: Transaction, name: str, actor: str) -> None:
+    """Says in the status whether the rule decides."""
+    stored = tx.objects.get(APPROVAL_RULES, Key("", name))
+    if stored is None:
+        return
+    spec = doc.mapping(stored.document, "spec")
+    state = _PAUSED if spec.get("paused") is True else _DRY_RUN if spec.get("dryRun") is True else _DECIDING
+    conditions = doc.mapping(doc.with_status_condition(stored.document, state, tx.now), "status")["conditions"]
+    generation = doc.mapping(stored.document, "metadata").get("generation", 1)
+    _write_status(tx, stored, actor, conditions=conditions, observedGeneration=generation)
+
+
+def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: Any) -> None:
+    new = doc.with_status(stored.document, **fields)
+    if doc.differs(new, stored.document):
+        put(tx, new, stored, actor, writer=HUB_WRITER)
+
+
+def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
+    """Names of requests that wait for a decision: a page, and where the next one begins."""
+    page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
+    return _undecided(page.items), page.items[-1].key if page.more else None
+
+
+def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
+    """Names of the requests of these clusters that wait for a decision."""
+    names = []
+    for cluster in clusters:
+        of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+        names += _undecided(tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items)
+    return names
+
+
+def _undecided(requests: Iterable[StoredObject]) -> list[str]:
+    return [stored.key.name for stored in requests if phase(stored.document) is RequestPhase.PENDING]
+
+
+def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
+    """Names of clusters that rules may still accept: a page, and where the next one begins."""
+    page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
+    names = [stored.key.name for stored in page.items if is_open(stored.document)]
+    return names, page.items[-1].key if page.more else None

@@ -1,0 +1,132 @@
+"""Use cases about bootstrap credentials: made, revoked, forgotten. Their uses are `credential_uses`."""
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import uuid4
+
+from hub.api.bootstrapcredentials import credential as rules
+from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
+from hub.api.certificates.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.revocation import CREDENTIAL_REVOKED as REVOKED
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Key
+from hub.ports import Issuer, Transaction
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests.credential_uses import admit, check
+from machinery.errors import InvalidError, NotFoundError
+from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
+
+__all__ = ["Terms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
+
+HUB = "system:hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a credential is good for; see `CredentialRecord`."""
+
+    cluster: ClusterName | None
+    uses: int | None
+    lifetime: timedelta
+    bounds: Bounds = UNBOUND
+
+
+def create(
+    tx: Transaction,
+    *,
+    cluster: ClusterName | None,
+    uses: int | None,
+    lifetime: timedelta | None,
+    public_key: bytes,
+    issuer: Issuer,
+    lifetimes: Lifetimes,
+    actor: str,
+    bounds: Bounds = UNBOUND,
+) -> tuple[CredentialRecord, IssuedCertificate]:
+    """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo).
+
+    Raises InvalidError when uses or lifetime are not positive, or the key is known already.
+    """
+    record = _new(tx, Terms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
+    if tx.certificates.of_key(certificates.key_hash(public_key)):
+        raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
+    tx.credentials.add(record)
+    profile = Profile(
+        Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
+    )
+    return record, certificates.sign(tx, issuer, profile, Holder(cluster=cluster, credential=record.id))
+
+
+def create_token(tx: Transaction, terms: Terms, actor: str) -> tuple[CredentialRecord, str]:
+    """Records a credential and returns its bearer token, which nobody can tell again. Raises InvalidError."""
+    record = _new(tx, terms, actor)
+    secret = "".join(secrets.choice(rules.TOKEN_ALPHABET) for _ in range(rules.TOKEN_SECRET_LENGTH))
+    token = rules.token_of(record.id, secret)
+    record = replace(record, token_hash=rules.token_hash(token))
+    tx.credentials.add(record)
+    return record, token
+
+
+def _new(tx: Transaction, terms: Terms, actor: str) -> CredentialRecord:
+    if terms.lifetime <= timedelta() or (terms.uses is not None and terms.uses < 1):
+        raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
+    return CredentialRecord(
+        id=CredentialId(uuid4().hex[:16]),
+        cluster=terms.cluster,
+        uses=terms.uses,
+        created_at=tx.now,
+        expires_at=tx.now + terms.lifetime,
+        created_by=actor,
+        bounds=terms.bounds,
+    )
+
+
+def revoke(
+    tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "", *, agents: bool = False
+) -> CredentialRecord:
+    """Ends a credential, and what has been opened with it: its streams and watches, and its requests that nobody has decided.
+
+    `agents`: also the certificates of the agents that joined with it. What is revoked already stays as it is. Raises
+    NotFoundError.
+    """
+    record = tx.credentials.by_id(credential)
+    if record is None:
+        raise NotFoundError(f'bootstrap credential "{credential}" not found')
+    tx.credentials.revoke(credential, tx.now, by=actor, reason=reason)
+    if reason == rules.DELETED:
+        tx.credentials.hide(credential)
+    serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
+    uses = tx.credentials.uses(credential)
+    for use in uses:
+        _deny(tx, use, actor)
+    if agents:
+        serials += [serial for use in uses if use.issued_at is not None for serial in _opened(tx, use)]
+    if serials:
+        tx.certificates.revoke(serials, tx.now, REVOKED)
+    return tx.credentials.by_id(credential) or record
+
+
+def _deny(tx: Transaction, use: CredentialUse, actor: str) -> None:
+    """A request that waits is denied: nobody has to wonder why it is never approved."""
+    stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
+    if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
+        message = f"The bootstrap credential {use.credential} that this request came with was revoked."
+        request_objects.decide(tx, doc.name(stored.document), approve=False, reason=REVOKED, message=message, actor=actor)
+
+
+def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
+    """The certificates that the agent has got since it joined with the credential."""
+    return [
+        record.serial
+        for record in tx.certificates.of_cluster(use.cluster)
+        if record.agent == use.agent and record.purpose in AGENTS_PURPOSES and record.revoked_at is None
+    ]
+
+
+def forget_ended(tx: Transaction, older_than: timedelta) -> int:
+    """Removes credentials that expired or were revoked longer ago, with the record of their uses; returns how many."""
+    return tx.credentials.forget_ended(tx.now - older_than)

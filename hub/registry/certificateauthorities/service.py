@@ -1,0 +1,270 @@
+"""Use cases about the hub's CAs: what operators want of them, what the leader does, and one look at how far that is.
+
+No revision, no change-log row. Each step is one transaction that looks again whether it is still to be made, so that a leader
+that was killed anywhere, or two that believe they lead, leave nothing half done.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
+from hub.api.certificateauthorities.rotation import Act, Member, Step, Survey, moved_until
+from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificates.certificate import Purpose
+from hub.api.hubreplicas.replica import alive, could_tell
+from hub.api.managedclusters import cluster as rules
+from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.query import selectable_fields as selectable
+from hub.ports import Transaction
+from hub.registry.certificateauthorities import trust
+from hub.registry.liveness import coverage as hearing
+from hub.registry.managedclusters import service as clusters
+from machinery import pki
+from machinery.errors import ConflictError, InvalidError, NotFoundError
+from machinery.identity import AgentId, ClusterName
+from machinery.meta.selectors import Operator, Requirement
+
+KNOWN = "ca-sha256"
+"""The fact: the hash of the key of the CA that issues. A release that knows one CA alone is held to it."""
+COMPROMISED = "the CA that signed it is compromised"
+_ACCEPTED = (Requirement(selectable.HUB_ACCEPTS, Operator.EQUALS, ("true",)),)
+_AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN, ("Unknown", "")),)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A CA that was made and whose key is kept, or is to be kept here: `sealed`."""
+
+    certificate: bytes
+    cross_signed: bytes | None
+    sealed: bytes | None = None
+
+
+def authority_id(certificate: bytes) -> AuthorityId:
+    return AuthorityId(pki.parse_certificate(certificate).key_hash[:16])
+
+
+def all_of(tx: Transaction) -> Sequence[Authority]:
+    return tx.authorities.all()
+
+
+def adopt(tx: Transaction, made: Made) -> Authority:
+    """The first CA, which issues at once; whoever comes second reads whose it is."""
+    known = issuing(tx.authorities.all())
+    if known is not None:
+        return known
+    first = Authority(authority_id(made.certificate), made.certificate, Phase.ISSUING, tx.now, tx.now)
+    tx.authorities.put(first)
+    tx.facts.set(KNOWN, pki.parse_certificate(made.certificate).key_hash)
+    if made.sealed is not None:
+        tx.authorities.keep_key(first.id, made.sealed)
+    return first
+
+
+def follow(tx: Transaction, replica: str, known: Sequence[Follower]) -> None:
+    tx.authorities.follow(replica, known)
+
+
+def find(tx: Transaction, authority: AuthorityId) -> Authority:
+    """Raises NotFoundError."""
+    found = next((each for each in tx.authorities.all() if each.id == authority), None)
+    if found is None:
+        raise NotFoundError(f'the hub has no CA "{authority}"')
+    return found
+
+
+def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> Authority:
+    """Another CA is to take the place of the one that issues, which is returned. Wished twice, it is done once.
+
+    `cannot`: why no other can be made here. Raises ConflictError: that, or a change of CA is under way.
+    """
+    everyone = tx.authorities.all()
+    old = issuing(everyone)
+    if old is None:
+        raise ConflictError("no CA issues: is this the hub's first start?")
+    busy = next((each for each in everyone if each.phase in (Phase.DISTRIBUTING, Phase.OUTGOING)), None)
+    if busy is not None:
+        raise ConflictError(f"the CA {busy.id} is {busy.phase.value} still: wait until that change is over, or let it proceed")
+    if cannot is not None:
+        raise ConflictError(cannot)
+    return old if dry_run or old.wish is not None else _wished(tx, old, Wish.ROTATE, actor)
+
+
+def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> Authority:
+    """The next step of this CA is to be made without those that have not moved. Raises NotFoundError, ConflictError."""
+    one = find(tx, authority)
+    if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
+        raise ConflictError(f"the CA {one.id} is {one.phase.value}: nothing of it is waited for")
+    return one if dry_run or one.wish is not None else _wished(tx, one, Wish.PROCEED, actor)
+
+
+def give_up(
+    tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
+) -> Authority:
+    """It is compromised: nothing of it counts any more, as soon as agents have moved. Raises NotFoundError, ConflictError.
+
+    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Agents have `within` to trust
+    that one, and `within` to renew; nobody is given more time by a second word.
+    """
+    one = find(tx, authority)
+    if one.phase is Phase.RETIRED:
+        raise ConflictError(f"the CA {one.id} is retired: nothing of it counts any more")
+    coming = any(each.phase is Phase.DISTRIBUTING for each in tx.authorities.all())
+    if one.phase is Phase.ISSUING and not coming and cannot is not None:
+        raise ConflictError(cannot)
+    if dry_run:
+        return one
+    ends_at = tx.now + within if within else None
+    if one.wish is Wish.COMPROMISED and ends_at is not None:
+        ends_at = min(ends_at, one.ends_at) if one.ends_at is not None else None
+        within = min(within, one.within or within)
+    return _wished(tx, replace(one, ends_at=ends_at, within=within), Wish.COMPROMISED, actor)
+
+
+def _wished(tx: Transaction, authority: Authority, wish: Wish, actor: str) -> Authority:
+    wished = replace(authority, wish=wish, wished_by=actor)
+    tx.authorities.put(wished)
+    return wished
+
+
+def propose(tx: Transaction, made: Made) -> Authority:
+    """The next CA, from now on trusted; the one there is, if another has proposed one meanwhile."""
+    coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
+    if coming is not None:
+        return coming
+    one, known = authority_id(made.certificate), tx.authorities.all()
+    if any(each.id == one for each in known):
+        raise InvalidError(f"the CA {one} is known already, and does not come back")
+    new = Authority(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
+    tx.authorities.put(new)
+    if len(known) == 1:  # while there is no doubt whose they are: its list has them, however long it is retired
+        tx.authorities.name_signer(known[0].signer)
+    if made.sealed is not None:
+        tx.authorities.keep_key(new.id, made.sealed)
+    return new
+
+
+def take(tx: Transaction, step: Step, recovery: timedelta) -> Sequence[Authority]:
+    """Makes a step that `hub.api.certificateauthorities.rotation` found to be due; the CAs that it changed: none when it was made already."""
+    one = find(tx, step.authority)
+    match step.act, one.phase:
+        case Act.ISSUE, Phase.DISTRIBUTING:
+            return _issue(tx, one)
+        case Act.RETIRE, Phase.OUTGOING:
+            return [_put(tx, one.moved(Phase.RETIRING, tx.now, tx.now + recovery))]
+        case Act.END, phase if phase not in (Phase.ISSUING, Phase.RETIRED):
+            return [_end(tx, one)]
+        case _:
+            return []
+
+
+def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
+    before = issuing(tx.authorities.all())
+    changed = [_put(tx, new.moved(Phase.ISSUING, tx.now))]
+    tx.facts.set(KNOWN, pki.parse_certificate(new.certificate).key_hash)
+    if before is not None:
+        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, moved_until(before, tx.now))))
+    return changed
+
+
+def _end(tx: Transaction, one: Authority) -> Authority:
+    if one.is_given_up:
+        signers = _signers(one, tx.authorities.all())
+        tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
+        for cluster in tx.authorities.bereft(signers, COMPROMISED, tx.now):
+            clusters.note_revoked(tx, cluster, one.wished_by or "hub")
+    tx.authorities.keep_key(one.id, None)
+    return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
+
+
+def left_behind(tx: Transaction, one: Authority) -> tuple[ClusterName, ...]:
+    """The accepted clusters whose agent had certificates of this compromised CA alone, and has got none since."""
+    accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
+    lost = tx.authorities.bereft(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
+    return tuple(cluster for cluster in lost if cluster in accepted)
+
+
+def _signers(one: Authority, everyone: Sequence[Authority]) -> list[str | None]:
+    """How records name it: those from before signers were kept name none, and are the first CA's."""
+    first = min(everyone, key=lambda each: each.created_at)
+    return [one.signer, *([None] if one.id == first.id else [])]
+
+
+def _put(tx: Transaction, authority: Authority) -> Authority:
+    tx.authorities.put(authority)
+    return authority
+
+
+def survey(tx: Transaction) -> Survey:
+    """One look at everything that a change of CA waits for."""
+    everyone = tuple(tx.authorities.all())
+    return Survey(
+        now=tx.now,
+        authorities=everyone,
+        fingerprints={each.id: pki.parse_certificate(each.certificate).fingerprint for each in everyone},
+        members=_members(tx, everyone),
+        signed=_signed(tx, everyone),
+        followers=tuple(tx.authorities.followers()),
+        living=_living(tx),
+        left_behind={one.id: left_behind(tx, one) for one in everyone if one.compromised},
+    )
+
+
+def _living(tx: Transaction) -> frozenset[str]:
+    """The replicas that serve; after the database was away also those that had no time yet to say that they do."""
+    everybody = tx.replicas.all()
+    if could_tell(hearing.since(tx), tx.now):
+        return alive(everybody, tx.now)
+    return frozenset(replica.name for replica in everybody)
+
+
+def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ...]:
+    """One agent per accepted cluster: the one that is connected or said something last, else the one that came last."""
+    accepted = {
+        stored.key.name: rules.lease_duration(stored.document)
+        for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items
+    }
+    away = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_AWAY)).items}
+    connected = {beat.cluster: beat.at for beat in tx.heartbeats.all() if beat.session is not None}
+    silent = {
+        cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
+    }
+    said = {(each.cluster, each.agent): each for each in trust.standing(tx)}
+    chosen: dict[ClusterName, Held] = {}
+    for held in tx.authorities.held(Purpose.AGENT, tx.now):
+        before = chosen.get(held.cluster)
+        if held.cluster in accepted and (before is None or before.issued_at < held.issued_at):
+            chosen[held.cluster] = held
+    return tuple(
+        replace(
+            _member(held, said.get((held.cluster, held.agent)), everyone, held.cluster in connected, held.cluster in away),
+            silent=held.cluster in silent,
+        )
+        for held in chosen.values()
+    )
+
+
+def _member(
+    held: Held,
+    said: AgentTrust | None,
+    everyone: Sequence[Authority],
+    connected: bool,  # noqa: FBT001 - a private part
+    away: bool,  # noqa: FBT001 - a private part
+) -> Member:
+    cluster, agent = ClusterName(held.cluster), AgentId(held.agent)
+    signer = signer_of(held.signed_by if said is None else said.signed_by, everyone)
+    trusted = None if said is None else said.trusted
+    return Member(
+        cluster, agent, signer.id if signer else None, connected=connected, away=away and not connected, trusted=trusted
+    )
+
+
+def _signed(tx: Transaction, everyone: Sequence[Authority]) -> Mapping[AuthorityId, Mapping[Purpose, int]]:
+    counted: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
+    for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
+        signer = signer_of(signed_by, everyone)
+        if signer is not None:
+            counted[signer.id][purpose] = counted[signer.id].get(purpose, 0) + count
+    return counted

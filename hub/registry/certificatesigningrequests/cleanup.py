@@ -1,0 +1,45 @@
+"""The end of CertificateSigningRequests: which are due is looked up beside other work, and a portion goes at a time."""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from datetime import datetime
+
+from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Key, Query, StoredObject
+from hub.ports import Transaction
+from hub.registry.certificatesigningrequests.service import remove
+from machinery import pki
+from machinery.errors import MusterError
+
+REMOVED_AT_ONCE = 100
+
+
+def due(tx: Transaction, ends: Ends) -> Sequence[str]:
+    """The names of requests that go now."""
+    return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
+
+
+def expire(tx: Transaction, names: Sequence[str], ends: Ends, actor: str) -> int:
+    """Removes those of them that are still due; how many."""
+    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
+    found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
+    gone = [stored for stored in found if _is_due(stored, ends, tx.now)]
+    for stored in gone:
+        remove(tx, stored, actor)
+    return len(gone)
+
+
+def _is_due(stored: StoredObject, ends: Ends, now: datetime) -> bool:
+    return now >= goes_at(stored.document, ends, _not_after(stored))
+
+
+def _not_after(stored: StoredObject) -> datetime | None:
+    """The end of the certificate; None: there is none, or none that can be read."""
+    chain = doc.mapping(stored.document, "status").get("certificate")
+    if not chain:
+        return None
+    try:
+        return pki.parse_certificate(b64decode(str(chain))).not_after
+    except (ValueError, MusterError):
+        return None

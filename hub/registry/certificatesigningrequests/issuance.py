@@ -1,0 +1,165 @@
+"""Signing what was approved: once per request, records before signatures. What a request entitles to, from the records."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from hub.api.bootstrapcredentials.credential import CredentialUse, check_name
+from hub.api.certificates import profile as profiles
+from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from hub.ports import Issuer, Transaction, Written
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import credential_uses, submission
+from hub.registry.certificatesigningrequests import revoked_clusters as revoked
+from hub.registry.certificatesigningrequests import service as request_objects
+from machinery.errors import ForbiddenError, InvalidError, MusterError
+from machinery.identity import (
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    ClusterName,
+    CredentialId,
+    Subject,
+    agent_subject,
+    cluster_name,
+    recovery_subject,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an approved request entitles to."""
+
+    purpose: Purpose
+    subject: Subject
+    public_key: bytes
+    dns_names: tuple[str, ...]
+    holder: Holder
+
+
+def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
+    """Signs an approved request, its recovery certificate with it; what breaks a rule becomes Failed with the reason.
+
+    None: nothing to sign (not approved, issued before, another signer's). Raises NotFoundError.
+    """
+    stored = request_objects.find(tx, name)
+    if not _is_to_sign(stored.document):
+        return None
+    try:
+        grant = grant_of(tx, stored.document)
+        spent = _use(tx, stored.document, grant)
+    except MusterError as error:
+        failed = rules.with_decision(stored.document, FAILED, rules.REFUSED_REASON, error.message, tx.now)
+        return request_objects.write(tx, failed, stored, actor)
+    grant = replace(grant, holder=replace(grant.holder, request_uid=stored.uid))
+    lifetime = min(rules.requested_duration(stored.document) or lifetimes.agent, lifetimes.agent)
+    issued = _sign(tx, issuer, grant, lifetime, lifetimes)
+    recovery = _sign_recovery(tx, issuer, grant, lifetimes)
+    if spent is not None:
+        credential_uses.spend(tx, replace(spent, request=name, issued_at=tx.now, serial=issued.serial))
+    return request_objects.write(tx, rules.with_certificate(stored.document, issued.chain, recovery), stored, actor)
+
+
+def _is_to_sign(request: Document) -> bool:
+    """Ours, approved, and not signed: records, signatures and `status.certificate` come in one transaction, or not at all."""
+    ours = doc.mapping(request, "spec").get("signerName") == SIGNER
+    return ours and rules.phase(request) is RequestPhase.APPROVED
+
+
+def _sign(tx: Transaction, issuer: Issuer, grant: Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:
+    profile = Profile(
+        purpose=grant.purpose,
+        subject=grant.subject,
+        public_key=grant.public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetime,
+        dns_names=grant.dns_names,
+    )
+    return certificates.sign(tx, issuer, profile, grant.holder)
+
+
+def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lifetimes) -> bytes:
+    if grant.purpose is not Purpose.AGENT or grant.holder.cluster is None or grant.holder.agent is None:
+        return b""
+    subject = recovery_subject(grant.holder.cluster, grant.holder.agent)
+    recovery = replace(grant, purpose=Purpose.RECOVERY, subject=subject)
+    return _sign(tx, issuer, recovery, lifetimes.recovery, lifetimes).chain
+
+
+def grant_of(tx: Transaction, request: Document) -> Grant:
+    """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
+    if not rules.is_for_a_client(request):
+        raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
+    requester = requester_of(tx, request)
+    facts = certificates.checked_request(rules.pem(request))
+    labels = doc.labels(request)
+    if addon := labels.get(rules.ADDON_LABEL):
+        cluster = cluster_name(labels.get(CLUSTER_LABEL, ""))
+        subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), SIGNER)
+        rules.check_subject(facts, subject, dns_names)
+        if profiles.claims_anothers(subject, cluster):
+            raise ForbiddenError(
+                f'add-on "{addon}" of cluster "{cluster}" is registered under a name that is not an add-on\'s to have: '
+                "register it under its own"
+            )
+        holder = Holder(cluster=cluster, addon=AddOnName(addon))
+        granted = Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
+    else:
+        cluster, agent = rules.claimed_agent(facts)
+        if labels.get(CLUSTER_LABEL, cluster) != cluster:
+            raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
+        credential = _credential(tx, request, requester, cluster)
+        holder = Holder(cluster=cluster, agent=agent, credential=credential)
+        granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+    if requester is not None and requester.cluster not in (None, cluster):
+        raise ForbiddenError(
+            f'this request came with a certificate of cluster "{requester.cluster}" and asks for one of cluster "{cluster}"'
+        )
+    rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    return granted
+
+
+def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None:
+    """The record of the certificate that the requester came with; None: it came with none.
+
+    Raises ForbiddenError when it was revoked since.
+    """
+    serial = rules.requester_serial(request)
+    if serial is None:
+        return None
+    record = tx.certificates.by_serial(serial)
+    if record is None or record.revoked_at is not None:
+        raise ForbiddenError("the certificate that this request came with was revoked")
+    return record
+
+
+def _credential(
+    tx: Transaction, request: Document, requester: CertificateRecord | None, cluster: ClusterName
+) -> CredentialId | None:
+    """The bootstrap credential behind the request: the requester's own, or the one that it joined with; None: there is none.
+
+    Raises ForbiddenError when it is the requester's own, and is for another cluster, or was revoked since.
+    """
+    if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
+        return requester.credential
+    credential = requester.credential if requester is not None else rules.bootstrap_credential(request)
+    if credential is None:
+        return None
+    record = tx.credentials.by_id(credential)
+    if record is None or record.revoked_at is not None:
+        raise ForbiddenError("the bootstrap credential that this request came with was revoked")
+    check_name(record, cluster)
+    revoked.check(tx, cluster, record.created_at)
+    return credential
+
+
+def _use(tx: Transaction, request: Document, grant: Grant) -> CredentialUse | None:
+    """The use that a first certificate spends; None: it spends none. Raises ForbiddenError when no use is left."""
+    holder, requester = grant.holder, requester_of(tx, request)
+    first = requester is None or requester.purpose is Purpose.BOOTSTRAP
+    if not first or holder.credential is None or holder.cluster is None or holder.agent is None:
+        return None
+    return credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)

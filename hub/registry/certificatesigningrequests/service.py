@@ -1,0 +1,117 @@
+"""Writing, deciding and removing CertificateSigningRequests: the one write path of the kind."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from hub.api.certificatesigningrequests import admission
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
+from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction, Written
+from hub.registry.certificatesigningrequests import credential_uses
+from hub.registry.objects.write import store
+from machinery import pki
+from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
+from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.selectors import Operator, Requirement
+
+RESOURCE = "certificatesigningrequests.certificates.k8s.io"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
+    """The Kubernetes API's write: requester's names are filled in, the spec never changes, decisions are never taken back.
+
+    A bootstrap credential asks for agents of clusters that it admits, and for nothing else.
+    Raises InvalidError, ForbiddenError, AlreadyExistsError, ConflictError.
+    """
+    if old is None:
+        document = admission.created(new, requester)
+        pki.parse_request(rules.pem(document))
+        if (cluster := _cluster_of_requester(tx, document)) is not None:
+            document = rules.labelled(document, cluster)
+            check_room(tx, document)
+    else:
+        document = admission.updated(new, old.document, tx.now)
+    return write(tx, document, old, requester.user, writer="")
+
+
+def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
+    """For which cluster a newcomer, an agent or an add-on asks; None: it is somebody else. Raises ForbiddenError."""
+    if (credential := rules.bootstrap_credential(document)) is not None:
+        cluster, agent = rules.claimed_agent(pki.parse_request(rules.pem(document)))
+        credential_uses.admit(tx, credential, cluster, agent)
+        credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
+        return cluster
+    serial = rules.requester_serial(document)
+    record = tx.certificates.by_serial(serial) if serial is not None else None
+    return record.cluster if record is not None else None
+
+
+def check_room(tx: Transaction, document: Document) -> None:
+    """A requester has few requests for one cluster that wait; those for add-ons are counted apart.
+
+    So nobody else's requests hold up the renewal and the recovery of an agent, which come with users of their own.
+    Raises TooManyRequestsError.
+    """
+    cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
+    found = tx.objects.find(REQUESTS, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
+    waiting = (stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING)
+    if sum(rules.counted_with(each) == asked for each in waiting) >= rules.MAX_PENDING:
+        raise TooManyRequestsError(
+            f"{rules.MAX_PENDING} certificate requests of {asked[0]} for cluster {cluster} wait for a decision: approve, deny "
+            "or delete some of them",
+            retry_after=timedelta(minutes=1),
+        )
+
+
+def write(
+    tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
+) -> Written:
+    """For the services of this kind: stores what they have decided; `writer`: see `writing.store`."""
+    before = old.document if old else None
+    stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
+    return store(tx, REQUESTS, stamped, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    return tx.objects.delete(REQUESTS, old, actor)
+
+
+def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
+    """Many requests with one question, for `find`."""
+    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
+
+
+def find(tx: Transaction, name: str) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(REQUESTS, Key("", name))
+    if stored is None:
+        raise missing(name)
+    return stored
+
+
+def missing(name: str) -> NotFoundError:
+    """There is no such request, for the one who asks."""
+    subject = Subject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
+    return NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
+
+
+def state(tx: Transaction, name: str) -> RequestState:
+    """Where the request stands. Raises NotFoundError."""
+    return rules.state(find(tx, name).document)
+
+
+def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
+    """Approves or denies; the same decision again writes nothing, the opposite one raises ConflictError."""
+    stored = find(tx, name)
+    decision, opposite = (APPROVED, DENIED) if approve else (DENIED, APPROVED)
+    present = {entry.get("type") for entry in doc.conditions(stored.document)}
+    if decision in present:
+        return stored
+    if opposite in present:
+        raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
+    return write(tx, rules.with_decision(stored.document, decision, reason, message, tx.now), stored, actor)

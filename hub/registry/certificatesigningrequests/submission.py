@@ -1,0 +1,129 @@
+"""An agent hands in a certificate signing request: who may ask for what."""
+
+import secrets
+from typing import Any
+
+from hub.api.certificates.certificate import Purpose
+from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests.request import Submission
+from hub.api.managedclusteraddons import addon as addons
+from hub.api.managedclusters import cluster as clusters
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.api.objects.managed_fields import AGENT_WRITER
+from hub.ports import Transaction
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import credential_uses
+from hub.registry.certificatesigningrequests import service as request_objects
+from machinery.errors import AlreadyExistsError, ForbiddenError
+from machinery.identity import (
+    AGENT_ID_ALPHABET,
+    CLUSTER_LABEL,
+    SIGNER,
+    AddOnName,
+    ClusterName,
+    Subject,
+    agent_id,
+    agent_subject,
+    cluster_name,
+)
+from machinery.meta.selectors import Operator, Requirement
+
+SUFFIX_LENGTH = 5
+
+
+def submit(tx: Transaction, submission: Submission) -> str:
+    """Stores an agent's CSR after strict checks; returns metadata.name. Same requester and same bytes: the same name.
+
+    Raises InvalidError, TooLargeError, ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
+    """
+    cluster_name(submission.cluster)
+    agent_id(submission.agent)
+    certificates.checked_request(submission.request)
+    _check_standing(tx, submission)
+    name = enter(tx, submission)
+    if submission.requester.purpose is Purpose.BOOTSTRAP and submission.requester.credential is not None:
+        credential_uses.hold(tx, submission.requester.credential, submission.cluster, submission.agent, name)
+    return name
+
+
+def enter(tx: Transaction, submission: Submission) -> str:
+    """Stores the CSR of one who may hand it in, or finds it. Raises InvalidError, ForbiddenError, TooManyRequestsError."""
+    facts = certificates.checked_request(submission.request)
+    expected, dns_names = _expected(tx, submission)
+    rules.check_subject(facts, expected, dns_names)
+    rules.check_key_is_new(submission.cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    document = rules.submitted_document(submission, _new_name(submission))
+    if earlier := _earlier(tx, document, submission.cluster):
+        return earlier
+    request_objects.write(tx, document, None, submission.requester.user, writer=AGENT_WRITER)
+    return doc.name(document)
+
+
+def _check_standing(tx: Transaction, submission: Submission) -> None:
+    """The requester may ask for this cluster at all."""
+    requester = submission.requester
+    if not requester.is_open(tx.now):
+        raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
+    if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
+        credential_uses.admit(tx, requester.credential, submission.cluster, submission.agent, submission.attested)
+        _check_uid(tx, submission)
+    elif requester.purpose is not Purpose.AGENT:
+        raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")
+    elif requester.cluster != submission.cluster or requester.agent != submission.agent:
+        raise ForbiddenError(
+            f'the certificate request is for agent "{submission.agent}" of cluster "{submission.cluster}", '
+            f'but it comes from agent "{requester.agent}" of cluster "{requester.cluster}"'
+        )
+
+
+def _check_uid(tx: Transaction, submission: Submission) -> None:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", submission.cluster))
+    if stored is not None and not clusters.is_same_cluster(stored.document, submission.cluster_uid):
+        raise AlreadyExistsError(
+            f'the cluster name "{submission.cluster}" belongs to another cluster: register under another name, '
+            "or have the other ManagedCluster deleted first"
+        )
+
+
+def _expected(tx: Transaction, submission: Submission) -> tuple[Subject, tuple[str, ...]]:
+    """The subject and the DNS names that this request must and may have."""
+    if submission.addon is None:
+        return agent_subject(submission.cluster, submission.agent), ()
+    return registered(tx, submission.cluster, submission.addon.name, submission.addon.signer_name)
+
+
+def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str) -> tuple[Subject, tuple[str, ...]]:
+    """Subject and DNS names of an add-on's certificate, as its registration has them. Raises ForbiddenError."""
+    stored = tx.objects.get(ADDONS, Key(cluster, addon))
+    subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
+    if stored is None or subject is None:
+        raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
+    if doc.is_deleting(stored.document):
+        raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" is being deleted')
+    if signer == SIGNER:
+        definition = tx.objects.get(ADDON_DEFINITIONS, Key("", addon))
+        foreign = addons.foreign_names(subject, cluster, addon, definition.document if definition else None)
+        if foreign:
+            raise ForbiddenError(
+                f'add-on "{addon}" of cluster "{cluster}" is registered as {", ".join(foreign)[:400]}: not its own names; '
+                f"register it under its own, or list them in the annotation {addons.SUBJECTS} of its ClusterManagementAddOn"
+            )
+    return subject, addons.alternative_names(addon)
+
+
+def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
+    """The same question asked before. Raises TooManyRequestsError: it is a new one, and too many wait for a decision."""
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    asked = rules.fingerprint(document)
+    for stored in found:
+        if rules.fingerprint(stored.document) == asked:
+            return stored.key.name
+    request_objects.check_room(tx, document)
+    return None
+
+
+def _new_name(submission: Submission) -> str:
+    suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    return rules.name_prefix(submission) + suffix

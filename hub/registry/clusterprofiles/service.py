@@ -1,0 +1,80 @@
+"""Use cases about ClusterProfiles: all profiles of one cluster, in one step."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.api.clusterprofiles import clusterprofile as rules
+from hub.api.managedclustersets import clusterset as sets
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.core import namespaces
+from hub.registry.managedclustersets.service import all_sets
+from hub.registry.objects import service as objects
+from machinery.identity import CLUSTER_LABEL
+from machinery.meta.selectors import Operator, Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a step has done: the namespaces where a profile was made, and where one was taken away."""
+
+    made: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
+    """Brings the profiles of a cluster in line with its sets, their bindings, and itself. Those of other managers stay."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    document = stored.document if stored and rules.is_exported(stored.document) else None
+    wanted = _namespaces(tx, document) if document is not None else frozenset()
+    found = _profiles(tx, cluster, wanted)
+    removed = tuple(namespace for namespace in found if namespace not in wanted and rules.is_ours(found[namespace].document))
+    for namespace in removed:
+        objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
+    if document is not None:
+        for namespace in sorted(wanted):
+            _put(tx, document, Key(namespace, cluster), found.get(namespace), actor)
+    return Exported(tuple(sorted(wanted - found.keys())), removed)
+
+
+def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | None, actor: str) -> None:
+    if found is not None and (doc.is_deleting(found.document) or not rules.is_ours(found.document)):
+        return
+    new = rules.following(found.document if found else rules.profile(cluster, key.namespace), cluster)
+    if found is None or doc.differs(new, found.document):
+        objects.put(tx, CLUSTER_PROFILES, new, found, actor, generations=True, writer=HUB_WRITER)
+
+
+def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
+    """Those that have one of the cluster's sets bound, and are not being deleted."""
+    labels = doc.labels(cluster)
+    names = tuple(each.name for each in all_sets(tx) if each.has(labels))
+    named = (Requirement("metadata.name", Operator.IN, names),)
+    bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items if names else ()
+    return frozenset(namespace for namespace in {binding.key.namespace for binding in bindings} if _is_open(tx, namespace))
+
+
+def _is_open(tx: Transaction, namespace: str) -> bool:
+    found = namespaces.get(tx, namespace)
+    return found is not None and not doc.is_deleting(found.document)
+
+
+def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
+    """By namespace: those that say they are this cluster's, and whatever has its name where one is wanted."""
+    labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
+    present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
+    found = (*labelled.items, *(each for each in present if each is not None))
+    return {stored.key.namespace: stored for stored in found if stored.key.name == cluster}
+
+
+def concerned(tx: Transaction, namespace: str) -> frozenset[str]:
+    """The clusters that have a profile in a namespace, or may need one there."""
+    bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(namespace=namespace)).items
+    names = {sets.bound_set(binding.document) for binding in bindings}
+    queries = [query for each in all_sets(tx) if each.name in names and (query := each.query()) is not None]
+    members = {found.key.name for query in queries for found in tx.objects.find(MANAGED_CLUSTERS, query).items}
+    return frozenset(
+        members | {found.key.name for found in tx.objects.find(CLUSTER_PROFILES, Query(namespace=namespace)).items}
+    )

@@ -1,0 +1,102 @@
+"""Use cases about Namespaces: the one write path of the kind, and what others ask of a namespace."""
+
+from typing import Any
+from uuid import uuid4
+
+from hub.api.core import namespace as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction, Written
+from hub.registry.objects.write import store
+from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject
+from machinery.identity import CLUSTER_LABEL
+
+STARTING = "hub:start"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`); a deleted one goes when nothing holds it.
+
+    Raises ForbiddenError, ConflictError, ...
+    """
+    before = old.document if old else None
+    document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=False)
+    if old is not None and doc.is_deleting(document):
+        _check_deletable(old.key.name)
+        if not rules.is_held(document):
+            return tx.objects.delete(NAMESPACES, old, actor)
+    return store(tx, NAMESPACES, document, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Deletes; while it has content or finalizers, it terminates. Raises ForbiddenError for those that Kubernetes keeps."""
+    document = old.document
+    _check_deletable(old.key.name)
+    if rules.is_held(document) and not doc.is_deleting(document):
+        return put(tx, rules.terminating(doc.deleting(document, tx.now)), old, actor)
+    return tx.objects.delete(NAMESPACES, old, actor)
+
+
+def get(tx: Transaction, name: str) -> StoredObject | None:
+    return tx.objects.get(NAMESPACES, Key("", name))
+
+
+def ensure_standing(tx: Transaction) -> None:
+    """The namespaces that are there from the first start on."""
+    for name in rules.STANDING:
+        if get(tx, name) is None:
+            put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
+
+
+def check_free(tx: Transaction, cluster: str) -> None:
+    """Whether a cluster may have this name: its agent and its add-ons have rights in the namespace.
+
+    Raises ForbiddenError where that is somebody else's and has ServiceAccounts.
+    """
+    found = get(tx, cluster)
+    if found is None or rules.is_of_cluster(found.document):
+        return
+    if tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster, limit=1)).items:
+        text = (
+            f'the namespace "{cluster}" has ServiceAccounts and belongs to no cluster: give the cluster another name, or, if '
+            f"the namespace is meant for it, label it with {CLUSTER_LABEL}={cluster}"
+        )
+        raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+
+
+def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
+    """An accepted cluster's namespace, and its label. Raises ForbiddenError while an earlier one of the name is terminating."""
+    found = get(tx, cluster)
+    if found is None:
+        put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
+    elif doc.is_deleting(found.document):
+        text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
+        raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+    elif not rules.is_of_cluster(found.document):
+        check_free(tx, cluster)
+        put(tx, rules.labelled(found.document), found, actor, writer=HUB_WRITER)
+
+
+def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> None:
+    """Whether a new object may be put there. Raises NotFoundError, ForbiddenError in Kubernetes' words."""
+    found = get(tx, key.namespace)
+    if found is None:
+        raise missing(key.namespace)
+    if doc.is_deleting(found.document):
+        qualified = f"{resource}.{group}" if group else resource
+        why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
+        cause = Cause("NamespaceTerminating", f"namespace {key.namespace} is being terminated", "metadata.namespace")
+        subject = Subject(name=key.name, group=group, kind=resource)
+        raise ForbiddenError(f'{qualified} "{key.name}" is forbidden: {why}', subject=subject, causes=(cause,))
+
+
+def missing(name: str) -> NotFoundError:
+    """In Kubernetes' words."""
+    return NotFoundError(f'namespaces "{name}" not found', subject=Subject(name=name, kind="namespaces"))
+
+
+def _check_deletable(name: str) -> None:
+    if name in rules.PERMANENT:
+        subject = Subject(name=name, kind="namespaces")
+        raise ForbiddenError(f'namespaces "{name}" is forbidden: this namespace may not be deleted', subject=subject)

@@ -1,0 +1,67 @@
+"""Roles and bindings: the one write path of the kinds, aggregation in the same transaction, and the defaults of every hub."""
+
+from typing import Any
+
+from hub.api.core import roles as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction, Written
+from hub.registry.objects import service as objects
+
+ACTOR = "system:hub"
+"""Who writes the defaults."""
+
+
+def put_cluster_role(
+    tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
+) -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`); what aggregates has its rules when this commits.
+
+    Raises AlreadyExistsError, ConflictError.
+    """
+    name = doc.name(new)
+    stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
+    settled = rules.settled({**{other: each.document for other, each in stored.items()}, name: new})
+    written = objects.put(tx, CLUSTER_ROLES, dict(settled.pop(name)), old, actor, writer=writer)
+    _put_changed(tx, stored, settled, actor)
+    return written
+
+
+def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Deletes, or marks as deleting while finalizers remain; what it gave to others is gone with it."""
+    written = objects.remove(tx, CLUSTER_ROLES, old, actor)
+    stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
+    _put_changed(tx, stored, rules.settled({name: each.document for name, each in stored.items()}), actor)
+    return written
+
+
+def _put_changed(tx: Transaction, stored: dict[str, StoredObject], settled: dict[str, Document], actor: str) -> None:
+    for name, document in settled.items():
+        if document.get("rules") != stored[name].document.get("rules"):
+            objects.put(tx, CLUSTER_ROLES, dict(document), stored[name], actor, writer=HUB_WRITER)
+
+
+def reconcile(tx: Transaction, groups: rules.Groups) -> int:
+    """Adds what is missing of the default roles and bindings; returns how many were written. Nothing is taken away.
+
+    What carries the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` is left as it is.
+    """
+    roles = [(CLUSTER_ROLES, default) for default in rules.cluster_roles(groups)]
+    bindings = [(CLUSTER_ROLE_BINDINGS, default) for default in rules.CLUSTER_ROLE_BINDINGS]
+    return sum(_reconcile(tx, kind, default) for kind, default in (*roles, *bindings))
+
+
+def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:
+    stored = tx.objects.get(kind, Key("", doc.name(default)))
+    wanted = rules.reconciled(default, stored.document if stored is not None else None)
+    if wanted is None:
+        return False
+    if wanted.again and stored is not None:
+        tx.objects.delete(kind, stored, ACTOR)
+        stored = None
+    if kind == CLUSTER_ROLES:
+        put_cluster_role(tx, wanted.document, stored, ACTOR, writer=HUB_WRITER)
+    else:
+        objects.put(tx, kind, wanted.document, stored, ACTOR, writer=HUB_WRITER)
+    return True

@@ -1,0 +1,30 @@
+"""ServiceAccounts: the one write path of the kind. What was given for their tokens ends with them, in the same transaction."""
+
+from typing import Any
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import SERVICE_ACCOUNTS, StoredObject
+from hub.ports import Transaction, Written
+from hub.registry.objects import service as objects
+
+GONE = "ServiceAccountDeleted"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Raises AlreadyExistsError, ConflictError."""
+    if old is not None and doc.is_deleting(new):
+        _revoke_logins(tx, old)
+    return objects.put(tx, SERVICE_ACCOUNTS, new, old, actor)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Deletes, or marks as deleting while finalizers remain: its tokens are good no more either way."""
+    _revoke_logins(tx, old)
+    return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
+
+
+def _revoke_logins(tx: Transaction, account: StoredObject) -> None:
+    given = tx.certificates.of_account(account.uid)
+    ended = [record.serial for record in given if record.revoked_at is None and record.not_after > tx.now]
+    if ended:
+        tx.certificates.revoke(ended, tx.now, GONE)

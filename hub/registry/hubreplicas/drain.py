@@ -1,0 +1,59 @@
+"""Use cases about replicas that an operator drains: their sessions go elsewhere, and no new ones come."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hub.api.core.event import Told
+from hub.api.hubreplicas.replica import Replica
+from hub.ports import Transaction
+from hub.registry.events import service as events
+from machinery.errors import ConflictError, NotFoundError
+from machinery.product import GROUP_SUFFIX
+
+API_VERSION, KIND = f"hub.{GROUP_SUFFIX}/v1alpha1", "HubReplica"
+
+
+def order(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_run: bool = False) -> Replica:
+    """The replica is to have no session, until that is taken back or its process ends.
+
+    Raises NotFoundError; ConflictError where it is lost, or where no other replica takes sessions: only with `force`.
+    """
+    found = _find(tx, name)
+    if found.drained:
+        return found
+    if not force and not _others(tx, name):
+        raise ConflictError(
+            f'no other replica than "{name}" takes sessions: its agents could go nowhere but to another hub of theirs. Start '
+            "another replica first, or insist with force (hubctl drain replica --force)"
+        )
+    return _put(tx, replace(found, drained=True), ("ReplicaDrained", f"{actor} drains the replica {name}"), actor, dry_run)
+
+
+def lift(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
+    """It takes sessions again. Raises NotFoundError, ConflictError."""
+    found = _find(tx, name)
+    if not found.drained:
+        return found
+    told = ("ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
+    return _put(tx, replace(found, drained=False), told, actor, dry_run)
+
+
+def _find(tx: Transaction, name: str) -> Replica:
+    found = tx.replicas.of(name)
+    if found is None:
+        raise NotFoundError(f'there is no replica "{name}"')
+    if found.is_lost(tx.now):
+        raise ConflictError(f'the replica "{name}" is lost: it has not told anything for a while, and has no sessions')
+    return found
+
+
+def _others(tx: Transaction, name: str) -> Sequence[Replica]:
+    return [replica for replica in tx.replicas.all() if replica.name != name and replica.takes_sessions(tx.now)]
+
+
+def _put(tx: Transaction, replica: Replica, told: tuple[str, str], actor: str, dry_run: bool) -> Replica:  # noqa: FBT001 - passed on
+    if not dry_run:
+        tx.replicas.put(replica)
+        about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": replica.name}}
+        events.tell(tx, [Told("", about, *told)], actor)
+    return replica

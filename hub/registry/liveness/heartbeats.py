@@ -1,0 +1,119 @@
+"""Use cases about heartbeats: what is written without being news, and the two moments when it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from hub.api.auditrecords.query import Entry
+from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness.lease import Expiry, expires_at, grace, time_left
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import detach as parting
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER
+from hub.ports import Transaction
+from hub.registry.certificates import service as certificates
+from hub.registry.managedclusters import service as clusters
+from machinery.errors import StaleEpochError
+from machinery.identity import ClusterName
+from machinery.meta import conditions
+
+
+def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[Entry] = ()) -> Mapping[ClusterName, int]:
+    """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known.
+
+    `entries`: audit records of the beats, where a policy wants them.
+    """
+    if entries:
+        tx.audit.add(entries)
+    return tx.heartbeats.store(beats)
+
+
+def outdated(known: int) -> StaleEpochError:
+    """`known`: the epoch that the hub has heard of."""
+    return StaleEpochError(f"the agent has gone to another hub since (epoch {known}): this session is over", epoch=known)
+
+
+def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
+    """How long the patience with this cluster lasts; it only looks.
+
+    `since`: the database time from which beats could be stored; time before it counts towards nobody's grace. As in OCM, a
+    cluster that was never accepted is not judged, a denied one is. A lease that was cut counts from then on: its agent had no
+    reason to beat faster before.
+    """
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is None or conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) is None:
+        return Expiry(expired=False, look_again=None)
+    last = tx.heartbeats.of(cluster)
+    duration = rules.lease_duration(stored.document)
+    if last is not None and last.owner is not None:
+        return Expiry(expired=True, look_again=None if _is_unknown(stored) else timedelta())
+    expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, _accepted_at(stored)))
+    if expiry <= tx.now and (cut := _lease_cut_at(tx, stored, tx.now - grace(duration) - window)):
+        expiry = max(expiry, expires_at(cut, duration, window=window, since=cut))
+    left = time_left(expiry, tx.now)
+    if left or not _is_unknown(stored):
+        return Expiry(expired=False, look_again=left)
+    return Expiry(expired=True, look_again=grace(duration))
+
+
+def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
+    """Turns availability Unknown when `silence` is due; else tells when to look again."""
+    found = silence(tx, cluster, window=window, since=since)
+    if not found.is_due:
+        return found
+    last = tx.heartbeats.of(cluster)
+    heard = last is not None and last.at is not None
+    parted = last is not None and last.owner is not None
+    told = parting.parted(last.owner or "", heard=heard) if last and parted else parting.silence(heard=heard)
+    clusters.set_condition(tx, cluster, told, actor)
+    return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
+
+
+def _is_unknown(stored: StoredObject) -> bool:
+    current = rules.availability(stored.document)
+    return current is not None and current.status == conditions.UNKNOWN
+
+
+def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
+    """When the cluster's lease was last made shorter, if that was after `since`."""
+    cut, before = None, None
+    for change in tx.changes.of(stored.kind, stored.key, since=since):
+        duration = rules.lease_duration(change.document)
+        if before is not None and duration < before:
+            cut = change.at
+        before = duration
+    return cut
+
+
+def _accepted_at(stored: StoredObject) -> datetime:
+    """Since when the hub has had an opinion on this cluster: nobody is silent who was never let in."""
+    accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED)
+    moment = accepted.last_transition_time if accepted else None
+    return moment or datetime.min.replace(tzinfo=UTC)
+
+
+def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[Entry] = ()) -> bool:
+    """Stores the beat that ends a silence and restores the agent's own verdict; False: it is stored, and the silence goes on.
+
+    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. A beat that waited
+    for a whole grace to be stored ends no silence: nothing was heard of its agent since. Raises StaleEpochError.
+    """
+    if entries:
+        tx.audit.add(entries)
+    before = tx.heartbeats.of(beat.cluster)
+    if known := tx.heartbeats.store((beat,)).get(beat.cluster):
+        raise outdated(known)
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
+    if stored is None or not _is_unknown(stored):
+        return True
+    if rules.is_revoked(stored.document) and not certificates.has_agent(tx, beat.cluster):
+        return False
+    if beat.age >= grace(rules.lease_duration(stored.document)):
+        return False
+    told = beat.available if beat.available is not None else (before.available if before else None)
+    verdict = rules.verdict(told)
+    if verdict is not None:
+        new = doc.with_status_condition(stored.document, verdict, tx.now)
+        clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
+    return True

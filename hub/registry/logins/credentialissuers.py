@@ -1,0 +1,25 @@
+"""Use cases about the CredentialIssuer: what its strategies tell, written only where it is news."""
+
+from hub.api.logins import credentialissuer as rules
+from hub.api.logins.credentialissuer import Strategy
+from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.objects import service as objects
+
+KEY = Key("", rules.NAME)
+
+
+def find(tx: Transaction) -> StoredObject | None:
+    return tx.objects.get(CREDENTIAL_ISSUERS, KEY)
+
+
+def tell(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
+    """Says how a strategy fares, on an issuer that is made where there is none. Whether anything was written."""
+    stored = find(tx)
+    before = stored.document if stored else rules.new_issuer(api_version)
+    after = rules.with_strategy(before, strategy, tx.now)
+    if stored is not None and after == before:
+        return False
+    objects.put(tx, CREDENTIAL_ISSUERS, after, stored, actor, writer=HUB_WRITER)
+    return True

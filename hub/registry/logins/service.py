@@ -1,0 +1,50 @@
+"""Use cases about operators' logins: a certificate for minutes, for whom an authenticator has named."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.logins.authenticator import KINDS, Authenticator, Reference, read
+from hub.api.logins.login import Login
+from hub.api.meta import document as doc
+from hub.api.meta.change import Key, Kind
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Issuer, Transaction
+from hub.registry.certificates import service as certificates
+from hub.registry.objects import service as objects
+from machinery.identity import CredentialId
+from machinery.meta.conditions import Condition
+
+
+def authenticator(tx: Transaction, reference: Reference) -> Authenticator | None:
+    """The authenticator as it stands; None: there is none. Raises InvalidError when what it says cannot be used."""
+    kind = KINDS.get(reference.kind)
+    stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
+    return None if stored is None else read(reference.kind, stored.document)
+
+
+def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
+    """Records and signs a client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    profile = Profile(
+        purpose=Purpose.LOGIN,
+        subject=login.subject,
+        public_key=public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetimes.login,
+    )
+    account = CredentialId(login.account) if login.account is not None else None
+    return certificates.sign(tx, issuer, profile, Holder(credential=account))
+
+
+def describe(
+    tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
+) -> None:
+    """Writes into an authenticator's status what was found of it, where that is news. `seen`: its other fields."""
+    stored = tx.objects.get(kind, Key("", name))
+    if stored is None:
+        return
+    new: dict[str, Any] = doc.with_status(stored.document, **seen)
+    for condition in conditions:
+        new = doc.with_status_condition(new, condition, tx.now)
+    if doc.differs(new, stored.document):
+        objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)

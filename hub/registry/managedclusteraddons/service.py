@@ -1,0 +1,59 @@
+"""Use cases about ManagedClusterAddOns: the one write path of the kind."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from hub.api.managedclusteraddons import addon as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, Key, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER
+from hub.ports import Transaction, Written
+from hub.registry.objects.write import store
+from machinery.errors import NotFoundError, Subject
+from machinery.identity import AddOnName, ClusterName
+from machinery.meta.conditions import Condition
+from machinery.product import GROUP_SUFFIX
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
+    before = old.document if old else None
+    document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
+    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
+        return remove(tx, old, actor)
+    return store(tx, ADDONS, document, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Deletes; while finalizers remain, marks it as deleting."""
+    document = old.document
+    if doc.finalizers(document) and not doc.is_deleting(document):
+        return put(tx, doc.deleting(document, tx.now), old, actor)
+    return tx.objects.delete(ADDONS, old, actor)
+
+
+def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(ADDONS, Key(cluster, addon))
+    if stored is None:
+        group = f"addon.{GROUP_SUFFIX}"
+        raise NotFoundError(
+            f'managedclusteraddons.{group} "{addon}" not found',
+            subject=Subject(name=addon, group=group, kind="managedclusteraddons"),
+        )
+    return stored
+
+
+def report(
+    tx: Transaction, cluster: ClusterName, addon: AddOnName, conditions: Sequence[Condition], actor: str, *, driver: str = ""
+) -> Written | StoredObject:
+    """Sets the conditions that the agent tells, and how it makes the add-on identify itself ("": nothing new).
+
+    Equal content writes nothing. Raises NotFoundError, InvalidError.
+    """
+    stored = find(tx, cluster, addon)
+    new = rules.with_report(stored.document, conditions, tx.now)
+    if driver:
+        new = rules.with_driver(new, driver)
+    return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored

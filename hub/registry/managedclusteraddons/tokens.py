@@ -1,0 +1,93 @@
+"""Use cases about the token infrastructure of add-ons: made, kept as it has to be, used, and cleaned up."""
+
+from hub.api.managedclusteraddons import tokens as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.core import namespaces
+from hub.registry.core import serviceaccounts as accounts
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
+from machinery.errors import ConflictError
+from machinery.identity import AddOnName, ClusterName
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+
+
+def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
+    """Brings the infrastructure of one add-on in line with its registrations. Returns the condition if that is news."""
+    stored = tx.objects.get(ADDONS, key)
+    if stored is None or not rules.wants_token(stored.document):
+        _remove(tx, key, actor)
+        if stored is not None and not doc.is_deleting(stored.document):
+            _put(tx, rules.without_condition(stored.document), stored, actor)
+        return None
+    condition = _ensure(tx, key, actor)
+    new = doc.with_status_condition(stored.document, condition, tx.now)
+    return condition if _put(tx, new, stored, actor) else None
+
+
+def account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
+    """The ServiceAccount whose tokens the cluster's agent may have for this add-on.
+
+    Raises NotFoundError: there is no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: it identifies
+    itself by something else, or its infrastructure is not ready.
+    """
+    clusters.require_accepted(clusters.find(tx, cluster))
+    stored = addons.find(tx, cluster, addon)
+    if not rules.wants_token(stored.document):
+        raise ConflictError(f'add-on "{addon}" has no registration by token')
+    ready = conditions.find(doc.conditions(stored.document), rules.READY)
+    found = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, stored.key))
+    if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
+        why = f": {ready.message}" if ready is not None and ready.status != conditions.TRUE else ""
+        raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet{why}')
+    return found
+
+
+def _ensure(tx: Transaction, key: Key, actor: str) -> Condition:
+    """Makes what is missing, and restores what was changed."""
+    home = namespaces.get(tx, key.namespace)
+    if home is None or doc.is_deleting(home.document):
+        return rules.failed(f'namespace "{key.namespace}" is missing or being deleted')
+    parts = [(kind, tx.objects.get(kind, rules.place(kind, key))) for kind in rules.KINDS]
+    for kind, found in parts:
+        if found is not None and rules.owner(found.document) != key:
+            what = f"{kind.partition('.')[0]} {found.key}"
+            return rules.failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
+    for kind, found in parts:
+        _put_part(tx, kind, key, found, actor)
+    account = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, key))
+    if account is None or doc.is_deleting(account.document):
+        return rules.failed("the ServiceAccount is being deleted")
+    return rules.ready(account.key, account.uid)
+
+
+def _put_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None, actor: str) -> None:
+    new = rules.part(kind, key, found.document if found else None)
+    if found is None or doc.differs(new, found.document):
+        objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
+
+
+def _remove(tx: Transaction, key: Key, actor: str) -> None:
+    """Rights first."""
+    for kind in reversed(rules.KINDS):
+        found = tx.objects.get(kind, rules.place(kind, key))
+        if found is not None and rules.owner(found.document) == key:
+            _remove_part(tx, kind, found, actor)
+
+
+def _remove_part(tx: Transaction, kind: Kind, found: StoredObject, actor: str) -> None:
+    if kind == SERVICE_ACCOUNTS:
+        accounts.remove(tx, found, actor)
+    else:
+        objects.remove(tx, kind, found, actor)
+
+
+def _put(tx: Transaction, new: dict[str, object], stored: StoredObject, actor: str) -> bool:
+    if not doc.differs(new, stored.document):
+        return False
+    addons.put(tx, dict(new), stored, actor, writer=HUB_WRITER)
+    return True

@@ -1,0 +1,20 @@
+"""Use case: a cluster's clock was compared with the hub's."""
+
+from datetime import timedelta
+
+from hub.api.managedclusters import clock_sync as rules
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.ports import Transaction
+from hub.registry.managedclusters import service as clusters
+from machinery.identity import ClusterName
+
+
+def note(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
+    """Sets the condition where it is news; of a cluster that is gone, or not accepted, nothing is said."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is None or not cluster_rules.is_accepted(stored.document):
+        return
+    condition = rules.judged(stored.document, skew, limit)
+    if rules.is_news(stored.document, condition):
+        clusters.set_condition(tx, cluster, condition, actor)

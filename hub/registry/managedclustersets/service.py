@@ -1,0 +1,82 @@
+"""Use cases about ManagedClusterSets and what follows from them: conditions, bindings, namespaces of their clusters."""
+
+from typing import Any
+
+from hub.api.managedclustersets import clusterset as rules
+from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.managedclusters import default_set as membership
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import service as objects
+from machinery.identity import ClusterName
+from machinery.meta.conditions import Condition
+from machinery.meta.selectors import Operator, Requirement
+
+
+def ensure_standing(tx: Transaction, name: str, actor: str) -> str:
+    """Makes `default` or `global`, or restores its selector. Returns what was done: "created", "restored" or ""."""
+    found = tx.objects.get(CLUSTER_SETS, Key("", name))
+    wanted = rules.standing(name, found.document if found else None)
+    if wanted is None:
+        return ""
+    objects.put(tx, CLUSTER_SETS, wanted, found, actor, generations=True, writer=HUB_WRITER)
+    return "created" if found is None else "restored"
+
+
+def all_sets(tx: Transaction) -> list[ClusterSet]:
+    """Those that are not being deleted."""
+    found = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
+    return [each for each in found if each is not None]
+
+
+def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
+    """Counts the clusters of a set into its condition; equal content writes nothing."""
+    stored = tx.objects.get(CLUSTER_SETS, Key("", name))
+    found = rules.cluster_set(stored.document) if stored else None
+    if stored is None or found is None:
+        return
+    query = found.query()
+    members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
+    _set_condition(tx, CLUSTER_SETS, stored, rules.emptiness(members), actor)
+
+
+def settle_binding(tx: Transaction, key: Key, actor: str) -> None:
+    """Says in one binding's condition whether its set is there."""
+    stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
+    if stored is not None and not doc.is_deleting(stored.document):
+        exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
+        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, rules.boundness(exists=exists), actor)
+
+
+def bindings_of(tx: Transaction, name: str) -> list[Key]:
+    """Where a set is bound: a binding has the name of its set."""
+    named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
+    return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
+
+
+def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Puts a cluster that is in no exclusive set into `default`. Raises NotFoundError."""
+    stored = clusters.find(tx, cluster)
+    ensure_standing(tx, rules.DEFAULT, actor)
+    _put_cluster(tx, membership.with_default(tx, stored.document), stored, actor)
+
+
+def settle_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Tells the cluster the namespaces of its sets, in `status.managedNamespaces`. Raises NotFoundError."""
+    stored = clusters.find(tx, cluster)
+    if not doc.is_deleting(stored.document):
+        _put_cluster(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
+
+
+def _put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject, actor: str) -> None:
+    if doc.differs(new, old.document):
+        clusters.put(tx, new, old, actor, writer=HUB_WRITER)
+
+
+def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition: Condition, actor: str) -> None:
+    new = doc.with_status_condition(stored.document, condition, tx.now)
+    if doc.differs(new, stored.document):
+        objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)

@@ -1,0 +1,87 @@
+"""A cluster leaves the hub by its own word."""
+
+from dataclasses import dataclass
+
+from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates.revocation import CLUSTER_DELETED, CLUSTER_LEFT
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.managedclusters import cluster as rules
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.ports import Transaction
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from machinery import pki
+from machinery.errors import InvalidError
+from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subject
+from machinery.meta.selectors import Operator, Requirement
+
+ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
+"""Why the certificates of a cluster that has left are revoked, whoever said that it should."""
+UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What a bootstrap credential has withdrawn. `known`: there was something; `cluster_stays`: operators delete it."""
+
+    known: bool
+    cluster_stays: bool
+
+
+def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
+    """Deletes the ManagedCluster as an operator would, and revokes its certificates at once; whether it was there until now.
+
+    What belongs to it goes in its order afterwards. Raises AlreadyExistsError when another cluster has the name.
+    """
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is not None:
+        owners.check_same(stored, cluster_uid)
+    certificates.revoke_cluster(tx, cluster, CLUSTER_LEFT)
+    if stored is None or doc.is_deleting(stored.document):
+        return False
+    clusters.remove(tx, stored, actor)
+    return True
+
+
+def withdraw(
+    tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
+) -> Withdrawn:
+    """Deletes what a bootstrap credential registered: its undecided requests for this agent, and a cluster that only joined.
+
+    The cluster goes where this credential admitted it, it has this uid, nobody ever accepted it and no agent has a certificate.
+    """
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]
+    for stored in own:
+        request_objects.remove(tx, stored, requester.user)
+    stored_cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    admitted = requester.credential is not None and tx.credentials.has_admitted(requester.credential, cluster)
+    if stored_cluster is None or not admitted or not rules.is_same_cluster(stored_cluster.document, cluster_uid):
+        return Withdrawn(bool(own), cluster_stays=False)
+    document = stored_cluster.document
+    if rules.is_accepted(document) or rules.was_judged(document) or certificates.has_agent(tx, cluster):
+        return Withdrawn(known=True, cluster_stays=True)
+    clusters.remove(tx, stored_cluster, requester.user)
+    return Withdrawn(known=True, cluster_stays=False)
+
+
+def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
+    """Whether this requester asked for the certificate of this agent, and nothing was decided or issued yet."""
+    document = stored.document
+    if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
+        return False
+    try:
+        return pki.parse_request(requests.pem(document)).subject == agent_subject(cluster, agent)
+    except InvalidError:
+        return False
+
+
+def has_left(record: CertificateRecord, cluster: str) -> bool:
+    """Whether a certificate opens nothing because the cluster, its agent's, has left."""
+    is_agents = record.purpose is Purpose.AGENT and record.cluster == cluster
+    return is_agents and record.revoked_at is not None and record.revoked_reason in ENDED

@@ -1,0 +1,48 @@
+"""Use cases about where an agent may go, and where an operator wants it to go."""
+
+from typing import Any
+
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import detach as parting
+from hub.api.meta import document as doc
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from machinery.errors import InvalidError
+from machinery.identity import ClusterName
+
+HUB_ID = "hub-id"
+"""The fact: which hub this is."""
+
+
+def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: str, actor: str) -> None:
+    """Keeps the agent's list (`reported.encoded`); the same one writes nothing. Raises NotFoundError, StaleEpochError."""
+    owners.check(tx, cluster, epoch)
+    stored = clusters.find(tx, cluster)
+    new = reported.with_hubs(stored.document, annotation)
+    if doc.differs(new, stored.document):
+        clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
+
+
+def order(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
+    """Has the agent asked to go to a hub that it reports, until it has; that hub. Raises NotFoundError, InvalidError."""
+    stored = clusters.find(tx, cluster)
+    if parting.has_parted(rules.availability(stored.document)):
+        available = rules.availability(stored.document)
+        said = available.message if available else ""
+        raise InvalidError(f'cluster "{cluster}" is not with this hub: {said} Ask the hub that it reports to')
+    hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
+    if not dry_run and reported.move_to(stored.document) != hub["id"]:
+        clusters.put(tx, reported.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
+    return hub
+
+
+def cancel(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: bool = False) -> str:
+    """Takes the order back; the id of the hub that it named, or "". Raises NotFoundError."""
+    stored = clusters.find(tx, cluster)
+    before = reported.move_to(stored.document)
+    if before and not dry_run:
+        clusters.put(tx, reported.ordered(stored.document, ""), stored, actor, writer=HUB_WRITER)
+    return before

@@ -1,0 +1,48 @@
+"""The write path of kinds that have no rules of their own: stored as they come, stamped, and held by their finalizers."""
+
+from typing import Any
+from uuid import uuid4
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Key, Kind, StoredObject
+from hub.ports import Transaction, Written
+from hub.registry.objects.write import store
+from machinery.errors import NotFoundError, Subject
+
+
+def put(
+    tx: Transaction,
+    kind: Kind,
+    new: dict[str, Any],
+    old: StoredObject | None,
+    actor: str,
+    *,
+    generations: bool = False,
+    writer: str = "",
+) -> Written:
+    """Creates (`old` None) or updates; uid, creation and generation are nobody's to choose. `writer`: see `writing.store`.
+
+    An object that is being deleted goes when nothing holds it any more. Raises AlreadyExistsError, ConflictError.
+    """
+    before = old.document if old else None
+    document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=generations)
+    if old is not None and doc.is_deleting(document) and not doc.finalizers(document):
+        return tx.objects.delete(kind, old, actor)
+    return store(tx, kind, document, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:
+    """Deletes; while finalizers remain, marks it as deleting."""
+    document = old.document
+    if doc.finalizers(document) and not doc.is_deleting(document):
+        return put(tx, kind, doc.deleting(document, tx.now), old, actor, generations=generations)
+    return tx.objects.delete(kind, old, actor)
+
+
+def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(kind, key)
+    if stored is None:
+        resource, _, group = kind.partition(".")
+        raise NotFoundError(f'{kind} "{key.name}" not found', subject=Subject(name=key.name, group=group, kind=resource))
+    return stored

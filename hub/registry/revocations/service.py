@@ -1,0 +1,181 @@
+"""Revoking, the one way there is: records and the Revocation that tells of them in one transaction, which rings every replica.
+
+Whoever holds what is revoked is cut off at once (`hub.access.peers`). The deletion of a cluster, its rebuilding and its leaving
+end its certificates by the same `certificates.revoke_cluster`; denying one ends none.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from hub.api.certificates import revocation as rules
+from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
+from hub.api.certificates.revocation import Ended, Target
+from hub.api.certificatesigningrequests import request
+from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import removal
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
+from hub.ports import Transaction, Written
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.core import serviceaccounts as accounts
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from hub.registry.objects.write import store
+from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
+from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.selectors import Operator, Requirement
+from machinery.product import GROUP_SUFFIX
+
+KIND = "Revocation"
+REFUSED = "ClusterRevoked"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Creates a Revocation, and with it revokes. Raises InvalidError; NotFoundError: there is nothing of that name."""
+    if old is not None:
+        raise InvalidError(f"a {KIND} does not change: what was revoked stays revoked")
+    if causes := rules.violations(new):
+        raise InvalidError(causes[0].message, causes=causes)
+    target = rules.target_of(new)
+    try:
+        ended = revoke(tx, target, rules.reason_of(new), actor)
+    except NotFoundError as error:  # what is not there is its subject, and not the Revocation
+        raise NotFoundError(error.message, subject=Subject(name=rules.subject_of(new))) from None
+    about = target.cluster or ended.cluster
+    if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
+        clusters.note_revoked(tx, about, actor)
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
+    status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
+    document = doc.stamped({**new, "status": status}, None, uid=str(uuid4()), now=tx.now, generations=True)
+    return store(tx, REVOCATIONS, document, None, actor)
+
+
+def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Written:
+    """Creates the Revocation of something that the hub revokes by itself, and with it revokes."""
+    group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
+    return put(tx, {"apiVersion": group, "kind": KIND, "metadata": {"name": name}, "spec": spec}, None, actor)
+
+
+def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """As `clusters.put`. A write that gives the cluster to one of its agents revokes the others. Raises InvalidError."""
+    chosen = duplicate.given_to(new)
+    if chosen is None:
+        return clusters.put(tx, new, old, actor)
+    cluster = ClusterName(doc.name(new))
+    good = [each for each in tx.certificates.of_cluster(cluster) if each.agent is not None and each.is_open(tx.now)]
+    if chosen not in {each.agent for each in good if each.purpose is Purpose.AGENT}:
+        known = ", ".join(sorted({str(each.agent) for each in good})) or "none"
+        raise InvalidError(f'agent "{chosen[:80]}" has no certificate for cluster "{cluster}"; agents that have one: {known}')
+    for agent in sorted({each.agent for each in good if each.agent not in (None, chosen)}):
+        why = f"an operator gave the cluster to agent {chosen}"
+        spec = {"cluster": cluster, "agent": agent, "reason": rules.Reason.SUPERSEDED.value, "message": why}
+        create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
+    return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Raises MethodNotAllowedError: what was revoked stays on record."""
+    del tx, old, actor
+    raise MethodNotAllowedError(f"a {KIND} is not deleted: it is the record of what was revoked")
+
+
+def revoke(tx: Transaction, target: Target, reason: str, actor: str) -> Ended:
+    """Ends all that the target stands for. What is revoked already keeps its time and reason. Raises NotFoundError."""
+    if target.cluster is not None and target.agent is not None:
+        return _agent(tx, target.cluster, target.agent, reason, actor)
+    if target.cluster is not None:
+        return _cluster(tx, target.cluster, reason, actor)
+    if target.serial is not None:
+        return _serial(tx, target.serial, reason, actor)
+    if target.credential is not None:
+        return _credential(tx, target.credential, reason, actor)
+    raise InvalidError("nothing to revoke is named")
+
+
+def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> Ended:
+    """All that it and its add-ons hold, what waits to be issued for it, and the bootstrap credentials that are bound to it."""
+    records = tx.certificates.of_cluster(cluster)
+    if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
+        raise NotFoundError(f'cluster "{cluster}" not found')
+    held = _ended(tx, (record for record in records if record.purpose in AGENTS_PURPOSES), reason)
+    bound = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
+    standing = [each.id for each in bound if each.expires_at > tx.now]
+    owners.lower_epochs(tx, cluster)
+    spent = [_credential(tx, credential, reason, actor) for credential in standing]
+    return Ended(
+        (*held, *(record for each in spent for record in each.certificates)),
+        tuple(standing),
+        _refuse_requests(tx, cluster, None, actor),
+        _end_accounts(tx, cluster, actor),
+    )
+
+
+def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> Ended:
+    """Its certificates and what waits to be issued to it; the cluster's add-ons and other agents stay."""
+    records = [record for record in tx.certificates.of_cluster(cluster) if record.agent == agent]
+    if not records:
+        raise NotFoundError(f'agent "{agent}" of cluster "{cluster}" not found')
+    return Ended(_ended(tx, records, reason), requests=_refuse_requests(tx, cluster, agent, actor))
+
+
+def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> Ended:
+    """All certificates over its key: an agent's recovery certificate with it. A bootstrap credential's ends that."""
+    record = tx.certificates.by_serial(serial)
+    if record is None:
+        raise NotFoundError(f"the hub has signed no certificate with serial {serial:x}")
+    if record.purpose is Purpose.BOOTSTRAP and record.credential is not None:
+        return _credential(tx, record.credential, reason, actor)
+    return Ended(_ended(tx, tx.certificates.of_key(record.key_hash), reason))
+
+
+def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: str) -> Ended:
+    before = [record for record in tx.certificates.of_credential(credential) if record.revoked_at is None]
+    credentials.revoke(tx, credential, actor, reason)
+    return Ended(tuple(before), (credential,))
+
+
+def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -> tuple[CertificateRecord, ...]:
+    """Revokes what stands of these, and tells which that was; what would not be good any more is not worth a word."""
+    standing = tuple(record for record in records if record.revoked_at is None)
+    tx.certificates.revoke([record.serial for record in standing], tx.now, reason)
+    return tuple(record for record in standing if record.not_after > tx.now)
+
+
+def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | None, actor: str) -> tuple[str, ...]:
+    """Requests that could still become certificates are denied, or fail where somebody has approved them already."""
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    refused = []
+    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
+        phase = request.phase(stored.document)
+        concerned = agent is None or _is_for(stored.document, cluster, agent)
+        if not concerned or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
+            continue
+        message = "the cluster was revoked after this was asked for" if agent is None else "its agent was revoked"
+        if phase is RequestPhase.PENDING:
+            request_objects.decide(tx, stored.key.name, approve=False, reason=REFUSED, message=message, actor=actor)
+        else:
+            failed = request.with_decision(stored.document, FAILED, REFUSED, message, tx.now)
+            request_objects.write(tx, failed, stored, actor)
+        refused.append(stored.key.name)
+    return tuple(refused)
+
+
+def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
+    """Whether a request is for a certificate of this agent, whoever asked for it."""
+    try:
+        return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
+    except MusterError:
+        return False  # an add-on's, or none that could be issued
+
+
+def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
+    """The ServiceAccounts of the cluster's add-ons go, and their tokens with them; they are made anew, with another uid."""
+    found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
+    made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
+    for stored in made:
+        accounts.remove(tx, stored, actor)
+    return len(made)
