@@ -224,7 +224,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/look-at-a-hub.md": Page(spelled={"hub doctor": "hub doctor {listen}"}),
     "docs/how-to/work-with-hubctl.md": Page(
         joined=("edge1",),
-        elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/door/test_hubctl_kinds.py types it"},
+        elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/https_door/test_hubctl_kinds.py types it"},
     ),
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}

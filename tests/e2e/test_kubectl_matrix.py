@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.processes import Bench, until
 from tests.fakes.kubectl import Kubectl
-from tests.integration.door.test_kubectl import ADD_ON
+from tests.integration.https_door.test_kubectl import ADD_ON
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ from kubernetes.informer import informer as sync_informer
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
-from tests.integration.door.conftest import HubUnderTest
+from tests.integration.https_door.conftest import HubUnderTest
 
 # Every field of the typed models is optional: as Any the tests can say what they expect.
 blocking: Any = kubernetes

@@ -8,7 +8,7 @@ from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, MISUSED, NOT_FOUND
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, admin_of, holder
 
 EDGE = ClusterName("edge1")
 DIFFERENT = 1

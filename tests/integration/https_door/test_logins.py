@@ -16,7 +16,7 @@ from machinery.identity import SerialNumber, Subject
 from machinery.pki.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
-from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
+from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
 
 GROUP = "login.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"

@@ -14,7 +14,7 @@ from hub.api.auditrecords.record import Level, Record, read_record
 from hub.ports import Transaction
 from hubctl.errors import DONE, MISUSED
 from machinery.runtime.clock import SystemClock
-from tests.integration.door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
+from tests.integration.https_door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
 
 GROUP = "hub.open-cluster-management.io/v1alpha1"
 RECORDS = f"/apis/{GROUP}/auditrecords"

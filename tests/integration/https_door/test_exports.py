@@ -13,7 +13,7 @@ import pytest
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, holder
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, holder
 
 BIG = 40_000
 PORTION = 10

@@ -31,7 +31,7 @@ from machinery.runtime.clock import SystemClock
 from tests.fakes.authority import OtherCA
 from tests.fakes.management import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig
-from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, bearer, holder, nobody
+from tests.integration.https_door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, bearer, holder, nobody
 
 
 class Guests:

@@ -17,7 +17,7 @@ from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.identity import ClusterName, CredentialId
 from machinery.pki import unverified_claims
 from tests.fakes.fleetwork import addon, cluster, put, remove
-from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, bearer, holder
+from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, bearer, holder
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 USER = "system:serviceaccount:default:metrics"

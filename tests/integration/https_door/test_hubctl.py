@@ -27,7 +27,7 @@ from tests.checks import PYTHON, WRONG_TEXTS, check_each
 from tests.fakes.authority import OtherCA
 from tests.fakes.hubctl import LEAVES, hubctl, typed
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, kept_free
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, kept_free
 
 AGENT = AgentId("xk7pq")
 TITLES = ("NAME ", "HUB ACCEPTED", "MANAGED CLUSTER URLS", "JOINED", "AVAILABLE", "AGE", "VERSION", "NODES", "HUBS  ", "FLAPS")

@@ -19,7 +19,7 @@ from machinery.meta.timestamps import format_time
 from tests.e2e.processes import until
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hubctl import hubctl_at
-from tests.integration.door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of
+from tests.integration.https_door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 PLUGIN = """#!/bin/sh

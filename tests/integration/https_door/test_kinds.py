@@ -23,7 +23,7 @@ from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
-from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of
+from tests.integration.https_door.conftest import REPLICA, HubUnderTest, admin_of
 
 pytestmark = pytest.mark.kubectl
 CLUSTER, ADDON = f"cluster.{GROUP_SUFFIX}", f"addon.{GROUP_SUFFIX}"

@@ -19,7 +19,7 @@ from machinery.client.kubeconfig import HubEndpoint
 from machinery.election import Candidate
 from machinery.identity import HubId, Subject
 from machinery.product import GROUP_SUFFIX
-from tests.integration.door.conftest import LIFETIMES, HubUnderTest, Running, admin_of, hub_with
+from tests.integration.https_door.conftest import LIFETIMES, HubUnderTest, Running, admin_of, hub_with
 
 pytestmark = pytest.mark.kubectl
 CLUSTER = """

@@ -21,8 +21,8 @@ from hubctl.errors import DONE, FAILED, MISUSED
 from machinery.identity import Subject
 from machinery.runtime.controller import Controller
 from machinery.runtime.tasks import GuardedTasks
-from tests.integration.door.conftest import HubUnderTest, admin_of
-from tests.integration.door.test_kubectl import ADD_ON, CLUSTER, create
+from tests.integration.https_door.conftest import HubUnderTest, admin_of
+from tests.integration.https_door.test_kubectl import ADD_ON, CLUSTER, create
 
 HELD = ADD_ON.replace("namespace: edge1}", "namespace: edge1, finalizers: [example.com/pre-delete]}")
 

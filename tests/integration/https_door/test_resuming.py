@@ -17,7 +17,7 @@ from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.client.rest import KubeClient
 from machinery.errors import ConflictError
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest
 from tests.trials import soaked, trials
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]

@@ -18,7 +18,7 @@ from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
 from hubctl.kubectl_plugin import offered
 from machinery.identity import ClusterName
 from tests.fakes.hubctl import Said
-from tests.integration.door.conftest import HubUnderTest, admin_of
+from tests.integration.https_door.conftest import HubUnderTest, admin_of
 
 RULE = """
 apiVersion: hub.open-cluster-management.io/v1alpha1

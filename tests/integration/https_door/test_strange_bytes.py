@@ -25,8 +25,8 @@ from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
 from machinery.meta import bounded_yaml as boundedyaml
 from tests.checks import PYTHON, WRONG_TEXTS
 from tests.fakes.stage import until
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
-from tests.integration.door.test_audit import ALL, cluster, records
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
+from tests.integration.https_door.test_audit import ALL, cluster, records
 from tests.trials import soaked, trials
 
 STRANGE: list[tuple[bytes, bytes, int]] = [

@@ -14,7 +14,7 @@ import pytest
 from hubctl.__main__ import COMMANDS
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
 from tests.fakes.hubctl import Said
-from tests.integration.door.conftest import HubUnderTest, kept_free, run
+from tests.integration.https_door.conftest import HubUnderTest, kept_free, run
 
 COMPLETED = """
 source {script}

@@ -27,7 +27,7 @@ from machinery.identity import CredentialId, Subject
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps import BootstrapFile
 from spoke.domain.route import Driver
-from tests.integration.door.conftest import (
+from tests.integration.https_door.conftest import (
     CLUSTERS,
     RBAC,
     REQUESTS,

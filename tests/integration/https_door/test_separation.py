@@ -27,7 +27,7 @@ from machinery.identity import (
     agent_subject,
     recovery_subject,
 )
-from tests.integration.door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, asked_for, holder, nobody
+from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Visitor, admin_of, asked_for, holder, nobody
 
 OTHER = "edge2"
 OWN_EVERYWHERE = {

@@ -14,7 +14,7 @@ from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
 from machinery.observability import logs, tracing
 from tests.fakes.tracing import Recorded, attributes, ids, recorded
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName, Subject
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, until_found
-from tests.integration.rpc.test_rpc_owners import stand_by
+from tests.integration.grpc_door.test_rpc_owners import stand_by
 
 EDGE = ClusterName("edge1")
 OTHER = "c" * 64

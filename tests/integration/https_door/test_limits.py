@@ -27,9 +27,9 @@ from machinery.errors import TooLargeError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition
 from tests.fakes.stage import until
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
-from tests.integration.door.test_audit import cluster
-from tests.integration.door.test_logins import GROUP, REQUESTS
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
+from tests.integration.https_door.test_audit import cluster
+from tests.integration.https_door.test_logins import GROUP, REQUESTS
 
 NEVER = "resourceVersion=999999&resourceVersionMatch=NotOlderThan"
 

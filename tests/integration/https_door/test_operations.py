@@ -26,7 +26,7 @@ from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.observability.metrics import gauge
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
+from tests.integration.https_door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1", "127.0.0.1:8443", "127.0.0.1:6443", EPOCH, EPOCH, sessions=1, ready=True)

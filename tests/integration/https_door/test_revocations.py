@@ -24,7 +24,7 @@ from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery.client import kubeconfig
 from machinery.identity import ClusterName
-from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run
 
 REVOCATIONS = "/apis/hub.open-cluster-management.io/v1alpha1/revocations"
 KIND = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "Revocation"}
