@@ -12,6 +12,7 @@ RUN /build/bin/pip install --require-hashes -r requirements-build.lock \
 COPY pyproject.toml README.md LICENSE ./
 COPY machinery machinery
 COPY hub hub
+COPY hubctl hubctl
 COPY spoke spoke
 COPY hollow hollow
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \

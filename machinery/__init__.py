@@ -1,0 +1,1 @@
+"""What all programs share and what has no rule of the hub or the agent."""

@@ -27,7 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("machinery", "hub", "spoke", "hollow")
+PACKAGES = ("machinery", "hub", "hubctl", "spoke", "hollow")
 LAZY = (
     *("alembic.command", "alembic.config", "alembic.ddl.postgresql", "alembic.ddl.sqlite", "alembic.runtime.environment"),
     *("cryptography.hazmat.primitives.serialization.pkcs12", "cryptography.x509.ocsp", "grpc.aio", "psycopg", "yaml"),

@@ -1,7 +1,7 @@
 """The issuer of a hub: signs with the CA that issues now, and knows the others that are on their way in or out.
 
-What it knows of them is taken over as a whole from one instant to the next, so that who asks twice within one answer may see
-two states, and who asks once never sees half of one. The store, and who follows it, stand elsewhere (`hub.replica.authorities`).
+A new state of the CAs replaces the old one as a whole: one read never sees half of it, two reads within one answer may see two
+states. `hub.replica.authorities` follows the store and sets the state.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -37,8 +37,8 @@ class Objects(Protocol):
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
 
-        Selectable fields are taken from the document by the kind's declaration (`hub.api.meta.change.SELECTABLE`). The change-log
-        row and the next revision are written at the end of the transaction.
+        The kind declares which fields of the document are selectable (`hub.api.meta.change.SELECTABLE`). The row of the
+        change log and the next revision are written at the end of the transaction.
         """
 
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...

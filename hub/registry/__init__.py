@@ -1,0 +1,1 @@
+"""Use cases, by resource: plain functions over a transaction, without await."""

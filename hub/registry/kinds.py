@@ -1,7 +1,7 @@
 """Every kind whose objects are documents in the store, with its one write path: what is not in this table is not written.
 
-A kind without rules of its own is one line, `plain(...)`. Its fields for selectors stand in `hub.api.query.selection`, its schema,
-columns and subresources in the `Resource` that the HTTPS door lists in `hub.https_door.groups`.
+A kind without rules of its own is one line, `plain(...)`. `hub.api.query.selection` has its selectable fields. The `Resource`
+in `hub.https_door.groups` has its schema, columns and subresources.
 """
 
 from collections.abc import Callable, Mapping

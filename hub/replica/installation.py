@@ -1,8 +1,8 @@
 """What the first start leaves in the database and the data directory, and what later starts find there and keep.
 
-The hub's id and the suffix of its API groups are facts in the database, the same for all replicas (their keys:
-`hub.replica.keys`). Each replica has an admin kubeconfig in its data directory, with a recorded operator certificate; it is written
-again only when an address, the CA or the hub's id in it is no longer right, or when its certificate nears its end.
+The hub's id and the suffix of its API groups are facts in the database, the same for all replicas; `hub.replica.keys` has their
+keys. Each replica has an admin kubeconfig in its data directory, with a recorded operator certificate. It is written again only
+when its address, CA or hub id is no longer right, or when its certificate is about to expire.
 """
 
 import asyncio

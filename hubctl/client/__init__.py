@@ -1,0 +1,1 @@
+"""Requests to the hub's API, discovery and errors."""

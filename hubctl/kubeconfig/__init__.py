@@ -1,0 +1,1 @@
+"""The kubeconfig files that hubctl reads."""

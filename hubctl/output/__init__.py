@@ -1,0 +1,1 @@
+"""Tables, documents, templates and files."""

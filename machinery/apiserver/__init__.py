@@ -1,0 +1,1 @@
+"""A Kubernetes-style API server over a storage port."""

@@ -1,0 +1,1 @@
+"""Kubernetes' object conventions: conditions, selectors, timestamps, managed fields, bounded JSON and YAML."""

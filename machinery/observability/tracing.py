@@ -1,8 +1,8 @@
 """What a request causes, as spans, and the W3C trace context that ties them together across processes and into the log.
 
-Off until a program's `__main__` calls `use` with a tracer (`machinery.observability.telemetry` makes one of OpenTelemetry's); until then a
-span is a look at a variable. A trace that a peer has begun stands in the log either way. Names of spans are few and bounded:
-what is particular to one, such as a cluster's name, is an attribute. No attribute holds a secret, and no span tells of a beat.
+Off until a program's `__main__` calls `use` with a tracer; `machinery.observability.telemetry` makes one of OpenTelemetry's.
+Until then a span costs one read of a variable. The log has the trace that a peer has begun either way. Names of spans are few
+and bounded: a cluster's name is an attribute. No attribute holds a secret, and heartbeats have no spans.
 """
 
 import re

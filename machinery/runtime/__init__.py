@@ -1,0 +1,1 @@
+"""Clock, tasks, scheduler, back-off, work queue, event loop."""

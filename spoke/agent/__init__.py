@@ -1,0 +1,1 @@
+"""The agent's loop, leader election among its processes, and leaving."""

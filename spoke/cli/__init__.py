@@ -1,0 +1,1 @@
+"""The command line of `spoke`: run, status, doctor, leave."""

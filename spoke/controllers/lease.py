@@ -1,7 +1,8 @@
 """The lease: a beat every interval, for as long as the hub accepts this cluster.
 
-Beats of all agents of a hub come in step (`spoke.domain.beat_schedule`). They do not wait for one another: a hub may acknowledge several
-at once. One that is not acknowledged in time means that the hub is silent, whatever TCP and keepalive say: the session is lost.
+All agents of a hub beat at the same instants (`spoke.domain.beat_schedule`), so that a hub acknowledges several beats at once.
+Beats do not wait for one another. A beat that is not acknowledged in time means that the hub is silent, whatever TCP and
+keepalive report: the session is lost.
 """
 
 import asyncio

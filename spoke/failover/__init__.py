@@ -1,0 +1,1 @@
+"""The other hubs of the list: candidates, standby registration, reconnects."""

@@ -1,0 +1,1 @@
+"""Probes, metrics, progress and events of the agent."""

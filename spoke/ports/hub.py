@@ -1,4 +1,4 @@
-"""A hub as the agent needs it: a whole way to talk to one (D2), `spoke.transports.grpc` over gRPC or `spoke.transports.kubernetes` over the API."""
+"""The port to a hub (D2), implemented by `spoke.transports.grpc` and by `spoke.transports.kubernetes`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Registering with a hub, and obtaining certificates."""

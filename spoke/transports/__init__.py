@@ -1,0 +1,1 @@
+"""Adapters of the hub port: gRPC, and the Kubernetes API."""

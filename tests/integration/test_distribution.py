@@ -10,7 +10,7 @@ from pathlib import Path
 from machinery import product
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"machinery", "hub", "spoke", "hollow"}
+PACKAGES = {"machinery", "hub", "hubctl", "spoke", "hollow"}
 
 
 def metadata(wheel: zipfile.ZipFile, name: str) -> str:

@@ -49,7 +49,8 @@ def test_migrations_make_the_tables_that_the_code_knows_and_again_change_nothing
 def test_alembic_is_loaded_before_the_transaction_that_needs_it_and_not_where_nothing_is_to_do(engine: Engine) -> None:
     """A server ends sessions that are idle inside a transaction, and little CPU makes of a second of loading many."""
     program = (
-        "import sys; from sqlalchemy import event; from hub.store.engine.engine import *; from hub.store.migrate import upgrade;"
+        "import sys; from sqlalchemy import event;"
+        "from hub.store.engine.engine import *; from hub.store.migrate import upgrade;"
         "engine = writing_engine(parse_url(sys.argv[1])); loaded = [];"
         "event.listen(engine, 'begin', lambda _: loaded.append('alembic.script' in sys.modules));"
         "upgrade(engine); print(loaded, 'alembic' in sys.modules)"

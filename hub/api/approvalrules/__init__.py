@@ -1,0 +1,1 @@
+"""ApprovalRules: rules that accept clusters and approve requests without a person."""

@@ -1,0 +1,1 @@
+"""Audit records, and the questions about them."""

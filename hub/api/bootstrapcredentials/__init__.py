@@ -1,0 +1,1 @@
+"""Bootstrap credentials and the attestation of a first registration."""

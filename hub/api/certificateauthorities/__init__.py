@@ -1,0 +1,1 @@
+"""The hub's certificate authorities: phases, rotation, what agents trust."""

@@ -1,0 +1,1 @@
+"""Certificate records, profiles and revocations."""

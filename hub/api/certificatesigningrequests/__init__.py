@@ -1,0 +1,1 @@
+"""CertificateSigningRequests: states, strict checks, approval by rule, removal."""

@@ -1,0 +1,1 @@
+"""ClusterProfiles of SIG Multicluster."""

@@ -1,0 +1,1 @@
+"""Events, Namespaces, and the roles that every hub has."""

@@ -1,0 +1,1 @@
+"""Heartbeats, leases, coverage and the brake."""

@@ -1,0 +1,1 @@
+"""Authenticators, logins, and the CredentialIssuer."""

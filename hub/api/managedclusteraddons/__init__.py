@@ -1,0 +1,1 @@
+"""ManagedClusterAddOns: registrations, versions, health, labels and tokens."""

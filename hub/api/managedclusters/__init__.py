@@ -1,0 +1,1 @@
+"""ManagedClusters: the document, admission, conditions, taints, transitions and removal."""

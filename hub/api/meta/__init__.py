@@ -1,0 +1,1 @@
+"""Documents, keys, changes, and how values are found and ordered in them."""

@@ -1,0 +1,1 @@
+"""Rules for objects of every kind: field ownership and history."""

@@ -1,0 +1,1 @@
+"""Selectable fields, conditions and sort orders of queries about clusters."""

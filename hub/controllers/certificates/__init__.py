@@ -1,0 +1,1 @@
+"""Controllers of certificate requests, approval rules, CAs and authenticators."""

@@ -1,0 +1,1 @@
+"""Controllers of ManagedClusters, cluster sets, profiles and namespaces."""

@@ -1,7 +1,7 @@
 """Owns the cluster set label of ManagedClusters that have none: they are in `default`.
 
-A cluster that is made is put there as it is stored (`hub.registry.managedclusters.default_set`). This is for those that were there before the
-set was.
+`hub.registry.managedclusters.default_set` puts new clusters there when they are stored. This controller is for
+clusters that were stored before the set was.
 """
 
 from hub.api.managedclustersets import clusterset as rules

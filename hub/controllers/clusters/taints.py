@@ -1,8 +1,8 @@
 """Owns the taints that follow from availability, the alarms that go with them, and the brake that holds both.
 
-As in OCM: unreachable while availability is Unknown or was never told, unavailable while it is False. A taint follows at once
-or after a while (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm about a cluster (a line in
-the log, an Event) comes with its taint and so once, whoever leads.
+As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once
+or after a delay (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm about a cluster (a log
+line and an Event) is written with its taint, so it is written once, whichever replica leads.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Controllers of the hub's own records: events, replicas, compaction, leader terms."""

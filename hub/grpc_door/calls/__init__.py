@@ -1,0 +1,1 @@
+"""What surrounds each gRPC call: the gate, counts, and the words for policies."""

@@ -1,0 +1,1 @@
+"""The change log, followed once for all streams."""

@@ -1,0 +1,1 @@
+"""The Registration service."""

@@ -1,0 +1,1 @@
+"""The Session service: streams, acknowledgements, reports, trust bundles, drains."""

@@ -1,0 +1,1 @@
+"""Schemas, columns and subresources of the kinds that the HTTPS door serves."""

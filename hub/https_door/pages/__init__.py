@@ -1,0 +1,1 @@
+"""Paths beside the objects: revocation lists, log level."""

@@ -1,0 +1,1 @@
+"""Stored objects as the generic API server reads and writes them."""

@@ -1,0 +1,1 @@
+"""Resources that are computed from records when they are read."""

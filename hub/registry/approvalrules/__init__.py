@@ -1,0 +1,1 @@
+"""Deciding by rule, and the rules themselves."""

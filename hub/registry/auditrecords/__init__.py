@@ -1,0 +1,1 @@
+"""Audit records: added, found, removed."""

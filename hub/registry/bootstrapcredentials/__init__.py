@@ -1,0 +1,1 @@
+"""Bootstrap credentials: created, revoked, removed."""

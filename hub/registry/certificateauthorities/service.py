@@ -147,7 +147,7 @@ def propose(tx: Transaction, made: Made) -> Authority:
 
 
 def take(tx: Transaction, step: Step, recovery: timedelta) -> Sequence[Authority]:
-    """Makes a step that `hub.api.certificateauthorities.rotation` found to be due; the CAs that it changed: none when it was made already."""
+    """Take a step that `hub.api.certificateauthorities.rotation` found due. Returns the CAs that it changed."""
     one = find(tx, step.authority)
     match step.act, one.phase:
         case Act.ISSUE, Phase.DISTRIBUTING:

@@ -1,0 +1,1 @@
+"""Certificate records, orders to renew, and revocation lists."""

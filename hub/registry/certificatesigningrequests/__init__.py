@@ -1,0 +1,1 @@
+"""CertificateSigningRequests: from submission to the signed certificate."""

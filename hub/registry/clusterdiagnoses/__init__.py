@@ -1,0 +1,1 @@
+"""Everything on record about one cluster, read in one transaction."""

@@ -1,0 +1,1 @@
+"""ClusterProfiles, written from clusters, sets and bindings."""

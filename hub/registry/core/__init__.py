@@ -1,0 +1,1 @@
+"""Namespaces, ServiceAccounts, Leases, roles and bindings."""

@@ -1,0 +1,1 @@
+"""Deleting clusters and namespaces with everything in them."""

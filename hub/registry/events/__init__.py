@@ -1,0 +1,1 @@
+"""Events, of the hub and of agents."""

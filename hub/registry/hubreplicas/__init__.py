@@ -1,0 +1,1 @@
+"""Replicas and their sessions, drains, terms of the leader, the log level."""

@@ -1,0 +1,1 @@
+"""Heartbeats, coverage, the brake, and what follows from silence."""

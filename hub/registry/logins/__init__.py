@@ -1,0 +1,1 @@
+"""Operators' logins, and the CredentialIssuer."""

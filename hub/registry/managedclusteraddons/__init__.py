@@ -1,0 +1,1 @@
+"""ManagedClusterAddOns: writes, health, tokens."""

@@ -1,0 +1,1 @@
+"""ManagedClusters: the one write path of the kind, and what belongs to a cluster."""

@@ -1,0 +1,1 @@
+"""ManagedClusterSets and what follows from them."""

@@ -1,0 +1,1 @@
+"""Which hub holds a cluster's agent: owners, epochs, moves, leaving."""

@@ -1,0 +1,1 @@
+"""Writes of any object: field owners, size limit, history."""

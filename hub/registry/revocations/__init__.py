@@ -1,0 +1,1 @@
+"""Revoking clusters, agents, serials and bootstrap credentials."""

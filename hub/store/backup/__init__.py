@@ -1,0 +1,1 @@
+"""Backups: all rows in one file, and back."""

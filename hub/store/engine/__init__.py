@@ -1,0 +1,1 @@
+"""Connections, transactions of the two databases, statements and errors."""

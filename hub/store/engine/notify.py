@@ -1,7 +1,7 @@
 """How a transaction tells whoever waits for it that it has committed.
 
-On PostgreSQL the database tells all replicas: see `hub.store.changelog.doorbell`, which hears it. On SQLite there is only this process,
-and who runs the transaction tells it afterwards what was `rung`.
+On PostgreSQL the database notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this
+process: the code that runs the transaction passes on afterwards what was `rung`.
 """
 
 from collections.abc import Collection

@@ -1,0 +1,1 @@
+"""Queries and conditions, compiled to SQL."""

@@ -1,0 +1,1 @@
+"""One module per table that holds no documents."""

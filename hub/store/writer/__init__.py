@@ -1,0 +1,1 @@
+"""The write queue and its transactions."""

@@ -1,0 +1,1 @@
+"""Commands about credentials: certificate, revoke, login, audit."""

@@ -1,0 +1,1 @@
+"""Commands about clusters: join, accept, move, taint, diagnose."""

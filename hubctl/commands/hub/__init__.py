@@ -1,0 +1,1 @@
+"""Commands about the hub itself: ca, drain, log-level, version."""

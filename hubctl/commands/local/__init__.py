@@ -1,0 +1,1 @@
+"""Commands about files of this machine: config, completion."""

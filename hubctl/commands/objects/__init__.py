@@ -1,0 +1,1 @@
+"""Commands about objects of any kind: get, describe, apply, delete, wait."""

@@ -1,0 +1,1 @@
+"""Kinds of Kubernetes itself that hubs and hollow clusters serve."""

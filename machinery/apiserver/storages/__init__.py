@@ -1,0 +1,1 @@
+"""Storages: in memory, converted between versions, with admission."""

@@ -1,0 +1,1 @@
+"""create, update, patch and delete."""

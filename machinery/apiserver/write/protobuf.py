@@ -1,8 +1,8 @@
 """Request bodies in Kubernetes' protobuf, read into JSON documents by tables of fields.
 
 Typed clients of Kubernetes send them for built-in kinds and are content with JSON answers. A body is four magic bytes and a
-`runtime.Unknown`: the kind's name and the message itself. Only reading is needed, of few messages: so there are tables
-(`machinery.apiserver.write.protobuf_messages`) and no generated code. Fields that a table does not know are skipped, as protobuf wants it.
+`runtime.Unknown`: the kind's name and the message itself. Only few messages are read and none is written, so there are tables
+(`machinery.apiserver.write.protobuf_messages`) and no generated code. Unknown fields are skipped, as protobuf requires.
 """
 
 import base64
