@@ -25,7 +25,7 @@ from bench.stage import Stage
 from hub.grpc_door.errors import REASON
 from machinery.apiserver.write import patches, protobuf
 from machinery.client.kubeconfig import read_kubeconfig
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.checks import PYTHON

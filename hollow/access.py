@@ -17,7 +17,7 @@ from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
 from machinery.pki import parse_certificate
-from machinery.pki.tls import peer_certificate
+from machinery.runtime.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")

@@ -31,8 +31,8 @@ from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
 from machinery.identity import OPERATOR_GROUP
-from machinery.pki.tls import Material, server_context
 from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
 AUTHORITY_PATH = "/hollow/authority"

@@ -15,9 +15,9 @@ from hub.kubecert.deployment import Shape
 from hub.ports import LoginIssuer, Store
 from hub.settings import Settings
 from machinery.errors import InvalidError
-from machinery.pki.tls import Serving
 from machinery.runtime.clock import Clock
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
+from machinery.runtime.tls import Serving
 
 POD_NAME, POD_NAMESPACE = "POD_NAME", "POD_NAMESPACE"
 IN_CLUSTER = "in-cluster"

@@ -19,8 +19,8 @@ from hub.ports import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import SerialNumber, Subject
-from machinery.pki.tls import Material
 from machinery.product import NAME
+from machinery.runtime.tls import Material
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVING_CERTIFICATE, SERVING_KEY = "serving.crt", "serving.key"

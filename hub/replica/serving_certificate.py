@@ -20,9 +20,9 @@ from hub.settings import Settings
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki import CertificateFacts
-from machinery.pki.tls import Material, Serving, server_context
 from machinery.runtime.clock import Clock
 from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.tls import Material, Serving, server_context
 
 LOOK_EVERY = timedelta(seconds=2)
 SOON = timedelta(days=30)

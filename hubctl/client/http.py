@@ -15,8 +15,8 @@ from hubctl.client.proxy import connection_to, proxy_of
 from hubctl.errors import CommandError, RefusedCredentialError
 from machinery.client.kubeconfig import Credential, Kubeconfig
 from machinery.errors import InvalidError
-from machinery.pki.tls import client_context
 from machinery.product import GROUP_SUFFIX, suffixed
+from machinery.runtime.tls import client_context
 
 T = TypeVar("T")
 

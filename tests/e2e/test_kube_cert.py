@@ -14,7 +14,7 @@ import yaml
 from machinery import pki
 from machinery.client.rest import KubeClient, Resource
 from machinery.errors import ForbiddenError
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from tests.e2e.processes import Bench, is_gone, until
 from tests.e2e.test_login import LOGIN, authenticator
 from tests.fakes.authority import OtherCA

@@ -24,7 +24,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from hub.grpc_door.errors import PUSHBACK
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.identity import cluster_name
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from spoke.ports import ClientIdentity, HubAddress

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from machinery import pki
 from machinery.apiserver.http.listener import serve
 from machinery.identity import Subject
-from machinery.pki.tls import Material, server_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import Material, server_context
 from tests.fakes.authority import OtherCA
 
 AUDIENCE = "muster"

@@ -23,9 +23,9 @@ from machinery.identity import ClusterName, HubId
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.verbosity import Verbosity
-from machinery.pki.tls import Serving
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.tls import Serving
 from tests.fakes.databases import migrated
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")

@@ -20,8 +20,8 @@ from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError
-from machinery.pki.tls import client_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.scripted_apiserver import kubeconfig
 

@@ -37,9 +37,9 @@ from machinery.pki import (
     parse_request,
     random_serial,
 )
-from machinery.pki.tls import peer_certificate, server_context
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import peer_certificate, server_context
 from tests.fakes.identity import serving_material
 
 TOKEN = "bootstrap.secret"  # noqa: S105 - of a test

@@ -10,7 +10,7 @@ from hub.composition.hub import Hub
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.lifecycle.listening import reserved_port
 from machinery.lifecycle.server import StartError
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from tests.fakes.inprocess_hub import HUB, OTHER_HUB, InProcessHub, hub_in_process
 
 READY = "/readyz?verbose"

@@ -19,8 +19,8 @@ from machinery.apiserver.http.listener import NO_DESCRIPTOR, Listening, OutOfDes
 from machinery.apiserver.http.loopback import SERVER_NAME, Loopback
 from machinery.apiserver.http.proxy_protocol import SIGNATURE
 from machinery.lifecycle.usage import raise_file_limit
-from machinery.pki.tls import client_context, server_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import client_context, server_context
 from tests.fakes.stage import until
 
 GARBLED = b"GET / HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer of-some\x00body\r\n\r\n"

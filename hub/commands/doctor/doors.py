@@ -19,8 +19,8 @@ from hub.replica.installation import ADMIN_FILE, BUNDLE, Addresses
 from hub.settings import Settings
 from hub.settings.fields import Address
 from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
-from machinery.pki.tls import client_context
 from machinery.runtime.clock import Clock
+from machinery.runtime.tls import client_context
 
 PATIENCE = timedelta(seconds=10)
 APART = timedelta(seconds=5)

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from hub.settings.fields import Address
 from machinery import pki
 from machinery.errors import InvalidError
-from machinery.pki.tls import client_context, shown_certificate
+from machinery.runtime.tls import client_context, shown_certificate
 
 PATIENCE = timedelta(seconds=5)
 LISTENS = timedelta(seconds=2)

@@ -24,8 +24,8 @@ from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
 from machinery.errors import MusterError
 from machinery.identity import OPERATOR_GROUP
-from machinery.pki.tls import Serving
 from machinery.runtime.clock import Clock
+from machinery.runtime.tls import Serving
 
 LOOK_EVERY = timedelta(seconds=5)
 SOURCE = "front-proxy"

@@ -15,8 +15,8 @@ from machinery import pki
 from machinery.apiserver.authn import Presence
 from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
 from machinery.errors import InvalidError
-from machinery.pki.tls import Serving
 from machinery.runtime.clock import Clock
+from machinery.runtime.tls import Serving
 
 LOOK_EVERY = timedelta(seconds=2)
 SOURCE = "client-ca-file"

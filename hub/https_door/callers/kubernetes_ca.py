@@ -22,8 +22,8 @@ from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, Request
 from machinery.apiserver.authn.authorities import RESERVED, Authorities, Signed, mark_of_authority
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError
-from machinery.pki.tls import Serving
 from machinery.runtime.clock import Clock
+from machinery.runtime.tls import Serving
 
 SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"

@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 
 from machinery.errors import InvalidError, UnavailableError
-from machinery.pki.tls import client_context
 from machinery.product import NAME
+from machinery.runtime.tls import client_context
 
 T = TypeVar("T")
 

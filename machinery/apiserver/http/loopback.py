@@ -22,9 +22,9 @@ from machinery.apiserver.access import Authenticator
 from machinery.apiserver.storage import Actor
 from machinery.errors import BY_REASON, MusterError, UnavailableError
 from machinery.identity import Subject
-from machinery.pki.tls import Material, client_context, server_context
 from machinery.product import NAME, version
 from machinery.runtime.clock import Clock
+from machinery.runtime.tls import Material, client_context, server_context
 
 SERVER_NAME = f"{NAME}-loopback-client"
 USER_AGENT = f"{NAME}-loopback/"

@@ -19,9 +19,9 @@ from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError
 from machinery.lifecycle.server import StartError
-from machinery.pki.tls import Material, client_context, shown_certificate
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.rate_limit import LEAST_RATE
+from machinery.runtime.tls import Material, client_context, shown_certificate
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.authority import OtherCA

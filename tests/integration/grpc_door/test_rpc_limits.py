@@ -14,7 +14,7 @@ from grpc import aio
 
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
 from hub.grpc_door.registration.csr_follower import MOST_OF_ONE
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.rpc_stage import (

@@ -45,7 +45,7 @@ async def test_call_continues_the_agents_trace_into_the_store(stage: RpcStage, k
     assert span.parent.span_id == int(SPAN, 16)
     assert attributes(span)["muster.cluster"] == "edge1"
     assert "store write" in kept.children(span)
-    assert attributes(write)["store.use_case"] == "clusters.ensure"
+    assert attributes(write)["store.use_case"] == "managedclusters.service.ensure"
     assert attributes(write)["store.attempts"] == 1
     assert attributes(write)["store.ran_ms"] > 0
     kept.forget()

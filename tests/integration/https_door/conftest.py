@@ -34,8 +34,8 @@ from hub.store import SqlStore
 from machinery import pki
 from machinery.client import kubeconfig
 from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
-from machinery.pki.tls import client_context
 from machinery.product import GROUP_SUFFIX
+from machinery.runtime.tls import client_context
 from tests import programs
 from tests.fakes.databases import SEAL, migrated
 from tests.fakes.hubctl import Said, hubctl_at

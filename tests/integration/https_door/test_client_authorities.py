@@ -26,8 +26,8 @@ from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, agent_subject
-from machinery.pki.tls import client_context, server_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import client_context, server_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.management import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig

@@ -24,8 +24,8 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 CALLS = {
     "hubctl": "__main__ import main",
-    "kubectl-hub": "plugin import main",
-    "kubectl_complete-hub": "plugin import complete as main",
+    "kubectl-hub": "kubectl_plugin import main",
+    "kubectl_complete-hub": "kubectl_plugin import complete as main",
 }
 
 

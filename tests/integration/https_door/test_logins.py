@@ -13,7 +13,7 @@ import pytest
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import SerialNumber, Subject
-from machinery.pki.tls import client_context
+from machinery.runtime.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
 from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody

@@ -39,8 +39,8 @@ from machinery.identity import (
     cluster_name,
     recovery_subject,
 )
-from machinery.pki.tls import client_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import client_context
 from tests.fakes.authority import Generations
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -35,9 +35,9 @@ from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.apiserver.watch.watches import LAST_WORDS
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
-from machinery.pki.tls import client_context, server_context
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.rate_limit import LEAST_RATE
+from machinery.runtime.tls import client_context, server_context
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from machinery.apiserver.authn.https_json import MAX_ANSWER, HttpsDocuments
 from machinery.apiserver.http.listener import serve
 from machinery.errors import InvalidError, UnavailableError
-from machinery.pki.tls import server_context
+from machinery.runtime.tls import server_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import serving_material
 

@@ -24,8 +24,8 @@ from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AddOnName, agent_subject
 from machinery.meta.conditions import AVAILABLE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition, find
 from machinery.pki import build_request, generate_key, parse_certificate
-from machinery.pki.tls import server_context
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
+from machinery.runtime.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.domain.route import Driver

@@ -8,8 +8,8 @@ import pytest
 
 from machinery.client.kubeconfig import Credential
 from machinery.errors import MusterError, UnavailableError
-from machinery.pki.tls import server_context
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import server_context
 from spoke.domain.route import Driver
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
 from spoke.transports.grpc.client import GrpcHubClient

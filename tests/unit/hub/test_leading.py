@@ -31,10 +31,10 @@ from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFound
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.meta.timestamps import format_time
 from machinery.observability.metrics import Registry
-from machinery.pki.tls import Serving
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
+from machinery.runtime.tls import Serving
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way

@@ -55,7 +55,8 @@ OUTGOING, CURRENT = ca(OLD, Phase.OUTGOING), ca(NEW, Phase.ISSUING)
 LONG_AGO = NOW - PATIENCE - timedelta(seconds=1)
 LEAKED = ca(OLD, Phase.ISSUING, wish=Wish.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
 GONE = replace(LEAKED, phase=Phase.OUTGOING)
-JUST_COME, HALF_OVER = replace(COMING, since=NOW - timedelta(seconds=30)), NOW + timedelta(seconds=30)
+JUST_COME = replace(COMING, since=NOW - timedelta(seconds=30))
+OVER = replace(LEAKED, ends_at=NOW, within=timedelta(seconds=30))
 RETIRING = ca(OLD, Phase.RETIRING, ends_at=NOW + timedelta(days=1))
 
 ROWS = (
@@ -98,7 +99,8 @@ ROWS = (
     Row("the window is over", (replace(RETIRING, ends_at=NOW), CURRENT), Act.END, OLD, signed={OLD: {Purpose.RECOVERY: 1}}),
     Row("a compromised one is followed by another", (LEAKED,), Act.MAKE, OLD),
     Row("who is connected is told first", (LEAKED, JUST_COME), None, members=(agent(trusted=ONLY_OLD),)),
-    Row("for half of the time", (replace(LEAKED, ends_at=HALF_OVER), JUST_COME), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
+    Row("for as long as told", (OVER, JUST_COME), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
+    Row("from when the next one came", (OVER, replace(COMING, since=NOW)), None, members=(agent(trusted=ONLY_OLD),)),
     Row("others are not waited for", (LEAKED, COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD, connected=False),)),
     Row("not for longer than told", (replace(LEAKED, ends_at=NOW), COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
     Row("who is connected may move", (GONE, CURRENT), None, members=(agent(),)),
