@@ -210,7 +210,9 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/back-up-and-restore.md": Page(),
     "docs/how-to/upgrade.md": Page(),
     "docs/how-to/bootstrap-credentials.md": Page(
+        hub=("--attestation-allowed-issuers=https://oidc.example.com/edge1",),
         joined=("edge9",),
+        elsewhere={"hub serve --attestation-allowed-issuers": "a hub is there already, with this setting"},
         spelled={
             "0123456789abcdef": CREDENTIAL,
             "edge1-cluster.kubeconfig": "../edge9.kubeconfig",
