@@ -9,7 +9,7 @@ from grpc import aio
 from bench.stage import Stage
 from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig
-from machinery.identity import Subject, agent_id, agent_subject, cluster_name
+from machinery.identity import CertificateSubject, agent_id, agent_subject, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 
@@ -45,7 +45,7 @@ class Target:
 async def bootstrap(stage: Stage) -> tuple[Target, Credential]:
     """A bootstrap credential for any number of any clusters."""
     key = pki.generate_key()
-    request = pki.build_request(Subject("bench"), key)
+    request = pki.build_request(CertificateSubject("bench"), key)
     spec = {"request": request.decode("ascii"), "expirationSeconds": 3600}
     body = {"apiVersion": API, "kind": "BootstrapCredential", "metadata": {"generateName": "bench-"}, "spec": spec}
     async with stage.client() as client:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from hub.api.auditrecords.record import Record, ResponseStatus, Stage
+from hub.api.auditrecords.record import AuditRecord, ResponseStatus, Stage
 from hub.audit import Auditor, default_policy
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.store_sink import StoreSink
@@ -66,10 +66,10 @@ async def measure(records: int) -> dict[str, float]:
     }
 
 
-def record(auditor: Auditor, number: int) -> Record:
+def record(auditor: Auditor, number: int) -> AuditRecord:
     """What a door writes about one request."""
     received = auditor.clock.now()
-    return Record(
+    return AuditRecord(
         level=auditor.verdict(ASKER, ASKED).level,
         audit_id=f"{number:036}",
         stage=Stage.RESPONSE_COMPLETE,

@@ -17,9 +17,9 @@ from typing import Any
 
 import click
 
-from hub.access.cluster_acceptance import Standings
-from hub.access.rbac_cache import RoleBook
-from hub.access.rights import Standing
+from hub.access.cluster_acceptance import ClusterAcceptanceCache
+from hub.access.rbac_cache import RBACCache
+from hub.access.rights import CallerStanding
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.core.roles import GROUP, Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
@@ -102,11 +102,11 @@ def _add_bindings(tx: Transaction, count: int) -> None:
 
 async def _measured(store: SqlStore, count: int, bindings: int) -> dict[str, Any]:
     clock = SystemClock()
-    book = RoleBook(store, clock)
+    book = RBACCache(store, clock)
     began = time.perf_counter()
     await book.load()
     loaded = time.perf_counter() - began
-    authorizer = HubAuthorizer(store, RbacAuthorizer(book), Standings(store, clock), Groups())
+    authorizer = HubAuthorizer(store, RbacAuthorizer(book), ClusterAcceptanceCache(store, clock), Groups())
     known = ("system:authenticated",)
     bob, nobody = Actor("user2", known), Actor("stranger", (*known, *(f"team{number}" for number in range(20))))
     listing = Attributes("list", "", MCL, "v1", "managedclusters")
@@ -132,7 +132,7 @@ async def _measured(store: SqlStore, count: int, bindings: int) -> dict[str, Any
 def _agent(number: int) -> Actor:
     name = ClusterName(f"c{number}")
     subject = agent_subject(name, AGENT)
-    standing = Standing(Purpose.AGENT, name, AGENT, subject.common_name)
+    standing = CallerStanding(Purpose.AGENT, name, AGENT, subject.common_name)
     groups = (*sorted(subject.organizations), "system:authenticated")
     return Actor(subject.common_name, groups, holder=standing)
 

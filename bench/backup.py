@@ -22,7 +22,7 @@ from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.backup.archive import FORMAT, Archive, ArchiveWriter, Manifest
 from hub.store.backup.backup import write_tables
-from hub.store.backup.restore import Target, restore_tables
+from hub.store.backup.restore import RestoreTarget, restore_tables
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.product import GROUP_SUFFIX
 
@@ -76,7 +76,7 @@ def measured(folder: Path) -> dict[str, float]:
     began, wall = time.process_time(), time.monotonic()
     with Archive(file) as archive:
         archive.verify()
-        restore_tables(archive, Target(f"sqlite:///{folder / 'again.db'}"), lambda tx: tx.now)
+        restore_tables(archive, RestoreTarget(f"sqlite:///{folder / 'again.db'}"), lambda tx: tx.now)
     return {
         "database MiB": round((folder / "hub.db").stat().st_size / 2**20, 1),
         "backup MiB": round(file.stat().st_size / 2**20, 1),

@@ -21,7 +21,7 @@ import click
 
 from hub.api.certificateauthorities.trust import AgentTrust
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.cluster import Joining, joining_document
+from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.api.meta import document as doc
 from hub.metrics.fleet import EVERY, add_fleet
 from hub.ports import Transaction
@@ -62,7 +62,7 @@ async def measure(count: int, scrapes: int) -> dict[str, float]:
 def _populate(tx: Transaction, numbers: range) -> None:
     for number in numbers:
         name = ClusterName(f"cluster-{number:05}")
-        new = joining_document(Joining(name, f"uid-{number}", AgentId("xk7pq")), timedelta(seconds=60))
+        new = joining_document(JoinRequest(name, f"uid-{number}", AgentId("xk7pq")), timedelta(seconds=60))
         known = doc.with_status_condition(new, rules.AVAILABLE if number % 10 else rules.SILENT, tx.now)
         version = {"kubernetes": f"v1.{28 + number % 6}.{number % 9}"}
         clusters.put(tx, {**known, "status": {**known["status"], "version": version}}, None, "bench")

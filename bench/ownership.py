@@ -10,14 +10,14 @@ import msgspec
 
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.managedclusters import cluster as clusters
-from hub.api.managedclusters.cluster import AVAILABLE, UNAVAILABLE, Claim, StatusReport
+from hub.api.managedclusters.cluster import AVAILABLE, UNAVAILABLE, ClusterClaim, StatusReport
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from machinery.identity import CLUSTER_LABEL, SIGNER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 AMOUNTS = {"cpu": "96", "memory": "384Gi", "pods": "3300", "ephemeral-storage": "1Ti"}
-CLAIMS = tuple(Claim(f"claim-{number}", "value") for number in range(15))
+CLAIMS = tuple(ClusterClaim(f"claim-{number}", "value") for number in range(15))
 
 
 def _report(condition: Any, version: str) -> StatusReport:

@@ -20,7 +20,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.cluster.health import AvailabilityWatch
 from spoke.cluster.kubernetes_cluster import KubeCluster
 from spoke.domain.status import PROBE_PERIOD
-from spoke.ports import Health
+from spoke.ports import ApiServerHealth
 from tests.fakes.forwarder import Forwarder
 
 MINUTE = 60.0
@@ -31,7 +31,7 @@ class Counted(KubeCluster):
 
     probes = 0
 
-    async def health(self) -> Health:
+    async def health(self) -> ApiServerHealth:
         self.probes += 1
         return await super().health()
 

@@ -20,7 +20,9 @@ def traces(runs: int) -> None:
     _figures("nobody traces", runs)
     for name, share in (("not recorded", 0.0), ("recorded", 1.0)):
         exporter = InMemorySpanExporter()
-        tracer, close = telemetry.tracer_of(telemetry.Told("bench", "http://nowhere", share), exporter, SimpleSpanProcessor)
+        tracer, close = telemetry.tracer_of(
+            telemetry.TraceExporter("bench", "http://nowhere", share), exporter, SimpleSpanProcessor
+        )
         tracing.use(tracer)
         _figures(name, runs)
         tracing.use(None)

@@ -9,9 +9,9 @@ import click
 
 from hollow.cluster import AUTHORITY_PATH
 from hollow.faults import Faults
-from hollow.fleet import Fleet, names, serve_fleet
+from hollow.fleet import HollowFleet, names, serve_fleet
 from hollow.illness import ADMIN_PATH
-from hollow.objects import KUBERNETES_VERSION, Shape
+from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from machinery import product
 from machinery.errors import MusterError
 from machinery.lifecycle.process import StopSignals
@@ -86,9 +86,11 @@ def serve(
     port: int,
     faults: tuple[str, ...],
 ) -> None:
-    def chosen() -> Fleet:
-        shapes = tuple(Shape(each, nodes=nodes, claims=claims, version=kubernetes_version) for each in names(name, count))
-        return Fleet(shapes, kubeconfig_out, host=host, port=port, advertise=advertise, faults=Faults.named(*faults))
+    def chosen() -> HollowFleet:
+        shapes = tuple(
+            ClusterShape(each, nodes=nodes, claims=claims, version=kubernetes_version) for each in names(name, count)
+        )
+        return HollowFleet(shapes, kubeconfig_out, host=host, port=port, advertise=advertise, faults=Faults.named(*faults))
 
     _checked(lambda: asyncio.run(_serve(chosen())))
 
@@ -108,7 +110,7 @@ def exchange_ca(kubeconfig: Path) -> None:
     click.echo(_checked(lambda: asyncio.run(_exchange(kubeconfig))), nl=False)
 
 
-async def _serve(fleet: Fleet) -> None:
+async def _serve(fleet: HollowFleet) -> None:
     with StopSignals() as stop:
         async with serve_fleet(fleet) as clusters:
             for cluster in clusters:

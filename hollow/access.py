@@ -11,7 +11,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
-from machinery.apiserver.authz.role_index import Held, RoleIndex
+from machinery.apiserver.authz.role_index import HeldRules, RoleIndex
 from machinery.apiserver.authz.rules import EVERYTHING
 from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
@@ -67,10 +67,10 @@ class ByRoles(Authorizer):
         self._tell(actor, attributes, decision)
         return decision
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """All that the actor holds there."""
         held = (await self._index()).held(actor, namespace)
-        return Held((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
+        return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
 
     async def _decide(self, actor: Actor, attributes: Attributes) -> Decision:
         if OPERATOR_GROUP in actor.groups or _is_open(actor, attributes):

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
-from machinery.identity import OPERATOR_GROUP, Subject
-from machinery.pki import Authority, Plan, Usage, create_authority, generate_key, public_key_of, random_serial
+from machinery.identity import OPERATOR_GROUP, CertificateSubject
+from machinery.pki import CertificateAuthority, Plan, Usage, create_authority, generate_key, public_key_of, random_serial
 
 LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=48)
-ADMINISTRATOR = Subject(common_name="kubernetes-admin", organizations=frozenset((OPERATOR_GROUP,)))
-_SERVER = Subject(common_name="kube-apiserver")
+ADMINISTRATOR = CertificateSubject(common_name="kubernetes-admin", organizations=frozenset((OPERATOR_GROUP,)))
+_SERVER = CertificateSubject(common_name="kube-apiserver")
 _HOSTS = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
@@ -24,7 +24,7 @@ def is_address(host: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificateWithKey:
     """A certificate and its key, both PEM."""
 
     certificate: bytes
@@ -42,8 +42,8 @@ class ClusterAuthority:
         self.key = generate_key()
         self._not_before = now - BACKDATED
         self._not_after = now + LIFETIME
-        self._authority: Authority = create_authority(
-            Subject(common_name=f"hollow {name} CA"), self.key, random_serial(), self._not_before, self._not_after
+        self._authority: CertificateAuthority = create_authority(
+            CertificateSubject(common_name=f"hollow {name} CA"), self.key, random_serial(), self._not_before, self._not_after
         )
 
     @property
@@ -51,7 +51,7 @@ class ClusterAuthority:
         """PEM."""
         return self._authority.certificate
 
-    def serving(self, *hosts: str) -> Pair:
+    def serving(self, *hosts: str) -> CertificateWithKey:
         """For `hosts`, addresses or names, and the names by which a pod knows its API server."""
         told = dict.fromkeys((*_HOSTS, *hosts))
         return self._pair(
@@ -61,13 +61,13 @@ class ClusterAuthority:
             ip_addresses=tuple(host for host in told if is_address(host)),
         )
 
-    def administrator(self) -> Pair:
+    def administrator(self) -> CertificateWithKey:
         """A client certificate that may do everything."""
         return self._pair(ADMINISTRATOR, Usage.CLIENT)
 
     def _pair(
-        self, subject: Subject, usage: Usage, *, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
-    ) -> Pair:
+        self, subject: CertificateSubject, usage: Usage, *, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
+    ) -> CertificateWithKey:
         key = generate_key()
         plan = Plan(
             subject=subject,
@@ -79,4 +79,4 @@ class ClusterAuthority:
             dns_names=dns_names,
             ip_addresses=ip_addresses,
         )
-        return Pair(self._authority.sign(plan), key)
+        return CertificateWithKey(self._authority.sign(plan), key)

@@ -18,15 +18,15 @@ from hollow.executing import Executing
 from hollow.faults import Faults
 from hollow.illness import Illness
 from hollow.issuing import TokenIssuer
-from hollow.objects import Shape
+from hollow.objects import ClusterShape
 from hollow.storage import HollowStorage
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
-from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import error_answer
 from machinery.apiserver.kinds.reviews import AUTHENTICATION, access_reviews
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
@@ -49,7 +49,7 @@ class HollowCluster:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ClusterShape,
         *,
         host: str = LOOPBACK,
         port: int = 0,
@@ -166,7 +166,7 @@ class HollowCluster:
                 if OPERATOR_GROUP not in actor.groups or request.method != "POST":
                     raise ForbiddenError("only the administrator may exchange the CA, by POST")
             except MusterError as error:
-                return error_answer(error, Form())
+                return error_answer(error, ResponseForm())
             await self.exchange_authority()
             return web.json_response({"authority": self._files[controlplane.CA_CERTIFICATE].decode("ascii")})
 
@@ -201,7 +201,7 @@ class HollowCluster:
     def _api_server(self) -> ApiServer:
         reviews = access_reviews(ByRoles(self._storage, lambda _actor, _asked, _decision: None))
         groups = tuple(
-            Group(name, tuple(each for each in reviews if each.group == name)) for name in (AUTHENTICATION, AUTHORIZATION)
+            ApiGroup(name, tuple(each for each in reviews if each.group == name)) for name in (AUTHENTICATION, AUTHORIZATION)
         )
         return ApiServer(
             (*self.tokens.groups(self._storage), *groups),

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hollow.objects import Document, Shape
+from hollow.objects import ClusterShape, Document
 
 PKI = "/etc/kubernetes/pki"
 CA_CERTIFICATE, CA_KEY = f"{PKI}/ca.crt", f"{PKI}/ca.key"
@@ -13,12 +13,12 @@ MANAGER = "kube-controller-manager"
 NAMESPACE, INFO_NAMESPACE, INFO = "kube-system", "kube-public", "cluster-info"
 
 
-def manager_name(shape: Shape) -> str:
+def manager_name(shape: ClusterShape) -> str:
     """Of the pod, as kubelets name those of static pods."""
     return f"{MANAGER}-{shape.name}-node-0"
 
 
-def manager_pod(shape: Shape) -> Document:
+def manager_pod(shape: ClusterShape) -> Document:
     """On the first node, with the flags and mounts that kubeadm gives it."""
     flags = ("--use-service-account-credentials=true", f"--cluster-signing-cert-file={CA_CERTIFICATE}")
     container = {

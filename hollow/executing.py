@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from hollow.objects import Document
 from machinery.apiserver.access import Authenticator
-from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import error_answer
 from machinery.errors import BadRequestError, ForbiddenError, MusterError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
@@ -29,7 +29,7 @@ Find = Callable[[str, str], Awaitable[Document]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How a command ended, and what it wrote."""
 
     code: int
@@ -54,7 +54,7 @@ class Executing:
             try:
                 container = await self._container(request, *asked.groups())
             except MusterError as error:
-                return error_answer(error, Form())
+                return error_answer(error, ResponseForm())
             return await self._run(request, *container)
 
         return act
@@ -88,17 +88,17 @@ class Executing:
         await socket.close()
         return socket
 
-    def _execute(self, command: list[str], pod: Document, container: Document) -> Ended:
+    def _execute(self, command: list[str], pod: Document, container: Document) -> CommandResult:
         if command[-1:] != ["print"]:
-            return Ended(127, stderr=f"{' '.join(command)}: no such program in a hollow pod\n".encode())
+            return CommandResult(127, stderr=f"{' '.join(command)}: no such program in a hollow pod\n".encode())
         paths = {each["name"]: str(each.get("value") or "") for each in container.get("env") or ()}
         content: dict[str, str] = {}
         for name, variable in (("tls.crt", "CERT_PATH"), ("tls.key", "KEY_PATH")):
             found = self._files.get(on_host(paths.get(variable, ""), pod, container))
             if found is None:
-                return Ended(1, stderr=f"{paths.get(variable)} cannot be read: No such file or directory\n".encode())
+                return CommandResult(1, stderr=f"{paths.get(variable)} cannot be read: No such file or directory\n".encode())
             content[name] = base64.b64encode(found).decode()
-        return Ended(0, stdout=json.dumps(content).encode() + b"\n")
+        return CommandResult(0, stdout=json.dumps(content).encode() + b"\n")
 
 
 def on_host(path: str, pod: Document, container: Document) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.faults import HEALTHY, Faults
-from hollow.objects import KUBERNETES_VERSION, Shape
+from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from machinery.errors import InvalidError
 from machinery.identity import cluster_name
 
@@ -22,10 +22,10 @@ _VERSION = re.compile(r"v\d+\.\d+\.\d+([-+][-+.0-9A-Za-z]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class HollowFleet:
     """The clusters to serve: `count` of the same form, on ports from `port` on (0: free ones)."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[ClusterShape, ...]
     kubeconfig_out: str
     """Where the kubeconfigs go; `{name}` in it stands for the cluster's name."""
     host: str = "127.0.0.1"
@@ -44,7 +44,7 @@ class Fleet:
         if len(self.shapes) > 1 and PLACEHOLDER not in self.kubeconfig_out:
             raise InvalidError(f"{len(self.shapes)} clusters need as many kubeconfigs: put {PLACEHOLDER} into the file's name")
 
-    def kubeconfig_path(self, shape: Shape) -> Path:
+    def kubeconfig_path(self, shape: ClusterShape) -> Path:
         return Path(self.kubeconfig_out.replace(PLACEHOLDER, shape.name))
 
 
@@ -54,7 +54,7 @@ def names(name: str, count: int) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def serve_fleet(fleet: Fleet) -> AsyncIterator[Sequence[HollowCluster]]:
+async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluster]]:
     """Serves the clusters for the length of the block.
 
     Each kubeconfig is written when its cluster answers. Raises UnavailableError for a port in use, OSError for a file that

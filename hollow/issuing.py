@@ -9,8 +9,8 @@ from aiohttp import web
 
 from hollow import kinds
 from machinery.apiserver.authn.kinds import service_account
-from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
-from machinery.apiserver.resource import Group
+from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
+from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.storage import Actor, Storage
 from machinery.identity import AUTHENTICATED_GROUP
 from machinery.pki import TokenKeys, generate_key
@@ -32,7 +32,7 @@ class TokenIssuer:
         """Issues with a new key from now on; nobody is told the old one any more."""
         self.keys = TokenKeys([generate_key()])
 
-    def groups(self, storage: Storage) -> tuple[Group, ...]:
+    def groups(self, storage: Storage) -> tuple[ApiGroup, ...]:
         """The cluster's groups, with ServiceAccounts that tokens are asked for."""
         resource = service_account(_Issuer("", (AUDIENCE,), self.keys, self), Accounts(storage))
         own = kinds.SERVICE_ACCOUNT.key
@@ -45,7 +45,9 @@ class TokenIssuer:
         """Says whose token it is: good for this cluster's API, as long as its account is there."""
 
         async def identify(token: str) -> Actor | None:
-            known = ServiceAccountTokens(Issuer(self.url(), (AUDIENCE,), self.keys), Accounts(storage), clock)
+            known = ServiceAccountTokens(
+                ServiceAccountTokenIssuer(self.url(), (AUDIENCE,), self.keys), Accounts(storage), clock
+            )
             found = await known.identify(token, ())
             return None if found is None else replace(found.actor, groups=(*found.actor.groups, AUTHENTICATED_GROUP))
 
@@ -75,10 +77,10 @@ class TokenIssuer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Issuer(Issuer):
+class _Issuer(ServiceAccountTokenIssuer):
     """As it is when a token is asked for."""
 
     now: TokenIssuer
 
     def token(self, account: Account, audiences: Sequence[str], begin: datetime, end: datetime) -> str:
-        return Issuer(self.now.url(), self.audiences, self.now.keys).token(account, audiences, begin, end)
+        return ServiceAccountTokenIssuer(self.now.url(), self.audiences, self.now.keys).token(account, audiences, begin, end)

@@ -27,7 +27,7 @@ _KNOWN_CLAIMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClusterShape:
     """What a hollow cluster looks like. The same name gives the same identities, however often it is started."""
 
     name: str
@@ -62,12 +62,12 @@ def service_account(namespace: str) -> Document:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
-def nodes(shape: Shape, now: datetime) -> Iterator[Document]:
+def nodes(shape: ClusterShape, now: datetime) -> Iterator[Document]:
     for index in range(shape.nodes):
         yield node(shape, index, now)
 
 
-def node(shape: Shape, index: int, now: datetime) -> Document:
+def node(shape: ClusterShape, index: int, now: datetime) -> Document:
     """A node of 8 CPUs and 32 GiB; the first one is the control plane."""
     name = f"{shape.name}-node-{index}"
     role = {"node-role.kubernetes.io/control-plane": ""} if index == 0 else {}
@@ -105,7 +105,7 @@ def node(shape: Shape, index: int, now: datetime) -> Document:
     }
 
 
-def claims(shape: Shape) -> Iterator[Document]:
+def claims(shape: ClusterShape) -> Iterator[Document]:
     """The claims that fleets commonly have, then numbered ones."""
     values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
@@ -125,7 +125,7 @@ def claim(name: str, value: str) -> Document:
     }
 
 
-def version(shape: Shape) -> Document:
+def version(shape: ClusterShape) -> Document:
     """What /version answers."""
     major, minor, *_ = shape.version.removeprefix("v").split(".")
     return {

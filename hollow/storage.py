@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from hollow import kinds, workloads
-from hollow.objects import Shape, service_account
+from hollow.objects import ClusterShape, service_account
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -21,7 +21,7 @@ class HollowStorage(MemoryStorage):
     Deployments have their pods, and namespaces their ServiceAccount `default`.
     """
 
-    def __init__(self, shape: Shape, clock: Clock) -> None:
+    def __init__(self, shape: ClusterShape, clock: Clock) -> None:
         self._shape = shape
         self._lives: Counter[tuple[GroupResource, Key]] = Counter()
         super().__init__(selectable_fields(kinds.GROUPS), clock=clock, uid=self._uid_of)

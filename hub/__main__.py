@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hub.commands.backup.commands import backup, restore
-from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
+from hub.settings import ENVIRONMENT_PREFIX, HubSettings, SettingsError, load
 from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import outlive_readers
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    for name, field in reversed(Settings.model_fields.items()):
+    for name, field in reversed(HubSettings.model_fields.items()):
         if name in NO_FLAGS:
             continue
         default = field.get_default(call_default_factory=True, validated_data={})

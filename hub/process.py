@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import structlog
 
-from hub.composition.context import Process
+from hub.composition.context import ProcessContext
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.replica.debug_endpoints import inspected, traces_of, verbosity_of
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
@@ -33,11 +33,11 @@ COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
 """The umask: what a hub writes, the database included, is its user's alone."""
 
-Build = Callable[[Process, AsyncExitStack], Awaitable[Hub]]
+Build = Callable[[ProcessContext, AsyncExitStack], Awaitable[Hub]]
 """Assembles the hub. What it opens closes with the stack."""
 
 
-def main(settings: Settings, build: Build) -> int:
+def main(settings: HubSettings, build: Build) -> int:
     """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
     os.umask(PRIVATE)
     raise_file_limit()
@@ -63,7 +63,7 @@ def main(settings: Settings, build: Build) -> int:
     return STARTED
 
 
-async def run(settings: Settings, resort: LastResort, build: Build) -> None:
+async def run(settings: HubSettings, resort: LastResort, build: Build) -> None:
     """Assemble a hub and serve. Raises StartError, HookError, MusterError, TaskEndedError.
 
     Signals stop the hub, and show what it does, from the first moment on. Everything that was opened is closed once. `resort`
@@ -75,7 +75,7 @@ async def run(settings: Settings, resort: LastResort, build: Build) -> None:
             resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
             stop = stack.enter_context(StopSignals())
             shutdown = ShutdownReason(stop.requested)
-            process = Process(shutdown, inspected(settings, stack), verbosity_of(settings, stack))
+            process = ProcessContext(shutdown, inspected(settings, stack), verbosity_of(settings, stack))
             hub = await build(process, stack)
             resort.disarm()
             await hub.run()

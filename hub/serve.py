@@ -10,14 +10,14 @@ from hub.composition.agents import build_agents_door
 from hub.composition.authenticators import ExternalAuthenticators, external_authenticators
 from hub.composition.background import start_background_tasks
 from hub.composition.certificates import open_certificates
-from hub.composition.context import BuildContext, Process
+from hub.composition.context import BuildContext, ProcessContext
 from hub.composition.controllers import start_controllers
 from hub.composition.hub import Hub
 from hub.composition.observation import register_health
 from hub.composition.operators import build_operators_door, open_loopback
 from hub.composition.resources import open_resources
 from hub.process import main as run_process
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.apiserver.http.loopback import LoopbackClient
 from machinery.lifecycle.server import Server
 from machinery.runtime.clock import Clock, SystemClock
@@ -29,9 +29,9 @@ Extend = Callable[[Server, LoopbackClient], None]
 
 
 async def build(
-    settings: Settings,
+    settings: HubSettings,
     clock: Clock,
-    process: Process,
+    process: ProcessContext,
     stack: AsyncExitStack,
     *,
     leads: bool = True,
@@ -67,10 +67,10 @@ async def build(
     return hub
 
 
-def main(settings: Settings, extend: Extend | None = None) -> int:
+def main(settings: HubSettings, extend: Extend | None = None) -> int:
     """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
 
-    async def start(process: Process, stack: AsyncExitStack) -> Hub:
+    async def start(process: ProcessContext, stack: AsyncExitStack) -> Hub:
         return await build(settings, SystemClock(), process, stack, extend=extend)
 
     return run_process(settings, start)

@@ -40,7 +40,7 @@ class Cause:
     field: str
 
 
-class Verdict(StrEnum):
+class DenialCause(StrEnum):
     """Why somebody who is known may not, or no longer: finer than an error's reason, for machines, as its first cause."""
 
     CLUSTER_DENIED = "ClusterDenied"
@@ -65,7 +65,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ErrorSubject:
     """The object an error is about, as in `Status.details`."""
 
     name: str = ""
@@ -83,7 +83,7 @@ class MusterError(Exception):
         self,
         message: str,
         *,
-        subject: Subject | None = None,
+        subject: ErrorSubject | None = None,
         causes: Sequence[Cause] = (),
         retry_after: timedelta | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class MusterError(Exception):
         self.retry_after = retry_after
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> DenialCause | None:
         """What the first cause says of who asked; None: nothing."""
         said = self.causes[0].reason if self.causes else ""
         return _VERDICTS.get(said)
@@ -134,7 +134,7 @@ class StaleEpochError(MusterError):
     reason = "StaleEpoch"
 
     def __init__(self, message: str, *, epoch: int = 0) -> None:
-        super().__init__(message, causes=Verdict.CLUSTER_MOVED.because(message))
+        super().__init__(message, causes=DenialCause.CLUSTER_MOVED.because(message))
         self.epoch = epoch
 
 
@@ -178,7 +178,7 @@ class UnsupportedMediaTypeError(MusterError):
     reason = "UnsupportedMediaType"
 
 
-_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+_VERDICTS = {verdict.value: verdict for verdict in DenialCause}
 
 BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error

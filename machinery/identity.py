@@ -41,7 +41,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CertificateSubject:
     """The subject of a certificate: CN, the O entries and the OU entries, in no order."""
 
     common_name: str
@@ -72,17 +72,17 @@ def cluster_group(cluster: ClusterName) -> str:
     return SUBJECT_PREFIX + cluster
 
 
-def agent_subject(cluster: ClusterName, agent: AgentId) -> Subject:
+def agent_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
     """The subject of an agent's certificate."""
-    return Subject(
+    return CertificateSubject(
         common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}",
         organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP)),
     )
 
 
-def recovery_subject(cluster: ClusterName, agent: AgentId) -> Subject:
+def recovery_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
     """The subject of an agent's recovery certificate: no group, so that it is nobody to any Kubernetes API."""
-    return Subject(common_name=f"{RECOVERY_USER_PREFIX}{cluster}:{agent}")
+    return CertificateSubject(common_name=f"{RECOVERY_USER_PREFIX}{cluster}:{agent}")
 
 
 def addon_group(cluster: ClusterName, addon: AddOnName) -> str:
@@ -93,9 +93,11 @@ def addon_user(cluster: ClusterName, addon: AddOnName, agent: str) -> str:
     return f"{addon_group(cluster, addon)}:agent:{agent}"
 
 
-def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> Subject:
+def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> CertificateSubject:
     """The default subject of an add-on's certificate."""
-    return Subject(common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),)))
+    return CertificateSubject(
+        common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),))
+    )
 
 
 def bootstrap_user(credential: CredentialId) -> str:
@@ -108,9 +110,9 @@ def parse_bootstrap_user(user: str) -> CredentialId | None:
     return CredentialId(credential) if credential != user else None
 
 
-def bootstrap_subject(credential: CredentialId) -> Subject:
+def bootstrap_subject(credential: CredentialId) -> CertificateSubject:
     """The subject of a bootstrap credential's certificate."""
-    return Subject(common_name=bootstrap_user(credential), organizations=frozenset((BOOTSTRAP_GROUP,)))
+    return CertificateSubject(common_name=bootstrap_user(credential), organizations=frozenset((BOOTSTRAP_GROUP,)))
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from machinery.observability.telemetry import Told
-    from spoke.cli.doctor import Step
-    from spoke.settings import Settings
+    from machinery.observability.telemetry import TraceExporter
+    from spoke.cli.doctor import DoctorStep
+    from spoke.settings import SpokeSettings
 
 STOP_WITHIN = 10
 """Seconds for the agent to leave its session and its secrets in order."""
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logs.flush()
 
 
-def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
+def _aside(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
     """Prints step by step what it finds or does; 0: all is well, 1: something is not, 2: it was asked wrongly."""
     from machinery.durations import parse_duration  # noqa: PLC0415
     from machinery.errors import MusterError  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
     return 0 if well or force else 1
 
 
-async def _tell(settings: "Settings", form: str) -> int:
+async def _tell(settings: "SpokeSettings", form: str) -> int:
     import json  # noqa: PLC0415
 
     import yaml  # noqa: PLC0415
@@ -118,7 +118,7 @@ async def _tell(settings: "Settings", form: str) -> int:
     return outcome
 
 
-async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], AsyncGenerator[Step, None]]]]") -> bool:
+async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], AsyncGenerator[DoctorStep, None]]]]") -> bool:
     well = True
     async with walked() as steps:
         async for step in steps():
@@ -130,17 +130,17 @@ async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], A
     return well
 
 
-def _traces_of(settings: "Settings") -> "Told | None":
+def _traces_of(settings: "SpokeSettings") -> "TraceExporter | None":
     from machinery import product  # noqa: PLC0415
     from machinery.observability import telemetry  # noqa: PLC0415
 
     if not settings.trace_endpoint:
         return None
     instance = settings.cluster_name or os.environ.get("POD_NAME", "")
-    return telemetry.Told(f"{product.NAME}-spoke", settings.trace_endpoint, settings.trace_share, instance)
+    return telemetry.TraceExporter(f"{product.NAME}-spoke", settings.trace_endpoint, settings.trace_share, instance)
 
 
-async def _serve(settings: "Settings") -> None:
+async def _serve(settings: "SpokeSettings") -> None:
     import structlog  # noqa: PLC0415
 
     from machinery.lifecycle.process import StopSignals  # noqa: PLC0415

@@ -23,22 +23,22 @@ from spoke.cluster import KubeCluster, KubeEvents, ServiceAccountAttest
 from spoke.cluster.attestation import TOKEN
 from spoke.domain.ack_timeout import Detection
 from spoke.domain.addon import AddOn
-from spoke.domain.hubs import Policy, Unaccepted
+from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Driver, Reach
-from spoke.domain.status import ClaimRules
+from spoke.domain.status import ClusterClaimRules
 from spoke.feature_gates import gates_of
-from spoke.observability.progress import Progress
-from spoke.options import AddOnCare, Hubs, Options, World
+from spoke.observability.progress import AgentProgress
+from spoke.options import AddOnCare, AgentOptions, Hubs, World
 from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
 from spoke.secrets import AtomicDirectory, KubeSecrets, OwnedSecrets
-from spoke.settings import Settings
-from spoke.transports.grpc.channel import Turns
+from spoke.settings import SpokeSettings
+from spoke.transports.grpc.channel import AddressRotation
 
 
 @asynccontextmanager
 async def build(
-    settings: Settings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
+    settings: SpokeSettings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
 ) -> AsyncIterator[ResidentAgent]:
     """An agent, wired and not yet running: `await agent.run()` inside the block. Any number may live in one process.
 
@@ -78,7 +78,7 @@ async def build(
                 announcer=KubeEvents(management, settings.component_namespace, clock),
             )
 
-        progress = Progress(clock)
+        progress = AgentProgress(clock)
 
         def agent(fence: Fence) -> SpokeAgent:
             return SpokeAgent(options_of(settings), world(fence), progress)
@@ -94,7 +94,7 @@ async def build(
 
 
 def _elected(
-    settings: Settings, agent: Callable[[Fence], SpokeAgent], management: KubeClient, clock: Clock, progress: Progress
+    settings: SpokeSettings, agent: Callable[[Fence], SpokeAgent], management: KubeClient, clock: Clock, progress: AgentProgress
 ) -> ElectedAgent:
     lease = lease_of(settings, management, clock, status=lambda: progress.ready().text)
     return ElectedAgent(
@@ -108,16 +108,16 @@ def _elected(
     )
 
 
-def lease_of(settings: Settings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
+def lease_of(settings: SpokeSettings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
     """The agent's Lease. `status`: what its holder reports there of its work."""
     name = settings.leader_elect_resource_name or LEASE
     return LeaseLock(management, settings.component_namespace, name, clock=clock, status=status)
 
 
-def options_of(settings: Settings) -> Options:
+def options_of(settings: SpokeSettings) -> AgentOptions:
     ca = settings.spoke_external_ca.read_bytes() if settings.spoke_external_ca else b""
     expiration = settings.client_cert_expiration_seconds
-    return Options(
+    return AgentOptions(
         cluster_name=settings.cluster_name,
         agent_id=settings.agent_id,
         duration=timedelta(seconds=expiration) if expiration else None,
@@ -131,11 +131,11 @@ def options_of(settings: Settings) -> Options:
             lease_period=settings.addon_lease_check_period,
             lease_grace=settings.addon_lease_grace,
         ),
-        claims=ClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
+        claims=ClusterClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
         resync=settings.cluster_healthcheck_period,
         reach=reach_of(settings),
         hubs=Hubs(
-            policy=Policy(
+            policy=HubSelectionPolicy(
                 unaccepted=Unaccepted(settings.unaccepted_hub),
                 fail_back_after=settings.fail_back_after or None,
                 give_up_after=settings.hub_give_up_after,
@@ -147,19 +147,19 @@ def options_of(settings: Settings) -> Options:
     )
 
 
-def attest_of(settings: Settings, spoke: KubeClient) -> Attest:
+def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
     """By the service account that is named, else by the one that this pod runs as in the cluster that it reports."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
 
-def detection_of(settings: Settings) -> Detection:
+def detection_of(settings: SpokeSettings) -> Detection:
     return Detection(settings.hub_keepalive, settings.hub_keepalive_timeout, settings.hub_silence)
 
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
     """How hubs are reached: over gRPC or the Kubernetes API, as their address says. Only what is used is loaded."""
-    turns = Turns()
+    turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
         if address.driver is Driver.CSR:
@@ -184,18 +184,20 @@ def recovering_dialer(clock: Clock) -> Dial:
     return dial
 
 
-def bootstraps_of(settings: Settings, secrets: Secrets) -> Bootstraps:
+def bootstraps_of(settings: SpokeSettings, secrets: Secrets) -> Bootstraps:
     """The hubs in the order they are preferred: those in files first."""
     reach = reach_of(settings)
     files = [BootstrapFile(path, reach) for path in settings.bootstrap_kubeconfig]
     return Bootstraps([*files, *(BootstrapSecret(secrets, name, reach) for name in settings.bootstrap_kubeconfig_secret)])
 
 
-def reach_of(settings: Settings) -> Reach:
+def reach_of(settings: SpokeSettings) -> Reach:
     return Reach(settings.registration_driver, settings.proxy_url, os.environ)
 
 
-def addon_secrets_of(settings: Settings, spoke: KubeClient, management: KubeClient, fence: Fence) -> Callable[[AddOn], Secrets]:
+def addon_secrets_of(
+    settings: SpokeSettings, spoke: KubeClient, management: KubeClient, fence: Fence
+) -> Callable[[AddOn], Secrets]:
     """Secrets of an add-on. Raises RefusedSecretError for one in a namespace that is not listed."""
 
     def secrets_of(addon: AddOn) -> Secrets:

@@ -12,10 +12,10 @@ from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.domain.ack_timeout import Detection
 from spoke.domain.addon import AddOn
-from spoke.domain.hubs import Policy
+from spoke.domain.hubs import HubSelectionPolicy
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Reach
-from spoke.domain.status import ClaimRules
+from spoke.domain.status import ClusterClaimRules
 from spoke.ports import Announcer, Attest, Cluster, CredentialDirectory, Dial, Secrets
 
 
@@ -46,7 +46,7 @@ class Pauses:
 class Hubs:
     """How the agent goes from hub to hub; without meaning where it has only one."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
     patience: timedelta = timedelta(milliseconds=1500)
     """How long a lost owner is tried again before the agent goes to another: drawn from a third of it to the whole."""
     steady: timedelta = timedelta(seconds=30)
@@ -70,7 +70,7 @@ class AddOnCare:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AgentOptions:
     """What the agent is told about itself."""
 
     cluster_name: str = ""
@@ -79,7 +79,7 @@ class Options:
     endpoints: tuple[ExternalEndpoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    claims: ClaimRules = field(default_factory=ClaimRules)
+    claims: ClusterClaimRules = field(default_factory=ClusterClaimRules)
     resync: timedelta = timedelta(minutes=1)
     addons: AddOnCare = field(default_factory=AddOnCare)
     pauses: Pauses = Pauses()

@@ -138,7 +138,7 @@ def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
         return DEFAULT_NAMESPACE
 
 
-class Settings(BaseModel):
+class SpokeSettings(BaseModel):
     """The settings of `spoke run`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -280,9 +280,9 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without host is asked for that way
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> SpokeSettings:
     """The settings of all three sources. Raises InvalidError that tells everything that is wrong."""
-    known = Settings.model_fields
+    known = SpokeSettings.model_fields
     from_environment = {
         ALIASES.get(name, name): environment[PREFIX + name.upper()]
         for name in (*ALIASES, *known)
@@ -294,7 +294,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | 
             "\n".join(("the settings are not valid:", *(f"  {_place((n,))}is not text in UTF-8" for n in garbled)))
         )
     try:
-        return Settings(**merged)
+        return SpokeSettings(**merged)
     except ValidationError as error:
         lines = [f"  {_place(entry['loc'])}{sentence(entry)}" for entry in error.errors(include_url=False, include_input=False)]
         raise InvalidError("\n".join(("the settings are not valid:", *lines))) from None

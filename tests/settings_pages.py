@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hub.__main__ import NO_FLAGS
-from hub.settings import ENVIRONMENT_PREFIX, Settings
-from hub.settings.group import Group
+from hub.settings import ENVIRONMENT_PREFIX, HubSettings
+from hub.settings.group import SettingsGroup
 from machinery.durations import format_duration
 from spoke.cli.flags import parser
 
@@ -30,7 +30,9 @@ def write() -> None:
 
 
 def _of_the_hub() -> str:
-    groups = [group for group in Settings.__mro__ if issubclass(group, Group) and group not in (Group, Settings)]
+    groups = [
+        group for group in HubSettings.__mro__ if issubclass(group, SettingsGroup) and group not in (SettingsGroup, HubSettings)
+    ]
     tables = "\n".join(
         f"## {(inspect.getdoc(group) or '').splitlines()[0].rstrip('.')}\n\n{HEAD}{''.join(_rows(group))}"
         for group in reversed(groups)
@@ -43,10 +45,10 @@ def _of_the_hub() -> str:
     )
 
 
-def _rows(group: type[Group]) -> Iterator[str]:
+def _rows(group: type[SettingsGroup]) -> Iterator[str]:
     for name in inspect.get_annotations(group):
-        if name in Settings.model_fields:
-            field = Settings.model_fields[name]
+        if name in HubSettings.model_fields:
+            field = HubSettings.model_fields[name]
             written = f"`{ENVIRONMENT_PREFIX}{name.upper()}`" if name in NO_FLAGS else f"`--{name.replace('_', '-')}`"
             default = field.get_default(call_default_factory=True, validated_data={})
             yield f"| {written} | {_shown(default)} | {_cell(field.description or '')} |\n"

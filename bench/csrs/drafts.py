@@ -10,7 +10,7 @@ from bench.csrs.ring import Pair, Ring
 from bench.csrs.world import AGENT, EDGE, GONE, NEW, OTHER, RECOVERY, TOKENS, UID, WORK, Asker, Attempt, World
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest
-from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, Subject, addon_subject, agent_subject
+from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject
 
 COMMON_NAME, ORGANIZATION, UNIT = "2.5.4.3", "2.5.4.10", "2.5.4.11"
 REQUESTED_EXTENSIONS = "1.2.840.113549.1.9.14"
@@ -95,7 +95,7 @@ def pem_of(raw: bytes) -> bytes:
     return b"\n".join((b"-----BEGIN CERTIFICATE REQUEST-----", *lines, b"-----END CERTIFICATE REQUEST-----", b""))
 
 
-def rdns_of(subject: Subject) -> list[Rdn]:
+def rdns_of(subject: CertificateSubject) -> list[Rdn]:
     organizations = [(ORGANIZATION, der.text(value, der.PRINTABLE)) for value in sorted(subject.organizations)]
     parts = [organizations] if organizations else []
     return [*parts, [(COMMON_NAME, der.text(subject.common_name, der.PRINTABLE))]]

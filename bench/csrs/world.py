@@ -10,7 +10,7 @@ from bench.csrs.ring import Ring
 from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
@@ -28,9 +28,9 @@ from machinery.identity import (
     SIGNER,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
     SerialNumber,
-    Subject,
     agent_id,
     agent_subject,
     bootstrap_user,
@@ -104,7 +104,7 @@ class World:
         now = self.clock.now()
         key = pki.generate_key()
         self.authority = pki.create_authority(
-            Subject("fuzz-ca"), key, pki.random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
+            CertificateSubject("fuzz-ca"), key, pki.random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
         )
         self.issuer = LocalIssuer(self.authority)
         self._settle()
@@ -122,7 +122,7 @@ class World:
         revoked, spent = self._credential(NEW), self._credential(None, uses=1)
         self._run(lambda tx: credentials.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
         self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
-        token, _ = self._run(credentials.create_token, credentials.Terms(TOKENS, None, timedelta(hours=1)), "ann")
+        token, _ = self._run(credentials.create_token, credentials.CredentialTerms(TOKENS, None, timedelta(hours=1)), "ann")
         recovery = self._newest(EDGE, Purpose.RECOVERY)
         self.askers = [
             Asker("agent", edge, edge.user, edge.groups, frozenset((EDGE,))),
@@ -171,7 +171,7 @@ class World:
         return record
 
     def _join(self, cluster: ClusterName, key: bytes, credential: CertificateRecord) -> CertificateRecord:
-        joining = Joining(cluster, UID + cluster, AGENT, credential=credential.credential)
+        joining = JoinRequest(cluster, UID + cluster, AGENT, credential=credential.credential)
         self._run(clusters.ensure, joining, credential.user)
         self._run(clusters.set_accepted, cluster, True, "ann")  # noqa: FBT003 - the use case's own order
         request = pki.build_request(agent_subject(cluster, AGENT), key)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import click
 
-from hollow.demo.place import OccupiedError, Place, next_commands, relative
+from hollow.demo.place import DemoFolder, OccupiedError, next_commands, relative
 from hollow.demo.processes import Children
 from hollow.demo.show import Demo, DemoError
 
 
-async def run(place: Place, *, hubs: int, once: bool, within: float) -> None:
+async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> None:
     demo = Demo(place, place.hubs(hubs), time.monotonic() + within)
     async with Children(place.logs) as servers, Children(place.logs) as agents:
         _on_signals(servers, agents)
@@ -71,7 +71,7 @@ def _on_signals(*groups: Children) -> None:
     help="Where everything lies; emptied at the start.",
 )
 def main(*, hubs: int, once: bool, within: float, directory: Path) -> None:
-    place = Place(directory.absolute())
+    place = DemoFolder(directory.absolute())
     try:
         with place.claimed():
             asyncio.run(run(place, hubs=hubs, once=once, within=within))

@@ -22,7 +22,7 @@ class OccupiedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class DemoHub:
     """One hub of the demo: where its files lie, and its ports."""
 
     name: str
@@ -36,7 +36,7 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoFolder:
     """Where everything of the demo lies."""
 
     root: Path
@@ -45,16 +45,16 @@ class Place:
     def logs(self) -> Path:
         return self.root / "logs"
 
-    def hubs(self, count: int) -> tuple[Hub, ...]:
+    def hubs(self, count: int) -> tuple[DemoHub, ...]:
         """`hub`, or `hub-0`, `hub-1` ... where there are several, in the order in which agents prefer them."""
         names = ["hub"] if count == 1 else [f"hub-{number}" for number in range(count)]
         ports = iter(choose_ports(*USUAL_PORTS, *[FREE] * (2 * (count - 1))))
-        return tuple(Hub(name, self.root / name, next(ports), next(ports)) for name in names)
+        return tuple(DemoHub(name, self.root / name, next(ports), next(ports)) for name in names)
 
     def cluster(self, name: str) -> Path:
         return self.root / "clusters" / f"{name}.kubeconfig"
 
-    def bootstrap(self, name: str, hub: Hub) -> Path:
+    def bootstrap(self, name: str, hub: DemoHub) -> Path:
         """A file per hub, in whose name it stands when there are several: agents call a hub by it."""
         file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
         return self.root / "bootstrap" / file
@@ -101,7 +101,7 @@ def program(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def hub_command(hub: Hub) -> list[str]:
+def hub_command(hub: DemoHub) -> list[str]:
     """A hub that approves everybody, and whose leases are short enough to watch one end."""
     return program(
         "hub",
@@ -116,7 +116,7 @@ def hub_command(hub: Hub) -> list[str]:
     )
 
 
-def hollow_command(place: Place) -> list[str]:
+def hollow_command(place: DemoFolder) -> list[str]:
     return program(
         "hollow",
         "serve",
@@ -126,7 +126,7 @@ def hollow_command(place: Place) -> list[str]:
     )
 
 
-def spoke_command(place: Place, name: str, hubs: Sequence[Hub]) -> list[str]:
+def spoke_command(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list[str]:
     return program(
         "spoke",
         "run",
@@ -136,7 +136,7 @@ def spoke_command(place: Place, name: str, hubs: Sequence[Hub]) -> list[str]:
     )
 
 
-def next_commands(place: Place, hubs: Sequence[Hub], pids: Mapping[str, int]) -> str:
+def next_commands(place: DemoFolder, hubs: Sequence[DemoHub], pids: Mapping[str, int]) -> str:
     """What to try now, given the process ids by the name of a hub, or of an agent's cluster.
 
     Every line can be pasted into another terminal.
@@ -165,7 +165,7 @@ Start it again, and it is back with the certificate it has, without being approv
 Logs: {relative(place.logs)}    Everything ends with Ctrl-C."""
 
 
-def _owner_killed(owner: Hub, second: Hub, pid: int) -> str:
+def _owner_killed(owner: DemoHub, second: DemoHub, pid: int) -> str:
     return f"""
 The agents hold their sessions with {owner.name}, and stand by at the others. Kill the owner and watch here how every cluster
 arrives on {second.name}, nobody approving anything:
@@ -179,17 +179,17 @@ Start it again, and every cluster stands by there; or look what the other hub kn
 """
 
 
-def _hubctl(hub: Hub) -> str:
+def _hubctl(hub: DemoHub) -> str:
     return shlex.join([*_shortest("hubctl", "hubctl"), f"--kubeconfig={relative(hub.admin)}"])
 
 
-def hub_again(hub: Hub) -> list[str]:
+def hub_again(hub: DemoHub) -> list[str]:
     """How a person starts a hub of the demo anew."""
     _python, _m, _module, *arguments = hub_command(hub)
     return [*_shortest("hub", "hub"), *(argument.replace(str(hub.folder), relative(hub.folder)) for argument in arguments)]
 
 
-def spoke_again(place: Place, name: str, hubs: Sequence[Hub]) -> list[str]:
+def spoke_again(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list[str]:
     return [
         *_shortest("spoke", "spoke"),
         "run",

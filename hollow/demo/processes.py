@@ -17,7 +17,7 @@ _TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProgramResult:
     """What a program that runs to its end said."""
 
     code: int
@@ -107,7 +107,7 @@ class Children:
             child.send(signal.SIGKILL)
 
 
-async def ask(command: Sequence[str], within: float = 30.0) -> Answer:
+async def ask(command: Sequence[str], within: float = 30.0) -> ProgramResult:
     """Runs a program to its end. Raises TimeoutError, and ends it, when it takes longer than `within` seconds."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -122,4 +122,4 @@ async def ask(command: Sequence[str], within: float = 30.0) -> Answer:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return Answer(process.returncode or 0, output.decode(), error.decode())
+    return ProgramResult(process.returncode or 0, output.decode(), error.decode())

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from hollow.demo.place import CLUSTERS, Hub, Place, hollow_command, hub_command, program, spoke_command
-from hollow.demo.processes import Answer, Child, Children, ask
+from hollow.demo.place import CLUSTERS, DemoFolder, DemoHub, hollow_command, hub_command, program, spoke_command
+from hollow.demo.processes import Child, Children, ProgramResult, ask
 
 AVAILABLE = "ManagedClusterConditionAvailable"
 STANDBY = "ManagedClusterStandby"
@@ -45,7 +45,7 @@ def lacking(name: str, cluster: dict[str, Any] | None) -> str | None:
     return None if verdict["status"] == "True" else f"{name} is not Available: {verdict['message']}"
 
 
-def not_in_reserve(hub: Hub, name: str, cluster: dict[str, Any] | None) -> str | None:
+def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
     """What keeps a hub from taking a cluster over at once; None: its agent stands by there."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
@@ -57,7 +57,7 @@ def not_in_reserve(hub: Hub, name: str, cluster: dict[str, Any] | None) -> str |
 class Demo:
     """One run, from the first program to the last. The first of the hubs owns the clusters, the others are its reserve."""
 
-    def __init__(self, place: Place, hubs: tuple[Hub, ...], deadline: float) -> None:
+    def __init__(self, place: DemoFolder, hubs: tuple[DemoHub, ...], deadline: float) -> None:
         self._place = place
         self.hubs = hubs
         self._deadline = deadline
@@ -74,7 +74,7 @@ class Demo:
     def say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
-    async def hubctl(self, hub: Hub, *arguments: str) -> Answer:
+    async def hubctl(self, hub: DemoHub, *arguments: str) -> ProgramResult:
         return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
@@ -100,7 +100,7 @@ class Demo:
             files = ", ".join(str(self._place.bootstrap(name, hub)) for hub in self.hubs)
             self.say(f"spoke          {name} starts with {files}")
 
-    async def _bootstrap(self, name: str, hub: Hub) -> None:
+    async def _bootstrap(self, name: str, hub: DemoHub) -> None:
         path = self._place.bootstrap(name, hub)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         options = (f"--cluster={name}", "--allow-loopback", f"--output={path}")
@@ -143,7 +143,7 @@ class Demo:
         else:
             raise DemoError(f"{child.name} {child.how_it_ended()}", child)
 
-    async def _show_arrivals(self, hub: Hub) -> None:
+    async def _show_arrivals(self, hub: DemoHub) -> None:
         """Says of every cluster when it has arrived; agents that were ended as well do not."""
         began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
         while wanted:
@@ -157,7 +157,7 @@ class Demo:
         await self._print_table(hub)
         self.say(f"all clusters have arrived on {hub.name}")
 
-    async def _show_until(self, hub: Hub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
+    async def _show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
         seen: object = None
         missing: list[str] = []
         while time.monotonic() < self._deadline:
@@ -179,19 +179,19 @@ class Demo:
                 raise DemoError(otherwise, child)
             await asyncio.sleep(POLL_SECONDS / 2)
 
-    async def _hub_answers(self, hub: Hub) -> bool:
+    async def _hub_answers(self, hub: DemoHub) -> bool:
         return hub.admin.exists() and (await self.hubctl(hub, "get", "clusters")).code == 0
 
     async def _clusters_answer(self) -> bool:
         return all(self._place.cluster(name).exists() for name in CLUSTERS)
 
-    async def _inventory(self, hub: Hub) -> dict[str, dict[str, Any]]:
+    async def _inventory(self, hub: DemoHub) -> dict[str, dict[str, Any]]:
         answer = await self.hubctl(hub, "get", "clusters", "--output=json")
         if answer.code:
             raise DemoError(f"hubctl get clusters: {answer.error.strip()}", self.servers[hub.name])
         return {item["metadata"]["name"]: item for item in json.loads(answer.output)["items"]}
 
-    async def _print_table(self, hub: Hub) -> None:
+    async def _print_table(self, hub: DemoHub) -> None:
         click.echo()
         if len(self.hubs) > 1:
             click.echo(f"on {hub.name}:")

@@ -14,7 +14,7 @@ from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.kinds.secrets import SECRET
-from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.resource import ApiGroup, Resource
 
 NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
 """Gone at once when it is deleted: the storage takes its content with it."""
@@ -26,7 +26,7 @@ _ALL: tuple[Resource, ...] = (
     *ROLES_AND_BINDINGS,
 )
 GROUPS = tuple(
-    Group(name, tuple(resource for resource in _ALL if resource.group == name))
+    ApiGroup(name, tuple(resource for resource in _ALL if resource.group == name))
     for name in dict.fromkeys(resource.group for resource in _ALL)
 )
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from hollow.kinds.cells import NONE, UNKNOWN, part
 from machinery.apiserver.kinds import core
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 
 _ROLE = "node-role.kubernetes.io/"
 
 
-def _status(row: Row) -> str:
+def _status(row: TableRow) -> str:
     ready = next(
         (condition for condition in part(row.document, "status", "conditions") or () if condition.get("type") == "Ready"), None
     )
@@ -20,21 +20,21 @@ def _status(row: Row) -> str:
     return ",".join(words)
 
 
-def _roles(row: Row) -> str:
+def _roles(row: TableRow) -> str:
     labels = part(row.document, "metadata", "labels") or {}
     return ",".join(sorted(label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE))) or NONE
 
 
-def _address(kind: str) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
+def _address(kind: str) -> Callable[[TableRow], str]:
+    def cell(row: TableRow) -> str:
         addresses = part(row.document, "status", "addresses") or ()
         return next((str(address.get("address")) for address in addresses if address.get("type") == kind), NONE)
 
     return cell
 
 
-def _told(name: str, absent: str = UNKNOWN) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
+def _told(name: str, absent: str = UNKNOWN) -> Callable[[TableRow], str]:
+    def cell(row: TableRow) -> str:
         return str(part(row.document, "status", "nodeInfo", name) or absent)
 
     return cell

@@ -1,6 +1,6 @@
 """Who a peer is and what it may do: asked by both doors, before any service is called."""
 
-from hub.access.limits import AccessLimits, Capacity
+from hub.access.limits import AccessLimits, LimitConfig
 from hub.access.peers import Peers
 from hub.access.rules import (
     check_agents_door,
@@ -18,7 +18,7 @@ from hub.access.tokens import BootstrapTokens
 __all__ = [
     "AccessLimits",
     "BootstrapTokens",
-    "Capacity",
+    "LimitConfig",
     "Peers",
     "check_agents_door",
     "check_greeting",

@@ -16,7 +16,7 @@ from hub.api.bootstrapcredentials.attestation import AttestationError, Attested,
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
 from machinery.apiserver.authn.allowlist import AllowedUrls
-from machinery.apiserver.authn.https_json import Documents, https_flaw
+from machinery.apiserver.authn.https_json import JsonDocuments, https_flaw
 from machinery.apiserver.authn.issuer_keys import IssuerKeys
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName, CredentialId, HubId
@@ -30,7 +30,7 @@ FAMILIES = ("RS", "ES")
 PREFIX = "system:serviceaccount:"
 NOT_ALLOWED = "the hub fetches no keys from it: --attestation-allowed-issuers does not list it, and no keys are given"
 
-Connect = Callable[[bytes], Documents]
+Connect = Callable[[bytes], JsonDocuments]
 """From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
 
 
@@ -43,7 +43,7 @@ class KnownIssuer:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AttestationPolicy:
     """What is so for the whole hub. `required`: also where a credential does not ask for it.
 
     `issuers` reads the list of the hub's own, blocking. Raises InvalidError. `allowed`: the URLs that keys are fetched from for
@@ -59,11 +59,13 @@ class Policy:
 class Attestor:
     """One per process."""
 
-    def __init__(self, store: Store, hub: HubId, connect: Connect, clock: Clock, policy: Policy | None = None) -> None:
+    def __init__(
+        self, store: Store, hub: HubId, connect: Connect, clock: Clock, policy: AttestationPolicy | None = None
+    ) -> None:
         self._store = store
         self._connect = connect
         self._clock = clock
-        self._policy = policy or Policy()
+        self._policy = policy or AttestationPolicy()
         self._audience = self._policy.audience or f"urn:uuid:{hub}"
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
 

@@ -11,7 +11,7 @@ from hub.access.authenticators import Connect
 from hub.api.logins.authenticator import JWT, authorities_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.apiserver.authn.https_json import Documents, check_https
+from machinery.apiserver.authn.https_json import JsonDocuments, check_https
 from machinery.apiserver.authn.issuer_keys import Discovered, discover, fetch_keys
 from machinery.errors import MusterError
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
@@ -71,7 +71,7 @@ class _Trusted:
         self._loaded = self._connect(authorities_of(self._document))
 
     @property
-    def documents(self) -> Documents:
+    def documents(self) -> JsonDocuments:
         return self._loaded
 
 

@@ -8,12 +8,12 @@ very object stands, unchanged, for which they were had.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hub.api.logins.authenticator import ACCOUNT, JWT, Authenticator, Reference
+from hub.api.logins.authenticator import ACCOUNT, JWT, AuthenticatorConfig, Reference
 from hub.api.logins.login import Named, named_by_claims
 from hub.ports import Store
 from hub.registry.logins import service as logins
 from machinery.apiserver.authn.delegated import DelegatedTokens
-from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.authn.identity import Identity, TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import IssuerKeys
 from machinery.errors import UnauthorizedError, UnavailableError
@@ -21,7 +21,7 @@ from machinery.runtime.clock import Clock
 
 MAX_KEPT = 100
 
-Connect = Callable[[bytes], Documents]
+Connect = Callable[[bytes], JsonDocuments]
 """From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
 
 
@@ -40,7 +40,7 @@ class Authenticators:
         self._accounts = AccountTokens(accounts)
         self._connect = connect
         self._clock = clock
-        self._kept: dict[tuple[str, str], tuple[Authenticator, Tokens]] = {}
+        self._kept: dict[tuple[str, str], tuple[AuthenticatorConfig, Tokens]] = {}
 
     async def find(self, reference: Reference) -> tuple[Tokens, Sequence[str]]:
         """The authenticator, and the groups that it makes operators.
@@ -55,7 +55,7 @@ class Authenticators:
             raise UnauthorizedError("there is no such authenticator")
         return self._made(found), found.operator_groups
 
-    def _made(self, found: Authenticator) -> Tokens:
+    def _made(self, found: AuthenticatorConfig) -> Tokens:
         key = found.kind, found.name
         known = self._kept.get(key)
         if known is None or known[0].mark != found.mark:
@@ -64,7 +64,7 @@ class Authenticators:
             known = self._kept[key] = found, self._make(found)
         return known[1]
 
-    def _make(self, found: Authenticator) -> Tokens:
+    def _make(self, found: AuthenticatorConfig) -> Tokens:
         documents = self._connect(found.authorities)
         return (
             IssuerTokens(found, documents, self._clock) if found.kind == JWT else WebhookTokens(found, documents, self._clock)
@@ -74,7 +74,7 @@ class Authenticators:
 class IssuerTokens(Tokens):
     """A JWTAuthenticator."""
 
-    def __init__(self, authenticator: Authenticator, documents: Documents, clock: Clock) -> None:
+    def __init__(self, authenticator: AuthenticatorConfig, documents: JsonDocuments, clock: Clock) -> None:
         assert authenticator.claims is not None  # noqa: S101 - the kind has them
         self._rules = authenticator.claims
         self._keys = IssuerKeys(authenticator.address, documents, clock)
@@ -87,7 +87,7 @@ class IssuerTokens(Tokens):
 class WebhookTokens(Tokens):
     """A WebhookAuthenticator: TokenReview v1, each answer kept for a moment under the token's hash."""
 
-    def __init__(self, authenticator: Authenticator, documents: Documents, clock: Clock) -> None:
+    def __init__(self, authenticator: AuthenticatorConfig, documents: JsonDocuments, clock: Clock) -> None:
         self._url = authenticator.address
         self._documents = documents
         self._tokens = DelegatedTokens(self._review, clock)

@@ -49,7 +49,7 @@ class _Known:
     read_at: float
 
 
-class Standings:
+class ClusterAcceptanceCache:
     """One per process. `heard` must be told of every change."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -27,10 +27,10 @@ from machinery.apiserver.http.limits import (
     PATIENCE,
     REQUEST_LIMIT,
     TOO_MANY,
-    Level,
     Openings,
     Pool,
     Pools,
+    PriorityLevel,
     Rates,
     origin,
 )
@@ -62,7 +62,7 @@ QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50)
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class LimitConfig:
     """The numbers; 0 is "no limit" for each."""
 
     read_only: int = 400
@@ -78,7 +78,7 @@ class Capacity:
     rate: float = 200
     burst: int = 1_000
 
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[PriorityLevel, ...]:
         seats = {
             LIFELINES: self.lifelines,
             REPORTS: self.reports,
@@ -88,15 +88,15 @@ class Capacity:
             READ_ONLY: self.read_only,
             MUTATING: self.mutating,
         }
-        others = (Level(name, count, *QUEUES.get(name, ())) for name, count in seats.items())
-        return (Level(EXEMPT), *others)
+        others = (PriorityLevel(name, count, *QUEUES.get(name, ())) for name, count in seats.items())
+        return (PriorityLevel(EXEMPT), *others)
 
 
 class AccessLimits:
     """One for both doors."""
 
-    def __init__(self, clock: Clock, capacity: Capacity | None = None) -> None:
-        capacity = capacity or Capacity()
+    def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
+        capacity = capacity or LimitConfig()
         self.pools = Pools(capacity.levels(), clock)
         self._per_cluster = capacity.sessions_per_cluster
         self._open: Counter[ClusterName] = Counter()

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.access.revocation_poller import FAR, POLL, RARELY, Looking, Stretch
-from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, Authority, signer_of
+from hub.access.revocation_poller import FAR, POLL, RARELY, ReadWindow, RevocationPoller
+from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, AuthorityRecord, signer_of
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificates.revocation import verdict_on
 from hub.ports import Store, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.recovery import readoption
 from machinery import pki
-from machinery.errors import InvalidError, MusterError, UnauthorizedError, Verdict
+from machinery.errors import DenialCause, InvalidError, MusterError, UnauthorizedError
 from machinery.identity import SerialNumber
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
@@ -53,13 +53,13 @@ class Peers:
         clock: Clock,
         *,
         poll: timedelta = POLL,
-        signers: Callable[[], Sequence[Authority]] = tuple,
+        signers: Callable[[], Sequence[AuthorityRecord]] = tuple,
     ) -> None:
         """`signers`: the hub's CAs as they stand; none: whatever is on record counts, whoever signed it."""
         self._signers = signers
         self._store = store
         self._clock = clock
-        self._looking = Looking(store, poll)
+        self._looking = RevocationPoller(store, poll)
         self._trouble = ""
         self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
@@ -68,7 +68,7 @@ class Peers:
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
-        self._stretch = Stretch()
+        self._stretch = ReadWindow()
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -184,7 +184,7 @@ class Peers:
                 f"this certificate is valid from {record.not_before:%Y-%m-%dT%H:%M:%SZ} "
                 f"to {record.not_after:%Y-%m-%dT%H:%M:%SZ}, and not now"
             )
-            raise UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
+            raise UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
         self._check_signer(record)
 
     def _check_signer(self, record: CertificateRecord) -> None:
@@ -196,7 +196,7 @@ class Peers:
         message = (
             f"the CA that signed this certificate, {signer.id}, is {phase}: the recovery certificate beside it may still do"
         )
-        raise UnauthorizedError(message, causes=Verdict.AUTHORITY_RETIRED.because(message))
+        raise UnauthorizedError(message, causes=DenialCause.AUTHORITY_RETIRED.because(message))
 
     def _tell(self, serial: SerialNumber | None) -> None:
         for listener in tuple(self._listeners):

@@ -41,7 +41,7 @@ Watcher = Callable[[Change], None]
 log = structlog.get_logger(__name__)
 
 
-class RoleBook(Roles):
+class RBACCache(Roles):
     """One per process. `watchers` see every change of any kind, in order, right after the roles did."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -27,13 +27,13 @@ AFRESH = timedelta(minutes=1)
 """Between looks far back without a word."""
 
 
-class Look(Protocol):
+class PollFunction(Protocol):
     """One look; `far`: far back. Returns whether it could."""
 
     async def __call__(self, *, far: bool) -> bool: ...
 
 
-class Looking:
+class RevocationPoller:
     """When to look. `poll`: between looks where no word comes by itself."""
 
     def __init__(self, store: Store, poll: timedelta = POLL) -> None:
@@ -46,7 +46,7 @@ class Looking:
         """Whether word of every revocation comes by itself now, so that looks are rare."""
         return self._is_told()
 
-    async def run(self, look: Look) -> None:
+    async def run(self, look: PollFunction) -> None:
         """Looks for ever: now, soon after every revocation on any replica, and now and then."""
         loop, word = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
@@ -71,7 +71,7 @@ async def _heard(word: asyncio.Event, seconds: float) -> None:
             await word.wait()
 
 
-class Stretch:
+class ReadWindow:
     """From when on to read, by the database's time."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.core.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.rules import Rule
+from machinery.apiserver.authz.rules import PolicyRule
 from machinery.errors import BadRequestError
 from machinery.identity import (
     CLUSTER_LABEL,
@@ -36,7 +36,7 @@ BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallerStanding:
     """What the hub's records say of who asks. A bootstrap credential without a cluster is bound to no name."""
 
     purpose: Purpose
@@ -64,14 +64,14 @@ class ClusterView:
 class Rights:
     """Rules at the cluster scope, and those in one namespace."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     namespace: str = ""
-    namespaced: tuple[Rule, ...] = ()
-    selects: tuple[Rule, ...] = ()
+    namespaced: tuple[PolicyRule, ...] = ()
+    selects: tuple[PolicyRule, ...] = ()
     """Rules for whoever selects one object by its name, whichever."""
-    standing: Standing | None = None
+    standing: CallerStanding | None = None
     """Whose requests may be seen; None: nobody's."""
-    foreseen: tuple[Rule, ...] = ()
+    foreseen: tuple[PolicyRule, ...] = ()
     """What a review is told that names no object: it is open for objects of its own. OCM's agent asks so about a hub."""
 
     def allow(self, asked: Attributes) -> bool:
@@ -97,7 +97,7 @@ class Rights:
         who = self.standing
         return who is not None and (requester == who.user or (who.cluster is not None and cluster == who.cluster))
 
-    def held(self, namespace: str) -> tuple[Rule, ...]:
+    def held(self, namespace: str) -> tuple[PolicyRule, ...]:
         """All the rules in a namespace, for a review."""
         return (*self.rules, *(self.namespaced if namespace == self.namespace else ()))
 
@@ -128,29 +128,29 @@ def selected_cluster(selector: str) -> ClusterName | None:
     return ClusterName(named[0]) if named and named[0] else None
 
 
-def standing_of(holder: object) -> Standing | None:
+def standing_of(holder: object) -> CallerStanding | None:
     """From a record of the hub; None: rights come from roles alone."""
-    if isinstance(holder, Standing):
+    if isinstance(holder, CallerStanding):
         return holder
     if isinstance(holder, CredentialRecord):
         credential = holder.id if holder.cluster is None else None
-        return Standing(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
+        return CallerStanding(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
     if isinstance(holder, CertificateRecord) and holder.purpose not in BY_ROLES:
         unbound = holder.purpose is Purpose.BOOTSTRAP and holder.cluster is None
         credential = holder.credential if unbound else None
-        return Standing(holder.purpose, holder.cluster, holder.agent, holder.user, credential)
+        return CallerStanding(holder.purpose, holder.cluster, holder.agent, holder.user, credential)
     return None
 
 
-def named_standing(user: str, groups: tuple[str, ...]) -> Standing | None:
+def named_standing(user: str, groups: tuple[str, ...]) -> CallerStanding | None:
     """Whose names these would be: for reviews of access, which ask by name."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None
-    return Standing(Purpose.AGENT, agent[0], agent[1], user)
+    return CallerStanding(Purpose.AGENT, agent[0], agent[1], user)
 
 
-def rights_of(standing: Standing, view: ClusterView | None, groups: Groups) -> Rights:
+def rights_of(standing: CallerStanding, view: ClusterView | None, groups: Groups) -> Rights:
     """`view`: of the standing's cluster, when it has one and is an agent's."""
     if standing.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(standing, groups)
@@ -160,43 +160,43 @@ def rights_of(standing: Standing, view: ClusterView | None, groups: Groups) -> R
 
 
 @lru_cache(maxsize=4096)
-def _visitor_rights(standing: Standing, groups: Groups) -> Rights:
-    return Rights((Rule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
+def _visitor_rights(standing: CallerStanding, groups: Groups) -> Rights:
+    return Rights((PolicyRule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
 
 
 @lru_cache(maxsize=4096)
-def _agent_rights(standing: Standing, groups: Groups) -> Rights:
+def _agent_rights(standing: CallerStanding, groups: Groups) -> Rights:
     own = (str(standing.cluster),)
     return Rights(
         rules=(
-            Rule((*READ, "update"), (groups.clusters,), ("managedclusters",), own),
-            Rule(("patch", "update"), (groups.clusters,), ("managedclusters/status",), own),
-            Rule(("renew",), (groups.register,), ("managedclusters/clientcertificates",)),
-            Rule(("create", *READ), (CSRS,), (REQUESTS,)),
+            PolicyRule((*READ, "update"), (groups.clusters,), ("managedclusters",), own),
+            PolicyRule(("patch", "update"), (groups.clusters,), ("managedclusters/status",), own),
+            PolicyRule(("renew",), (groups.register,), ("managedclusters/clientcertificates",)),
+            PolicyRule(("create", *READ), (CSRS,), (REQUESTS,)),
         ),
         namespace=str(standing.cluster),
         namespaced=(
-            Rule((*READ, "update"), (LEASES,), ("leases",)),
-            Rule(READ, (groups.addons,), ("managedclusteraddons",)),
-            Rule(("patch", "update"), (groups.addons,), ("managedclusteraddons/status",)),
-            Rule(("create", "patch", "update"), (CORE, EVENTS), ("events",)),
+            PolicyRule((*READ, "update"), (LEASES,), ("leases",)),
+            PolicyRule(READ, (groups.addons,), ("managedclusteraddons",)),
+            PolicyRule(("patch", "update"), (groups.addons,), ("managedclusteraddons/status",)),
+            PolicyRule(("create", "patch", "update"), (CORE, EVENTS), ("events",)),
         ),
         standing=standing,
     )
 
 
 @lru_cache(maxsize=4096)
-def _bootstrap_rights(standing: Standing, groups: Groups) -> Rights:
+def _bootstrap_rights(standing: CallerStanding, groups: Groups) -> Rights:
     """One that is bound to no name looks at clusters by their name, one at a time."""
     bound = standing.cluster is not None
     names = (str(standing.cluster),) if bound else ()
     return Rights(
         rules=(
-            Rule(("create",), (groups.clusters,), ("managedclusters",)),
-            Rule(READ if bound else ("get",), (groups.clusters,), ("managedclusters",), names),
-            Rule(("create", *READ), (CSRS,), (REQUESTS,)),
+            PolicyRule(("create",), (groups.clusters,), ("managedclusters",)),
+            PolicyRule(READ if bound else ("get",), (groups.clusters,), ("managedclusters",), names),
+            PolicyRule(("create", *READ), (CSRS,), (REQUESTS,)),
         ),
-        selects=() if bound else (Rule(("list", "watch"), (groups.clusters,), ("managedclusters",)),),
+        selects=() if bound else (PolicyRule(("list", "watch"), (groups.clusters,), ("managedclusters",)),),
         standing=standing,
-        foreseen=(Rule(("get",), (groups.clusters,), ("managedclusters",)), Rule(READ, (CSRS,), (REQUESTS,))),
+        foreseen=(PolicyRule(("get",), (groups.clusters,), ("managedclusters",)), PolicyRule(READ, (CSRS,), (REQUESTS,))),
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import structlog
 
-from hub.access.revocation_poller import FAR, Looking, Stretch
+from hub.access.revocation_poller import FAR, ReadWindow, RevocationPoller
 from hub.api.bootstrapcredentials import credential as rules
 from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.ports import Store, Transaction
@@ -28,7 +28,7 @@ class BootstrapTokens:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looking, self._stretch = Looking(store), Stretch()
+        self._looking, self._stretch = RevocationPoller(store), ReadWindow()
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
         self._trouble = ""

@@ -3,7 +3,7 @@
 from hub.audit.auditor import Auditor
 from hub.audit.decisions import DecisionAudit
 from hub.audit.default_policy import default_policy
-from hub.audit.policy import Policy, Verdict
+from hub.audit.policy import AuditPolicy, AuditVerdict
 from hub.audit.setup import auditing
 
-__all__ = ["Auditor", "DecisionAudit", "Policy", "Verdict", "auditing", "default_policy"]
+__all__ = ["AuditPolicy", "AuditVerdict", "Auditor", "DecisionAudit", "auditing", "default_policy"]

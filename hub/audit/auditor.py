@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from hub.api.auditrecords.query import Entry, Numbering
-from hub.api.auditrecords.record import NO_BODY, ObjectReference, Record, User
+from hub.api.auditrecords.query import AuditEntry, Numbering
+from hub.api.auditrecords.record import NO_BODY, AuditRecord, ObjectReference, User
 from hub.audit.floods import PERIOD, Floods
-from hub.audit.policy import Policy, Verdict
+from hub.audit.policy import AuditPolicy, AuditVerdict
 from hub.audit.trail import Trail
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
@@ -39,7 +39,7 @@ class Auditor:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: AuditPolicy,
         trails: Sequence[Trail],
         clock: Clock,
         *,
@@ -89,11 +89,11 @@ class Auditor:
             async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
-    def verdict(self, actor: Actor, asked: Attributes) -> Verdict:
+    def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
         """What the policy says of a request by its real asker."""
         return self._policy.verdict(actor, asked)
 
-    def offer(self, record: Record, *, stored: bool = False) -> None:
+    def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
         """Keeps the record, or counts it where it repeats others. `stored`: it is in the database with what it changed."""
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
@@ -101,7 +101,7 @@ class Auditor:
                 if not stored or trail.numbering is not self.numbering:
                     trail.offer(kept)
 
-    def entry(self, record: Record) -> Entry | None:
+    def entry(self, record: AuditRecord) -> AuditEntry | None:
         """The record for the database, to be written by the caller; other places get it now.
 
         None: it repeats others and is counted, or it goes to the database with the records that wait.

@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
-from hub.api.approvalrules.rule import Decision, Verdict
-from hub.api.auditrecords.record import DRY_RUN, Level, ObjectReference, Record, ResponseStatus, Stage, User
+from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
+from hub.api.auditrecords.record import DRY_RUN, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
 from hub.api.meta import document as doc
 from hub.audit.auditor import Auditor
 from hub.ports import Transaction
-from hub.registry.approvalrules.approval import RULE_ACTOR, Outcome
+from hub.registry.approvalrules.approval import RULE_ACTOR, ApprovalOutcome
 from machinery.product import NAME
 
 DONE = 200
@@ -21,7 +21,7 @@ class DecisionAudit:
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor
 
-    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+    def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
         """The outcome with the records of its decisions, which are written to the database."""
         if not outcome.decisions:
             return outcome
@@ -30,17 +30,17 @@ class DecisionAudit:
             tx.audit.add([self._auditor.numbering.entry(record) for record in records])
         return replace(outcome, records=records)
 
-    def committed(self, outcome: Outcome) -> None:
+    def committed(self, outcome: ApprovalOutcome) -> None:
         """Gives the records to the other places."""
         for record in outcome.records:
             self._auditor.offer(record, stored=self._auditor.numbering is not None)
 
 
-def record_of(decision: Decision, now: datetime) -> Record:
+def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
     """Whatever the policy says: an operator's rule stands for the operator."""
     metadata = doc.mapping(decision.about, "metadata")
     group, _, version = str(decision.about.get("apiVersion") or "").rpartition("/")
-    accepts = decision.verdict is Verdict.ACCEPT
+    accepts = decision.verdict is RuleVerdict.ACCEPT
     reference = ObjectReference(
         resource="managedclusters" if accepts else "certificatesigningrequests",
         name=str(metadata.get("name") or ""),
@@ -50,8 +50,8 @@ def record_of(decision: Decision, now: datetime) -> Record:
         subresource="accept" if accepts else "approval",
     )
     notes = {f"{NAME}/rule": decision.rule, f"{NAME}/decision": str(decision.verdict), f"{NAME}/cluster": decision.cluster}
-    return Record(
-        level=Level.METADATA,
+    return AuditRecord(
+        level=AuditLevel.METADATA,
         audit_id=str(uuid4()),
         stage=Stage.RESPONSE_COMPLETE,
         verb="update",

@@ -4,8 +4,8 @@ Left out is what says who is alive rather than what was done: beats, status repo
 them writes a policy.
 """
 
-from hub.api.auditrecords.record import Level
-from hub.audit.policy import GroupResources, Policy, Rule
+from hub.api.auditrecords.record import AuditLevel
+from hub.audit.policy import AuditPolicy, AuditRule, GroupResources
 from machinery.identity import ALL_CLUSTERS_GROUP
 
 RBAC = "rbac.authorization.k8s.io"
@@ -13,40 +13,44 @@ READS = ("get", "list", "watch", "head", "options")
 CHANGES = ("create", "update", "patch", "delete", "deletecollection")
 
 
-def default_policy(group_suffix: str) -> Policy:
+def default_policy(group_suffix: str) -> AuditPolicy:
     clusters, addons = f"cluster.{group_suffix}", f"addon.{group_suffix}"
-    return Policy(
+    return AuditPolicy(
         (
             # secrets and tokens, whoever reads or changes them
-            Rule(
-                level=Level.METADATA,
+            AuditRule(
+                level=AuditLevel.METADATA,
                 resources=(
                     GroupResources("", ("secrets", "serviceaccounts/token")),
                     GroupResources("authentication.k8s.io", ("tokenreviews",)),
                 ),
             ),
             # who looks leaves no other trace
-            Rule(level=Level.NONE, verbs=READS),
+            AuditRule(level=AuditLevel.NONE, verbs=READS),
             # who asks for a right changes nothing
-            Rule(
-                level=Level.NONE,
+            AuditRule(
+                level=AuditLevel.NONE,
                 resources=(
                     GroupResources("authorization.k8s.io"),
                     GroupResources("authentication.k8s.io", ("selfsubjectreviews",)),
                 ),
             ),
             # signs of life: leases are renewed, agents report, events are told
-            Rule(level=Level.NONE, verbs=("update", "patch"), resources=(GroupResources("coordination.k8s.io", ("leases",)),)),
-            Rule(
-                level=Level.NONE,
+            AuditRule(
+                level=AuditLevel.NONE,
+                verbs=("update", "patch"),
+                resources=(GroupResources("coordination.k8s.io", ("leases",)),),
+            ),
+            AuditRule(
+                level=AuditLevel.NONE,
                 groups=(ALL_CLUSTERS_GROUP,),
                 verbs=("update", "patch"),
                 resources=(GroupResources(clusters, ("managedclusters/status",)), GroupResources(addons, ("*/status",))),
             ),
-            Rule(level=Level.NONE, resources=(GroupResources("", ("events",)), GroupResources("events.k8s.io"))),
+            AuditRule(level=AuditLevel.NONE, resources=(GroupResources("", ("events",)), GroupResources("events.k8s.io"))),
             # rights, acceptance and approval: what exactly was granted
-            Rule(
-                level=Level.REQUEST,
+            AuditRule(
+                level=AuditLevel.REQUEST,
                 verbs=CHANGES,
                 resources=(
                     GroupResources(RBAC),
@@ -55,6 +59,6 @@ def default_policy(group_suffix: str) -> Policy:
                 ),
             ),
             # all else that changes something
-            Rule(level=Level.METADATA),
+            AuditRule(level=AuditLevel.METADATA),
         )
     )

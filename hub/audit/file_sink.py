@@ -8,9 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.query import AuditEntry, Numbering
 from hub.api.auditrecords.record import read_record
-from hub.audit.trail import Sink
+from hub.audit.trail import AuditSink
 from machinery.errors import InvalidError, UnavailableError
 
 STANDARD_OUTPUT = "-"
@@ -18,7 +18,7 @@ PRIVATE = 0o600
 LONGEST_LINE = 4 * 1024 * 1024
 
 
-class FileSink(Sink):
+class FileSink(AuditSink):
     """`path`: "-" for standard output."""
 
     def __init__(self, path: str) -> None:
@@ -43,7 +43,7 @@ class FileSink(Sink):
         if last and read_record(last) is None:
             raise InvalidError(f"{self._path} does not end with an audit record of a hub: name another file for the audit log")
 
-    async def write(self, entries: Sequence[Entry]) -> None:
+    async def write(self, entries: Sequence[AuditEntry]) -> None:
         """Raises UnavailableError; then nothing of the batch stays in a file."""
         content = b"".join(entry.document + b"\n" for entry in entries)
         try:

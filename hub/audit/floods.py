@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from hub.api.auditrecords.record import LOGIN_FAILURE, NO_BODY, Level, ObjectReference, Record, ResponseStatus, Stage
+from hub.api.auditrecords.record import LOGIN_FAILURE, NO_BODY, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage
 from machinery.apiserver.access import ANONYMOUS
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.errors import TooManyRequestsError
@@ -34,7 +34,7 @@ OTHERS = ("others",)
 class _Count:
     """How often a record was repeated in this period."""
 
-    first: Record
+    first: AuditRecord
     last: datetime
     repeated: int
 
@@ -50,7 +50,7 @@ class Floods:
         self._strangers: _Counts = {}
         self._others: _Counts = {}
 
-    def take(self, record: Record) -> tuple[bool, Record | None]:
+    def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
         """Whether a stranger caused the record, and what to keep of it now; None: it is counted."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
         address = origin(record.source_ips[0]) if record.source_ips else ""
@@ -65,7 +65,7 @@ class Floods:
             return False, self._first(self._others, (caller, record.verb, repr(record.object_ref), str(status.code)), record)
         return False, record
 
-    def _first(self, counts: _Counts, key: tuple[str, ...], record: Record) -> Record | None:
+    def _first(self, counts: _Counts, key: tuple[str, ...], record: AuditRecord) -> AuditRecord | None:
         if key not in counts and len(counts) >= MOST:
             key = OTHERS
         if (known := counts.get(key)) is not None:
@@ -74,7 +74,7 @@ class Floods:
         counts[key] = _Count(record, record.at, 1 if key == OTHERS else 0)
         return None if key == OTHERS else record
 
-    def summaries(self, *, strangers: bool) -> Sequence[Record]:
+    def summaries(self, *, strangers: bool) -> Sequence[AuditRecord]:
         """A record per kind that was repeated in this period, which ends."""
         counts = self._strangers if strangers else self._others
         found = [_summary(key, each) for key, each in counts.items() if each.repeated]
@@ -82,18 +82,18 @@ class Floods:
         return found
 
 
-def _summary(key: tuple[str, ...], counted: _Count) -> Record:
+def _summary(key: tuple[str, ...], counted: _Count) -> AuditRecord:
     """The first record again, with the number of those that came after it."""
     first = counted.first
     notes = {REPEATED: str(counted.repeated), SINCE: format_time(first.at)}
     if key == OTHERS:
         stage = Stage.RESPONSE_COMPLETE
-        return Record(level=Level.METADATA, stage=stage, at=counted.last, annotations={**notes, CALLERS: OTHERS[0]})
+        return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=counted.last, annotations={**notes, CALLERS: OTHERS[0]})
     notes = {**first.annotations, **notes}
     return msgspec.structs.replace(_without_bodies(first), at=counted.last, annotations=notes)
 
 
-def _shortened(record: Record) -> Record:
+def _shortened(record: AuditRecord) -> AuditRecord:
     """Without bodies, and with bounded texts: strangers decide how many of these there are."""
     reference = record.object_ref
     if reference is not None:
@@ -107,5 +107,5 @@ def _shortened(record: Record) -> Record:
     )
 
 
-def _without_bodies(record: Record) -> Record:
-    return msgspec.structs.replace(record, level=Level.METADATA, request_object=NO_BODY, response_object=NO_BODY)
+def _without_bodies(record: AuditRecord) -> AuditRecord:
+    return msgspec.structs.replace(record, level=AuditLevel.METADATA, request_object=NO_BODY, response_object=NO_BODY)

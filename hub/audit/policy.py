@@ -5,7 +5,7 @@ Rules are matched as kube-apiserver matches them. Whatever they say, bodies of `
 
 from dataclasses import dataclass
 
-from hub.api.auditrecords.record import Level, Stage
+from hub.api.auditrecords.record import AuditLevel, Stage
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 
@@ -45,10 +45,10 @@ def _combined(asked: Attributes) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AuditRule:
     """All that a rule names must fit; what it does not name fits anything."""
 
-    level: Level
+    level: AuditLevel
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()
@@ -80,40 +80,40 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditVerdict:
     """What is remembered of one request."""
 
-    level: Level
+    level: AuditLevel
     omit_stages: frozenset[Stage] = frozenset()
 
     def remembers(self, stage: Stage) -> bool:
-        return self.level is not Level.NONE and stage not in self.omit_stages
+        return self.level is not AuditLevel.NONE and stage not in self.omit_stages
 
     @property
     def request_body(self) -> bool:
-        return self.level in (Level.REQUEST, Level.REQUEST_RESPONSE)
+        return self.level in (AuditLevel.REQUEST, AuditLevel.REQUEST_RESPONSE)
 
     @property
     def response_body(self) -> bool:
-        return self.level is Level.REQUEST_RESPONSE
+        return self.level is AuditLevel.REQUEST_RESPONSE
 
 
-NOTHING = Verdict(Level.NONE)
+NOTHING = AuditVerdict(AuditLevel.NONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AuditPolicy:
     """Rules in their order."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AuditRule, ...]
     omit_stages: frozenset[Stage] = frozenset()
 
-    def verdict(self, actor: Actor, asked: Attributes) -> Verdict:
+    def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
         """By the real asker, also where another is impersonated. What no rule matches is not remembered."""
         for rule in self.rules:
             if rule.match(actor, asked):
                 level = rule.level
-                if level in (Level.REQUEST, Level.REQUEST_RESPONSE) and _combined(asked) in NEVER_BODIES:
-                    level = Level.METADATA
-                return Verdict(level, self.omit_stages | rule.omit_stages)
+                if level in (AuditLevel.REQUEST, AuditLevel.REQUEST_RESPONSE) and _combined(asked) in NEVER_BODIES:
+                    level = AuditLevel.METADATA
+                return AuditVerdict(level, self.omit_stages | rule.omit_stages)
         return NOTHING

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hub.api.auditrecords.record import Level, Stage
-from hub.audit.policy import GroupResources, Policy, Rule
+from hub.api.auditrecords.record import AuditLevel, Stage
+from hub.audit.policy import AuditPolicy, AuditRule, GroupResources
 from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
@@ -21,7 +21,7 @@ STAGES = ("RequestReceived", *(stage.value for stage in Stage if stage is not St
 T = TypeVar("T")
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path) -> AuditPolicy:
     """The policy in the file. Raises InvalidError with every problem and its place."""
     try:
         content = boundedyaml.load(path.read_bytes())
@@ -32,7 +32,7 @@ def read_policy(path: Path) -> Policy:
     return parse_policy(content, f"the audit policy {path}")
 
 
-def parse_policy(content: Any, source: str) -> Policy:
+def parse_policy(content: Any, source: str) -> AuditPolicy:
     """The policy in a YAML value. Raises InvalidError with every problem and its place."""
     reading = _Reading()
     policy = reading.policy(content)
@@ -48,7 +48,7 @@ class _Reading:
 
     problems: list[str] = field(default_factory=list)
 
-    def policy(self, content: Any) -> Policy:
+    def policy(self, content: Any) -> AuditPolicy:
         top = self._mapping(content, "the file", TOP)
         for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
             if top.get(name) != expected:
@@ -57,9 +57,9 @@ class _Reading:
         if not rules:
             self.problems.append("rules: at least one rule is needed, such as `- level: Metadata`")
         read = tuple(self._rule(rule, f"rules[{number}]") for number, rule in enumerate(rules))
-        return Policy(read, self._stages(top.get("omitStages"), "omitStages"))
+        return AuditPolicy(read, self._stages(top.get("omitStages"), "omitStages"))
 
-    def _rule(self, content: Any, place: str) -> Rule:
+    def _rule(self, content: Any, place: str) -> AuditRule:
         rule = self._mapping(content, place, OF_RULE)
         resources = self._list(rule.get("resources"), f"{place}.resources")
         namespaces, paths = (self._words(rule, name, place) for name in ("namespaces", "nonResourceURLs"))
@@ -69,7 +69,7 @@ class _Reading:
             if path != "*" and (not path.startswith("/") or "*" in path[:-1]):
                 where = f"{place}.nonResourceURLs[{number}]"
                 self.problems.append(f'{where}: "{path}" must begin with "/", and "*" may only be its end')
-        return Rule(
+        return AuditRule(
             level=self._level(rule.get("level"), f"{place}.level"),
             users=self._words(rule, "users", place),
             groups=self._words(rule, "userGroups", place),
@@ -91,12 +91,12 @@ class _Reading:
             self.problems.append(f"{place}.resourceNames: need resources to be names of")
         return read
 
-    def _level(self, value: Any, place: str) -> Level:
+    def _level(self, value: Any, place: str) -> AuditLevel:
         try:
-            return Level(value)
+            return AuditLevel(value)
         except ValueError:
-            self.problems.append(f"{place}: must be one of {', '.join(Level)}")
-            return Level.NONE
+            self.problems.append(f"{place}: must be one of {', '.join(AuditLevel)}")
+            return AuditLevel.NONE
 
     def _stages(self, value: Any, place: str) -> frozenset[Stage]:
         names = self._list(value, place)

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import structlog
 
-from hub.api.auditrecords.query import Entry
-from hub.api.auditrecords.record import Record, ResponseStatus
+from hub.api.auditrecords.query import AuditEntry
+from hub.api.auditrecords.record import AuditRecord, ResponseStatus
 from hub.api.meta.change import Change, ChangeType
 from hub.audit.auditor import Auditor
 from hub.ports import RECORDING, Recording
@@ -19,13 +19,13 @@ log = structlog.get_logger(__name__)
 class RequestRecording(Recording):
     """`make`: the record of a request whose transaction makes these changes; None: no record is wanted."""
 
-    def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], Record | None]) -> None:
+    def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> None:
         self._numbering = auditor.numbering
         self._make = make
         self._closed = False
         self.stored = False
 
-    def entry(self, changes: Sequence[Change]) -> Entry | None:
+    def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
         if self.stored or self._closed or self._numbering is None:
             return None
         try:
@@ -35,7 +35,7 @@ class RequestRecording(Recording):
             log.exception("the record of a change is written after it")
             return None
 
-    def committed(self, entry: Entry) -> None:
+    def committed(self, entry: AuditEntry) -> None:
         del entry
         self.stored = True
 
@@ -45,7 +45,7 @@ class RequestRecording(Recording):
 
 
 @contextmanager
-def recording(auditor: Auditor, make: Callable[[Sequence[Change]], Record | None]) -> Iterator[RequestRecording]:
+def recording(auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> Iterator[RequestRecording]:
     """A block around the answer of one request, in its task."""
     made = RequestRecording(auditor, make)
     token = RECORDING.set(made)

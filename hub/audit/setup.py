@@ -11,14 +11,14 @@ from hub.audit.policy_file import read_policy
 from hub.audit.store_sink import StoreSink
 from hub.audit.trail import Trail
 from hub.ports import Store
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.runtime.clock import Clock
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 
 @asynccontextmanager
 async def auditing(
-    settings: Settings,
+    settings: HubSettings,
     store: Store,
     replica: str,
     clock: Clock,
@@ -39,7 +39,7 @@ async def auditing(
             await auditor.finish()
 
 
-def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock) -> Auditor:
+def auditor_of(settings: HubSettings, store: Store, replica: str, clock: Clock) -> Auditor:
     """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
     file = settings.audit_policy_file
     policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)

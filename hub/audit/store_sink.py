@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from hub.api.auditrecords.query import Entry, Numbering
+from hub.api.auditrecords.query import AuditEntry, Numbering
 from hub.api.auditrecords.record import STRANGERS
-from hub.audit.trail import Sink
+from hub.audit.trail import AuditSink
 from hub.ports import Store
 from hub.registry.auditrecords import service as audit
 
 
-class StoreSink(Sink):
+class StoreSink(AuditSink):
     """`suffix`: see `Numbering`."""
 
     def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
@@ -24,5 +24,5 @@ class StoreSink(Sink):
     async def open(self) -> None:
         """The database is open."""
 
-    async def write(self, entries: Sequence[Entry]) -> None:
+    async def write(self, entries: Sequence[AuditEntry]) -> None:
         await self._store.run(audit.append, entries)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import Entry, Numbering
-from hub.api.auditrecords.record import Dropped, Level, Record, Stage
+from hub.api.auditrecords.query import AuditEntry, Numbering
+from hub.api.auditrecords.record import AuditLevel, AuditRecord, Dropped, Stage
 from machinery.errors import MusterError
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff
@@ -29,7 +29,7 @@ LEFT_OUT = f"{NAME}/left-out"
 log = structlog.get_logger(__name__)
 
 
-class Sink(Protocol):
+class AuditSink(Protocol):
     """Where links are kept: the database, a file."""
 
     @property
@@ -40,7 +40,7 @@ class Sink(Protocol):
     async def open(self) -> None:
         """Raises MusterError with what is wrong: nothing can be kept here."""
 
-    async def write(self, entries: Sequence[Entry]) -> None:
+    async def write(self, entries: Sequence[AuditEntry]) -> None:
         """Keeps the entries; they are durable when it returns. The same entries may be sent again after a failure.
 
         Raises MusterErrors to be asked again later.
@@ -61,7 +61,7 @@ class Trail:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: AuditSink,
         clock: Clock,
         *,
         capacity: int = CAPACITY,
@@ -73,7 +73,7 @@ class Trail:
         self._capacity = capacity
         self._window = window.total_seconds()
         self._batch = batch
-        self._queue: deque[Record | _Gap] = deque()
+        self._queue: deque[AuditRecord | _Gap] = deque()
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._empty = asyncio.Event()
@@ -94,7 +94,7 @@ class Trail:
         """Gives the records of this place their places."""
         return self._sink.numbering
 
-    def offer(self, record: Record) -> None:
+    def offer(self, record: AuditRecord) -> None:
         """Takes the record, or counts it as dropped. Never waits, never raises."""
         if self._finishing and self._empty.is_set():
             self._late += 1
@@ -138,12 +138,12 @@ class Trail:
         except TimeoutError:
             return
 
-    def _take(self) -> list[Entry]:
+    def _take(self) -> list[AuditEntry]:
         taken = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch))]
         self._in_hand = len(taken)
         return [self._entry(_record_of(each) if isinstance(each, _Gap) else each) for each in taken]
 
-    def _entry(self, record: Record) -> Entry:
+    def _entry(self, record: AuditRecord) -> AuditEntry:
         """Whatever stands in the record: one that cannot be written down must not cost the others."""
         try:
             return self._sink.numbering.entry(record)
@@ -151,7 +151,7 @@ class Trail:
             log.exception("an audit record cannot be written down", sink=self._sink.name, verb=record.verb)
             return self._sink.numbering.entry(left_out(record.stage, record.at))
 
-    async def _deliver(self, entries: Sequence[Entry]) -> None:
+    async def _deliver(self, entries: Sequence[AuditEntry]) -> None:
         while entries:
             try:
                 await self._sink.write(entries)
@@ -164,14 +164,14 @@ class Trail:
                 self._kept(entries)
                 return
 
-    def _kept(self, entries: Sequence[Entry]) -> None:
+    def _kept(self, entries: Sequence[AuditEntry]) -> None:
         self._written += len(entries)
         self._pauses.reset()
         if self._trouble:
             log.info("audit records are written again", sink=self._sink.name)
             self._trouble = ""
 
-    async def _one_by_one(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+    async def _one_by_one(self, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
         """After a failure that nobody foresaw, which one record may be the reason of. What is left to be delivered."""
         while entries:
             try:
@@ -185,7 +185,7 @@ class Trail:
             self._in_hand = len(entries)
         return entries
 
-    async def _is_taken(self, entry: Entry) -> bool:
+    async def _is_taken(self, entry: AuditEntry) -> bool:
         """Writes one entry. Raises MusterError when nothing can be written now."""
         try:
             await self._sink.write((entry,))
@@ -245,14 +245,14 @@ class Trail:
         }
 
 
-def left_out(stage: Stage, at: datetime) -> Record:
+def left_out(stage: Stage, at: datetime) -> AuditRecord:
     """Stands where a record would be that no place takes."""
-    return Record(level=Level.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
+    return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
 
 
-def _record_of(gap: _Gap) -> Record:
-    return Record(
-        level=Level.METADATA,
+def _record_of(gap: _Gap) -> AuditRecord:
+    return AuditRecord(
+        level=AuditLevel.METADATA,
         stage=Stage.DROPPED,
         dropped=Dropped(gap.count, gap.first, gap.last),
         received=gap.first,

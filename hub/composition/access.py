@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from hub.access import AccessLimits, Capacity, Peers
+from hub.access import AccessLimits, LimitConfig, Peers
 from hub.audit import Auditor, auditing
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
-from hub.settings import Settings
+from hub.settings import HubSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ async def open_access(context: BuildContext, resources: Resources) -> Access:
     return Access(peers, await context.stack.enter_async_context(audit), AccessLimits(clock, capacity_of(context.settings)))
 
 
-def capacity_of(settings: Settings) -> Capacity:
-    return Capacity(
+def capacity_of(settings: HubSettings) -> LimitConfig:
+    return LimitConfig(
         read_only=settings.max_requests_inflight,
         mutating=settings.max_mutating_requests_inflight,
         lifelines=settings.max_lifelines_inflight,

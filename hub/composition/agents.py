@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 from hub.composition.access import Access
 from hub.composition.attestation import attestor_of
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.grpc_door.calls.gate import QUIET, Gate
-from hub.grpc_door.changes.feed import Feed
+from hub.grpc_door.changes.feed import ChangeSubscriptions
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.clock_reports import Clocks
-from hub.grpc_door.session.context import Hub, Parts
+from hub.grpc_door.session.context import DoorContext, HubIdentity
 from hub.grpc_door.session.cordon import Cordon
 from hub.grpc_door.session.heartbeat_interval import Tempo
 from hub.grpc_door.session.max_connection_age import Age
 from hub.grpc_door.session.sessions import Sessions
-from hub.grpc_door.session.trust_bundle_push import Trusting
-from hub.heartbeat import BeatBuffer, Hearing
+from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
+from hub.heartbeat import BeatBuffer, HeartbeatCoverage
 from hub.https_door.callers.authenticator_chain import account_tokens
 from machinery.lifecycle.health import READINESS
 from machinery.product import version
@@ -28,31 +28,31 @@ class AgentsDoor:
     """`hearing`: since when heartbeats could be stored, which decides whose silence counts."""
 
     door: RpcDoor
-    parts: Parts
-    hearing: Hearing
+    parts: DoorContext
+    hearing: HeartbeatCoverage
     clocks: Clocks
-    trusting: Trusting
+    trusting: TrustBundlePush
 
 
 async def build_agents_door(
-    context: BuildContext, resources: Resources, certificates: Certificates, access: Access
+    context: BuildContext, resources: Resources, certificates: CertificateSection, access: Access
 ) -> AgentsDoor:
     settings, clock, server = context.settings, context.clock, context.server
     store, issuer, hub_id = resources.store, resources.issuer, resources.hub_id
     beats = BeatBuffer(store, clock, settings.flush_window)
-    hearing = Hearing(store, clock, resources.replica, lambda: beats.storing)
+    hearing = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
     await hearing.mark()
     sessions = Sessions(store, resources.replica)
     cordon = Cordon(settings.connection_age_grace, sessions.all)
     clocks = Clocks(store, settings.clock_skew_limit)
-    trusting = Trusting(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
-    parts = Parts(
-        hub=Hub(hub_id, version(), issuer),
+    trusting = TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
+    parts = DoorContext(
+        hub=HubIdentity(hub_id, version(), issuer),
         store=store,
         clock=clock,
         peers=access.peers,
         beats=beats,
-        feed=Feed(store),
+        feed=ChangeSubscriptions(store),
         sessions=sessions,
         cordon=cordon,
         clocks=clocks,

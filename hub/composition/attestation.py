@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
+from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.api.bootstrapcredentials.attestation import ANY_SUBJECT, Demand
 from hub.ports import Store
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.errors import InvalidError
@@ -20,12 +20,12 @@ from machinery.runtime.clock import Clock
 FIELDS = frozenset(("issuer", "clusterNames", "keysFile", "certificateAuthorityFile", "audience", "subject"))
 
 
-def attestor_of(settings: Settings, store: Store, hub: HubId, clock: Clock) -> Attestor:
+def attestor_of(settings: HubSettings, store: Store, hub: HubId, clock: Clock) -> Attestor:
     """Raises InvalidError for a list that cannot be used."""
     file = settings.attestation_issuers
     issuers = partial(read_issuers, file) if file is not None else tuple
     allowed = AllowedUrls(settings.attestation_allowed_issuers)
-    policy = Policy(settings.attestation == "required", settings.attestation_audience, issuers, allowed)
+    policy = AttestationPolicy(settings.attestation == "required", settings.attestation_audience, issuers, allowed)
     policy.issuers()
     return Attestor(store, hub, HttpsDocuments.trusting, clock, policy)
 

@@ -3,17 +3,17 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hub.composition.access import Access
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.https_door.callers.aggregation import Aggregation
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.callers.client_ca import ClientAuthorityFile
 
-ExternalAuthenticators = Callable[[BuildContext, Certificates, Access], Awaitable[Sequence[ExternalAuthenticator]]]
+ExternalAuthenticators = Callable[[BuildContext, CertificateSection, Access], Awaitable[Sequence[ExternalAuthenticator]]]
 
 
 async def external_authenticators(
-    context: BuildContext, certificates: Certificates, access: Access
+    context: BuildContext, certificates: CertificateSection, access: Access
 ) -> Sequence[ExternalAuthenticator]:
     """A file of client CAs, the front proxy of a kube-apiserver, and the CA of the host cluster: those that are on."""
     settings, serving = context.settings, certificates.doors.serving
@@ -26,7 +26,7 @@ async def external_authenticators(
     return (*files, *await _aggregation(context, certificates), *host)
 
 
-async def _aggregation(context: BuildContext, certificates: Certificates) -> Sequence[ExternalAuthenticator]:
+async def _aggregation(context: BuildContext, certificates: CertificateSection) -> Sequence[ExternalAuthenticator]:
     """The users of a kube-apiserver that has this hub behind it."""
     settings = context.settings
     if settings.management_cluster is None:

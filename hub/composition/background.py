@@ -4,7 +4,7 @@ from hub.composition.hub import Hub
 from hub.composition.observation import register_metrics
 from hub.replica.admin_secret import admin_secret
 from hub.replica.debug_endpoints import follow_orders, keep_log
-from hub.replica.heartbeat import Heard, Measures, Presence, is_alone
+from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats, is_alone
 from machinery.lifecycle.health import LoopProgress
 from machinery.runtime.tasks import GuardedTasks
 
@@ -38,12 +38,12 @@ async def start_background_tasks(hub: Hub, log_progress: LoopProgress) -> None:
     await certificates.host.start(resources.store, lambda: hub.leading.leadership.term is not None, stack, failed)
 
 
-def _register_presence(hub: Hub) -> Presence:
+def _register_presence(hub: Hub) -> ReplicaHeartbeat:
     """This replica's row in the database, and what is written last when the hub stops: audit records, then that row."""
     context, resources, parts, watches = hub.context, hub.resources, hub.agents.parts, hub.operators.door.server.watches
-    measures = Measures(context.clock, sessions=lambda: len(parts.sessions), watches=lambda: len(watches))
-    heard = Heard(given_up=parts.sessions.say_again, drained=parts.cordon.order)
-    presence = Presence(resources.store, resources.me, context.server.signals, measures, heard)
+    measures = ReplicaStats(context.clock, sessions=lambda: len(parts.sessions), watches=lambda: len(watches))
+    heard = HeartbeatCallbacks(given_up=parts.sessions.say_again, drained=parts.cordon.order)
+    presence = ReplicaHeartbeat(resources.store, resources.me, context.server.signals, measures, heard)
     context.server.flush.add("audit", hub.access.auditor.flush)
     context.server.flush.add("replica", presence.leave)
     return presence

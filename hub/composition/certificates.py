@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.composition.context import BuildContext
-from hub.composition.host_cluster import HostCluster
+from hub.composition.host_cluster import HostClusterSection
 from hub.composition.resources import Resources
 from hub.issuer import IssuerChain, ServingNames
 from hub.replica.installation import AdminKubeconfig, entry
@@ -13,10 +13,10 @@ from machinery.client.kubeconfig import ClusterEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
+class CertificateSection:
     """`signing`: the hub's CA, and for logins the host cluster's where that is on. `cluster`: the hub in kubeconfigs."""
 
-    host: HostCluster
+    host: HostClusterSection
     signing: IssuerChain
     doors: DoorsCertificate
     cluster: ClusterEntry
@@ -24,10 +24,10 @@ class Certificates:
     admin_path: Path
 
 
-async def open_certificates(context: BuildContext, resources: Resources) -> Certificates:
+async def open_certificates(context: BuildContext, resources: Resources) -> CertificateSection:
     """The admin kubeconfig is right when this returns. Raises InvalidError, UnavailableError."""
     settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
-    host = HostCluster(settings, clock)
+    host = HostClusterSection(settings, clock)
     signing = IssuerChain(resources.issuer, host.issuers)
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
     folder = resources.directory.path
@@ -35,4 +35,4 @@ async def open_certificates(context: BuildContext, resources: Resources) -> Cert
     cluster = entry(resources.hub_id, addresses, resources.issuer.trust_bundle, settings.api_group_suffix)
     admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
     resources.issuer.listen(admin.look)
-    return Certificates(host, signing, doors, cluster, admin, await admin.keep())
+    return CertificateSection(host, signing, doors, cluster, admin, await admin.keep())

@@ -8,7 +8,7 @@ from hub.api.certificates.certificate import Lifetimes
 from hub.composition.shutdown import ShutdownReason, stop_times_of
 from hub.metrics import told_metrics
 from hub.replica.installation import Addresses, lifetimes_of
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.listening import reserved_port
 from machinery.lifecycle.server import Server
@@ -18,7 +18,7 @@ from machinery.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessContext:
     """What a hub shares with the process around it: why it stops, its debug report, its log level."""
 
     shutdown: ShutdownReason
@@ -30,17 +30,17 @@ class Process:
 class BuildContext:
     """`stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks."""
 
-    settings: Settings
+    settings: HubSettings
     lifetimes: Lifetimes
     addresses: Addresses
     clock: Clock
-    process: Process
+    process: ProcessContext
     stack: AsyncExitStack
     server: Server
     metrics: Registry
 
     @classmethod
-    async def open(cls, settings: Settings, clock: Clock, process: Process, stack: AsyncExitStack) -> Self:
+    async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
         """Serves the metrics from here on, also while the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
         return cls(
@@ -55,7 +55,7 @@ class BuildContext:
         )
 
 
-def _with_ports(settings: Settings, stack: AsyncExitStack) -> Settings:
+def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
     """Give a door that shall listen on port 0 a free port now, because kubeconfigs and certificates name it early."""
     listening = {"grpc_listen": settings.grpc_listen, "https_listen": settings.https_listen}
     chosen = {

@@ -3,10 +3,10 @@
 from hub.audit import DecisionAudit
 from hub.composition.access import Access
 from hub.composition.agents import AgentsDoor
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
-from hub.controllers.manager.manager import Controllers, OwnControllers
+from hub.controllers.manager.manager import ControllerManager, OwnControllers
 from hub.ports import Store
 from hub.replica.authorities import rotation_of
 from hub.replica.leader_election import Leading, leadership
@@ -18,7 +18,7 @@ from machinery.runtime.tasks import GuardedTasks
 async def start_controllers(
     context: BuildContext,
     resources: Resources,
-    certificates: Certificates,
+    certificates: CertificateSection,
     access: Access,
     agents: AgentsDoor,
     *,
@@ -34,9 +34,9 @@ async def start_controllers(
     own.wake(timetable)
     rotation = rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock)
 
-    def controllers_of_term(fenced: Store) -> Controllers:
+    def controllers_of_term(fenced: Store) -> ControllerManager:
         certificates.host.lead(fenced)
-        return Controllers(
+        return ControllerManager(
             fenced,
             certificates.signing,
             settings,

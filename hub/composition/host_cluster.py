@@ -11,9 +11,9 @@ from hub.https_door.callers.authentication import Identify
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.callers.kubernetes_ca import Former, KubernetesAuthority
 from hub.issuer import AuthorityProvider, KubernetesIssuer
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.ports import LoginIssuer, Store
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
@@ -25,10 +25,10 @@ IN_CLUSTER = "in-cluster"
 log = structlog.get_logger(__name__)
 
 
-class HostCluster:
+class HostClusterSection:
     """Off, it has no issuers and no authenticator, and starts nothing."""
 
-    def __init__(self, settings: Settings, clock: Clock, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, settings: HubSettings, clock: Clock, environment: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
         self._clock = clock
         self._environment = environment
@@ -85,9 +85,9 @@ class HostCluster:
         self._lead, self._told = agent.lead, agent.snapshot
         agent.start(await stack.enter_async_context(GuardedTasks("kube-cert-agent", on_end=on_end)))
 
-    def _shape(self) -> Shape:
+    def _shape(self) -> AgentDeploymentShape:
         settings = self._settings
-        return Shape(
+        return AgentDeploymentShape(
             namespace=self._namespace(),
             name=settings.kube_cert_agent_name,
             image=settings.kube_cert_agent_image or "",

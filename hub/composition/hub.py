@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hub.composition.access import Access
 from hub.composition.agents import AgentsDoor
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.operators import OperatorsDoor
 from hub.composition.resources import Resources
@@ -17,7 +17,7 @@ class Hub:
 
     context: BuildContext
     resources: Resources
-    certificates: Certificates
+    certificates: CertificateSection
     access: Access
     agents: AgentsDoor
     leading: Leading

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.hub import Hub
 from hub.composition.operators import LoopbackAccess
 from hub.composition.resources import Resources
-from hub.metrics import Counted, add_metrics
+from hub.metrics import MetricSources, add_metrics
 from hub.replica.debug_endpoints import add_checks, add_sections
 from machinery.lifecycle.health import READINESS, LoopProgress
 
 
 def register_health(
-    context: BuildContext, resources: Resources, certificates: Certificates, loopback: LoopbackAccess
+    context: BuildContext, resources: Resources, certificates: CertificateSection, loopback: LoopbackAccess
 ) -> LoopProgress:
     """Returns the progress of the task that flushes the log, which that task has to report."""
     health = context.server.health
@@ -30,7 +30,7 @@ def register_metrics(hub: Hub) -> Callable[[], Coroutine[Any, Any, None]]:
     add_sections(inspection, agents.parts, operators.door, operators.draining, hub.leading)
     inspection.add("issuers", hub.certificates.signing.snapshot)
     inspection.add("kube-cert-agent", hub.certificates.host.snapshot)
-    counted = Counted(
+    counted = MetricSources(
         server=context.server,
         store=hub.resources.store,
         agents=agents.parts,

@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 from hub.composition.access import Access
 from hub.composition.authenticators import ExternalAuthenticators
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.https_door.auditing import Auditing
@@ -13,14 +13,14 @@ from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.listener import HttpsDoor
 from hub.https_door.pages import log_level as verbosity
 from hub.https_door.pages.revocation_lists import RevocationLists
-from hub.https_door.server import Door, build_door
-from hub.https_door.virtual.bootstrapcredentials import HubAddress
+from hub.https_door.server import HttpsServer, build_door
+from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress
 from hub.https_door.virtual.certificateauthorities import authorities_of
 from hub.https_door.virtual.tokencredentialrequests import LoginSettings
 from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.token_checks import TokenChecks
-from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.limit_filter import Limiting, RefusalLimit
@@ -39,12 +39,12 @@ class LoopbackAccess:
 
 @dataclass(frozen=True, slots=True)
 class OperatorsDoor:
-    door: Door
+    door: HttpsServer
     draining: Draining
     authenticators: tuple[ExternalAuthenticator, ...]
 
 
-async def open_loopback(context: BuildContext, certificates: Certificates) -> LoopbackAccess:
+async def open_loopback(context: BuildContext, certificates: CertificateSection) -> LoopbackAccess:
     identity = Loopback.fresh(context.clock.now())
     identity.shown_by(certificates.doors.serving.context)
     listening = context.settings.https_listen
@@ -55,7 +55,7 @@ async def open_loopback(context: BuildContext, certificates: Certificates) -> Lo
 async def build_operators_door(
     context: BuildContext,
     resources: Resources,
-    certificates: Certificates,
+    certificates: CertificateSection,
     access: Access,
     loopback: LoopbackAccess,
     *,
@@ -71,7 +71,7 @@ async def build_operators_door(
         store,
         certificates.signing,
         access.peers.identify,
-        HubAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
+        AdvertisedAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
         clock=clock,
         lifetimes=context.lifetimes,
         checks=checks_of(server.health),
@@ -106,6 +106,6 @@ async def build_operators_door(
     installed()
     listening = settings.https_listen
     context_of_tls = certificates.doors.serving.context
-    bounds = Bounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
+    bounds = ConnectionBounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
     server.add_door(HttpsDoor(door, draining, listening.host, listening.port, context_of_tls, bounds=bounds))
     return OperatorsDoor(door, draining, external)

@@ -18,13 +18,13 @@ from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities
 from hub.replica.heartbeat import is_alone, replica_name, take_place, this_replica
 from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.settings.database_url import database_url
 from hub.store import SqlStore
 from hub.store.engine.file_lock import sole_user
 from hub.store.engine.timeouts import SessionLimits
 from machinery.identity import HubId
-from machinery.lifecycle.starting import Perseverance, in_time
+from machinery.lifecycle.starting import StartupRetry, in_time
 from machinery.pki import TokenKeys
 from machinery.runtime.directory import DataDirectory
 
@@ -100,12 +100,12 @@ class Steps(Protocol):
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]], /) -> T: ...
 
 
-def _steps(settings: Settings, stop: asyncio.Event) -> Steps:
+def _steps(settings: HubSettings, stop: asyncio.Event) -> Steps:
     """How a step is made that needs the database. An embedded one is nobody else's: what ails it stays."""
     then = "is the database there and not overloaded? (--start-timeout)"
     if is_alone(settings):
         return partial(_once, settings.start_timeout, then)
-    return Perseverance(settings.start_timeout, then=then, stop=stop)
+    return StartupRetry(settings.start_timeout, then=then, stop=stop)
 
 
 async def _once(limit: timedelta, then: str, what: str, step: Callable[[], Awaitable[T]]) -> T:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.lifecycle.server import StopTimes
 
 
@@ -24,7 +24,7 @@ class ShutdownReason:
         return self._failure
 
 
-def stop_times_of(settings: Settings) -> StopTimes:
+def stop_times_of(settings: HubSettings) -> StopTimes:
     return StopTimes(
         delay=settings.shutdown_delay,
         send_retry_after=settings.shutdown_send_retry_after,

@@ -23,7 +23,7 @@ FEW = 64
 """Times that were replaced and need not be forgotten."""
 
 
-class Agenda:
+class DelayingQueue:
     """News is due at once; what was looked at waits for the time that it was given."""
 
     def __init__(self, clock: Clock) -> None:
@@ -96,7 +96,7 @@ class Agenda:
             heappop(self._order)
 
 
-class Attempts(Generic[R]):
+class BatchRunner(Generic[R]):
     """What became of many names, portion by portion: one that fails costs no other its turn."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Attempts(Generic[R]):
         for name in names:
             await self.make((name,), run)
 
-    def settle(self, agenda: Agenda, look_again: Callable[[R], timedelta | None]) -> None:
+    def settle(self, agenda: DelayingQueue, look_again: Callable[[R], timedelta | None]) -> None:
         """Gives each name its next time. Where the store is away, that is when it is back: the names are not to blame."""
         for name, found in self.done.items():
             agenda.wait(name, look_again(found))

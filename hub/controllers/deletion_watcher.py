@@ -45,7 +45,7 @@ class Waiting:
         return pause(lasting - self._done.get(name, timedelta()), self._shortest)
 
 
-class Departures:
+class DeletionWatcher:
     """Watches all that the feed sees: where something of a namespace has gone that is waited for, `wake` is told the name."""
 
     def __init__(self, *waiting: tuple[Waiting, Callable[[str], None]]) -> None:

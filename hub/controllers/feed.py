@@ -21,7 +21,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class EventHandler:
     """Sends the keys of one kind to one controller; `wanted` spares it what it would not act on.
 
     `deleted`: also the keys of objects that are gone, for whoever brings them back or cleans up after them.
@@ -51,12 +51,12 @@ class Feed:
     """
 
     def __init__(
-        self, store: Store, routes: Sequence[Route], *observers: Observer, relisting: Sequence[Callable[[], None]] = ()
+        self, store: Store, routes: Sequence[EventHandler], *observers: Observer, relisting: Sequence[Callable[[], None]] = ()
     ) -> None:
         self._store = store
         self._observers = observers
         self._relisting = (*(observer.relisting for observer in observers), *relisting)
-        self._routes: Mapping[Kind, Sequence[Route]] = {
+        self._routes: Mapping[Kind, Sequence[EventHandler]] = {
             route.kind: [each for each in routes if each.kind == route.kind] for route in routes
         }
         self.synced = asyncio.Event()

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-from hub.api.approvalrules.rule import Rule
+from hub.api.approvalrules.rule import ApprovalRule
 from hub.controllers.batch import Batched, Committed
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving
-from hub.registry.approvalrules.approval import Outcome
+from hub.registry.approvalrules.approval import ApprovalOutcome
 
-Record = Callable[[Transaction, Outcome], Outcome]
+Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
-def unrecorded(_tx: Transaction, outcome: Outcome) -> Outcome:
+def unrecorded(_tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
     """For where nobody records decisions."""
     return outcome
 
@@ -40,10 +40,10 @@ class Ruled(Batched):
     def has_rules(self) -> bool:
         return bool(self._globs) or self._are_there_rules()
 
-    def rules_in(self, tx: Transaction) -> tuple[Rule, ...]:
+    def rules_in(self, tx: Transaction) -> tuple[ApprovalRule, ...]:
         """None are looked for where there are none."""
         return approving.rules_in(tx, self._globs) if self.has_rules else ()
 
     def _steps(self, tx: Transaction, names: Sequence[str]) -> list[object]:
         results = super()._steps(tx, names)
-        return [self._record(tx, result) if isinstance(result, Outcome) else result for result in results]
+        return [self._record(tx, result) if isinstance(result, ApprovalOutcome) else result for result in results]

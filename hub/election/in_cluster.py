@@ -12,7 +12,7 @@ import structlog
 
 from hub.election.lease_lock import LeaseAndTerm
 from hub.election.row_lock import RowLock
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.client.leaselock import LeaseLock, Owner
 from machinery.client.ownership import owner_if_known, owner_of
 from machinery.client.rest import KubeClient, Object
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def lease_lock(
-    settings: Settings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
+    settings: HubSettings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Lock]:
     """For the length of the block. Raises InvalidError when it is not told, or cannot find out, where the Lease is to be.
 
@@ -48,7 +48,7 @@ async def lease_lock(
         yield LeaseAndTerm(lease, row, clock=clock, every=settings.leader_elect_retry_period)
 
 
-async def lease_on(client: KubeClient, settings: Settings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
+async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
     """Named as the settings say, or for what the pod belongs to. Raises InvalidError: that is nothing, or not known in time."""
     name = settings.leader_elect_resource_name
     owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")

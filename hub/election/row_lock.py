@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from hub.ports import Lifeline
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.lock import Candidate, Lock, LockRecord
 
 
 class RowLock(Lock):
@@ -12,14 +12,14 @@ class RowLock(Lock):
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         return await self._lifeline.ask(lambda leaders: leaders.record())
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         return await self._lifeline.ask(lambda leaders: leaders.take(seen, candidate, lease))
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         return await self._lifeline.ask(lambda leaders: leaders.renew(held))
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         return await self._lifeline.ask(lambda leaders: leaders.release(held))

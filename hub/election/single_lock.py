@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from hub.election.row_lock import RowLock
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.lock import Candidate, Lock, LockRecord
 
 
 class SoleLock(Lock):
@@ -12,15 +12,15 @@ class SoleLock(Lock):
     def __init__(self, row: RowLock) -> None:
         self._row = row
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         return await self._row.read()
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         return await self._row.take(seen, candidate, lease)
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         return held
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         del held
         return True

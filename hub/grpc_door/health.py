@@ -16,7 +16,7 @@ WATCHED_FOR = timedelta(hours=1)
 SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Session")
 
 
-class Health(HealthServicer):
+class HealthService(HealthServicer):
     """Not serving until told so, and never again once stopped."""
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
-from hub.api.managedclusters.cluster import Claim, ClientConfig, StatusReport
-from hub.api.managedclusters.renewal import Order, order_of
+from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
+from hub.api.managedclusters.cluster import ClientConfig, ClusterClaim, StatusReport
+from hub.api.managedclusters.renewal import RenewalOrder, order_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.ports import Transaction
-from machinery.errors import BadRequestError, InvalidError, NotFoundError, Verdict
+from machinery.errors import BadRequestError, DenialCause, InvalidError, NotFoundError
 from machinery.identity import SIGNER, AddOnName, ClusterName, addon_subject
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
@@ -28,13 +28,13 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 HOSTING_CLUSTER = f"addon.{GROUP_SUFFIX}/hosting-cluster-name"
 DEFAULT_HEALTH_CHECK = "Lease"
-_STATES: Mapping[int, HubState] = {
-    wire.Hub.STATE_READY: HubState.READY,
-    wire.Hub.STATE_NOT_ACCEPTED: HubState.NOT_ACCEPTED,
-    wire.Hub.STATE_REGISTERING: HubState.REGISTERING,
-    wire.Hub.STATE_DENIED: HubState.DENIED,
-    wire.Hub.STATE_UNREACHABLE: HubState.UNREACHABLE,
-    wire.Hub.STATE_LOST: HubState.LOST,
+_STATES: Mapping[int, AgentHubState] = {
+    wire.Hub.STATE_READY: AgentHubState.READY,
+    wire.Hub.STATE_NOT_ACCEPTED: AgentHubState.NOT_ACCEPTED,
+    wire.Hub.STATE_REGISTERING: AgentHubState.REGISTERING,
+    wire.Hub.STATE_DENIED: AgentHubState.DENIED,
+    wire.Hub.STATE_UNREACHABLE: AgentHubState.UNREACHABLE,
+    wire.Hub.STATE_LOST: AgentHubState.LOST,
 }
 MOST, NANOS = 10**13, 10**9
 """Seconds of a duration that anybody could mean; Python's own bound is not much higher."""
@@ -57,7 +57,7 @@ def instant_of(stamp: Timestamp, name: str) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class SessionClusterView:
     """What a session needs to know of its cluster, read in one go. `desired` is the wire's message, without a revision."""
 
     accepted: bool
@@ -71,7 +71,7 @@ class ClusterView:
     """The managed cluster's own uid, as recorded; empty: none yet."""
     move_to: str
     """The hub that an operator wants the agent to go to; empty: none."""
-    renewal: Order | None
+    renewal: RenewalOrder | None
     """Certificates that an operator wants renewed ahead of their time."""
     hubs: str
     """The hubs that the agent has reported, as they are kept."""
@@ -79,17 +79,17 @@ class ClusterView:
     revision: int
 
 
-def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
+def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
     """Raises NotFoundError when the cluster is gone."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None:
         message = f'ManagedCluster "{cluster}" does not exist: it was deleted; register again'
-        raise NotFoundError(message, causes=Verdict.CLUSTER_DELETED.because(message))
+        raise NotFoundError(message, causes=DenialCause.CLUSTER_DELETED.because(message))
     addons = tx.objects.find(ADDONS, Query(namespace=cluster)).items
     last = tx.heartbeats.of(cluster)
     available = clusters.availability(stored.document)
     desired = _desired(stored, addons)
-    return ClusterView(
+    return SessionClusterView(
         accepted=desired.accepted,
         denied=clusters.is_denied(stored.document),
         deleting=desired.deleting,
@@ -168,7 +168,7 @@ def report_of(message: wire.StatusReport, agent_version: str = "") -> StatusRepo
         capacity=dict(message.capacity),
         allocatable=dict(message.allocatable),
         kubernetes_version=message.kubernetes_version,
-        claims=tuple(Claim(claim.name, claim.value) for claim in message.claims),
+        claims=tuple(ClusterClaim(claim.name, claim.value) for claim in message.claims),
         client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in message.client_configs),
         node_count=message.node_count if message.complete else None,
         namespaces={(one.cluster_set, one.name): conditions_of(one.conditions) for one in message.managed_namespaces},
@@ -182,7 +182,7 @@ def hubs_of(message: wire.Hubs) -> str:
 
 def _hub(hub: wire.Hub) -> ReportedHub:
     ends = instant_of(hub.credential_ends_at, "credential_ends_at") if hub.HasField("credential_ends_at") else None
-    return ReportedHub(hub.hub_id, hub.name, hub.url, _STATES.get(hub.state, HubState.UNKNOWN), ends)
+    return ReportedHub(hub.hub_id, hub.name, hub.url, _STATES.get(hub.state, AgentHubState.UNKNOWN), ends)
 
 
 def conditions_of(messages: Iterable[wire.Condition]) -> tuple[Condition, ...]:

@@ -11,9 +11,9 @@ from grpc import aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from hub.grpc_door.decoding import Decoding
-from hub.grpc_door.health import Health
-from hub.grpc_door.registration.servicer import Registration
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.health import HealthService
+from hub.grpc_door.registration.servicer import RegistrationService
+from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.servicer import Connecting
 from machinery.apiserver.http.connections import most_connections
 from machinery.apiserver.http.limits import BODY_LIMIT
@@ -57,14 +57,14 @@ class RpcDoor(Door):
 
     name = "grpc"
 
-    def __init__(self, host: str, port: int, serving: Serving, parts: Parts) -> None:
+    def __init__(self, host: str, port: int, serving: Serving, parts: DoorContext) -> None:
         self._host = f"[{host}]" if ":" in host else host
         self._port = port
         self._serving = serving
         self._parts = parts
-        self._registration = Registration(parts)
+        self._registration = RegistrationService(parts)
         self._connecting = Connecting(parts)
-        self._health = Health()
+        self._health = HealthService()
         self._server: aio.Server | None = None
         self._stopping: asyncio.Task[None] | None = None
 

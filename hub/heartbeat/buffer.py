@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import Entry
+from hub.api.auditrecords.query import AuditEntry
 from hub.api.liveness.heartbeat import Beat
 from hub.ports import Store
 from hub.registry.liveness import heartbeats
@@ -38,7 +38,7 @@ PASSING = (UnavailableError, DeadlineError, ConflictError)
 log = structlog.get_logger(__name__)
 
 
-class Sink(Protocol):
+class BeatSink(Protocol):
     """Where a beat came from. `epoch`: its owner's; 0: it keeps none."""
 
     epoch: int = 0
@@ -54,15 +54,15 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class PendingBeat:
     """A beat that was received, at that time of the monotonic clock."""
 
     received: float
     available: bool | None
-    sink: Sink
+    sink: BeatSink
     sequence: int
     ends_silence: bool
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AuditEntry, ...] = ()
     """Audit records to be stored with it: its own, and those of beats that it replaced."""
 
 
@@ -93,7 +93,7 @@ class BeatBuffer:
         self._store = store
         self._clock = clock
         self._window = window
-        self._held: dict[ClusterName, Held] = {}
+        self._held: dict[ClusterName, PendingBeat] = {}
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failing = False
@@ -115,14 +115,14 @@ class BeatBuffer:
         self,
         cluster: ClusterName,
         sequence: int,
-        sink: Sink,
+        sink: BeatSink,
         *,
         available: bool | None,
         ends_silence: bool = False,
-        entry: Entry | None = None,
-    ) -> Held:
+        entry: AuditEntry | None = None,
+    ) -> PendingBeat:
         """Takes a beat that was received just now; one of an outdated epoch does not push aside its successor's."""
-        held = Held(self._clock.monotonic(), available, sink, sequence, ends_silence, () if entry is None else (entry,))
+        held = PendingBeat(self._clock.monotonic(), available, sink, sequence, ends_silence, () if entry is None else (entry,))
         known = self._held.get(cluster)
         if known is not None and 0 < sink.epoch < known.sink.epoch:
             sink.refuse(heartbeats.outdated(known.sink.epoch))
@@ -130,13 +130,13 @@ class BeatBuffer:
             self._take(cluster, held)
         return held
 
-    def hold_again(self, cluster: ClusterName, held: Held) -> None:
+    def hold_again(self, cluster: ClusterName, held: PendingBeat) -> None:
         """The cluster was called silent in the moment in which this beat came: it, or a newer one that is here, ends that."""
         newest = max(held, self._held.get(cluster, held), key=lambda each: each.received)
         newest.ends_silence = True
         self._take(cluster, newest)
 
-    def _take(self, cluster: ClusterName, held: Held) -> None:
+    def _take(self, cluster: ClusterName, held: PendingBeat) -> None:
         known = self._held.get(cluster)
         if known is not None and known is not held and known.entries:
             held.entries = (*known.entries, *held.entries)
@@ -145,7 +145,7 @@ class BeatBuffer:
         if held.ends_silence:
             self._urgent.set()
 
-    def drop(self, cluster: ClusterName, sink: Sink) -> None:
+    def drop(self, cluster: ClusterName, sink: BeatSink) -> None:
         """Forgets what is held of a sink that has gone."""
         known = self._held.get(cluster)
         if known is not None and known.sink is sink:
@@ -200,7 +200,7 @@ class BeatBuffer:
         for held in taken.values():
             held.sink.acknowledge(held.sequence, ended_silence=False)
 
-    def _count(self, stored: Collection[Held], refused: int, began: float) -> None:
+    def _count(self, stored: Collection[PendingBeat], refused: int, began: float) -> None:
         """A flush that began at that moment of the monotonic clock, and has just ended."""
         now, counts = self._clock.monotonic(), self.counts
         counts.flush.observe(now - began)
@@ -229,7 +229,7 @@ class BeatBuffer:
             self._urgent.set()
         return urgent.keys()
 
-    async def _revive_one(self, cluster: ClusterName, held: Held) -> bool:
+    async def _revive_one(self, cluster: ClusterName, held: PendingBeat) -> bool:
         """False: it is held again."""
         (beat,) = self._beats([(cluster, held)])
         try:
@@ -248,7 +248,7 @@ class BeatBuffer:
         held.sink.acknowledge(held.sequence, ended_silence=is_over)
         return True
 
-    def _hold_again(self, cluster: ClusterName, held: Held, error: Exception) -> None:
+    def _hold_again(self, cluster: ClusterName, held: PendingBeat, error: Exception) -> None:
         """Until the next flush. What does not pass is told once, until the cluster's silence has ended."""
         self.counts.failures += 1
         self._put_back(cluster, held)
@@ -258,11 +258,11 @@ class BeatBuffer:
             expected = isinstance(error, MusterError)
             log.error("a silence cannot be ended", cluster=cluster, error=str(error), exc_info=None if expected else error)
 
-    def _beats(self, held: Iterable[tuple[ClusterName, Held]]) -> Sequence[Beat]:
+    def _beats(self, held: Iterable[tuple[ClusterName, PendingBeat]]) -> Sequence[Beat]:
         now = self._clock.monotonic()
         return [Beat(cluster, timedelta(seconds=now - one.received), one.available, one.sink.epoch) for cluster, one in held]
 
-    def _keep(self, taken: dict[ClusterName, Held], error: MusterError) -> None:
+    def _keep(self, taken: dict[ClusterName, PendingBeat], error: MusterError) -> None:
         """Back into the buffer, except where a newer beat came meanwhile."""
         if error.message != self._trouble:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
@@ -272,7 +272,7 @@ class BeatBuffer:
             self._put_back(cluster, held)
         self._filled.set()
 
-    def _put_back(self, cluster: ClusterName, held: Held) -> None:
+    def _put_back(self, cluster: ClusterName, held: PendingBeat) -> None:
         newer = self._held.setdefault(cluster, held)
         if newer is not held and held.entries:
             newer.entries = (*held.entries, *newer.entries)
@@ -283,5 +283,5 @@ class BeatBuffer:
             self._failing, self._trouble = False, ""
 
 
-def _entries(held: Iterable[Held]) -> Sequence[Entry]:
+def _entries(held: Iterable[PendingBeat]) -> Sequence[AuditEntry]:
     return [entry for one in held for entry in one.entries]

@@ -24,7 +24,7 @@ PULSE = timedelta(seconds=2)
 log = structlog.get_logger(__name__)
 
 
-class Hearing:
+class HeartbeatCoverage:
     """`replica`: its name, by which its mark is known. `storing`: whether what was received could be stored. `run` must run."""
 
     def __init__(self, store: Store, clock: Clock, replica: str, storing: Callable[[], bool]) -> None:

@@ -15,10 +15,10 @@ import msgspec
 import structlog
 from aiohttp import hdrs, web
 
-from hub.api.auditrecords.record import DRY_RUN, NO_BODY, Record, ResponseStatus, Stage
+from hub.api.auditrecords.record import DRY_RUN, NO_BODY, AuditRecord, ResponseStatus, Stage
 from hub.api.bootstrapcredentials.attestation import AttestationError
 from hub.api.meta.change import Change
-from hub.audit import Auditor, Verdict
+from hub.audit import Auditor, AuditVerdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
 from hub.audit.recording import RequestRecording, change_of, recording, status_of
 from machinery.apiserver.http.filters import Incoming, Inner
@@ -104,7 +104,7 @@ class Auditing:
         await self._ended(incoming, received, outcome, stored=written.stored)
         return response
 
-    def _changed(self, incoming: Incoming, received: datetime, changes: Sequence[Change]) -> Record | None:
+    def _changed(self, incoming: Incoming, received: datetime, changes: Sequence[Change]) -> AuditRecord | None:
         """The record of a request that changes something, before its answer: the answer shows what is stored."""
         verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
         if not verdict.remembers(Stage.RESPONSE_COMPLETE):
@@ -130,7 +130,9 @@ class Auditing:
             body = await _body(incoming.request) if read else b""
             self._auditor.offer(self._built(incoming, received, verdict, outcome, body), stored=stored)
 
-    def _built(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> Record:
+    def _built(
+        self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome, body: bytes
+    ) -> AuditRecord:
         """One record, whatever the request holds."""
         try:
             return self._record(incoming, received, verdict, outcome, body)
@@ -138,9 +140,9 @@ class Auditing:
             log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
             return self._incomplete(incoming, received, verdict, outcome)
 
-    def _incomplete(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome) -> Record:
+    def _incomplete(self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome) -> AuditRecord:
         """Who, what, and how it ended: nothing of what the client wrote beside that."""
-        return Record(
+        return AuditRecord(
             level=verdict.level,
             audit_id=incoming.audit_id,
             stage=outcome.stage,
@@ -155,11 +157,13 @@ class Auditing:
             annotations={INCOMPLETE: "the rest of the request could not be written down"},
         )
 
-    def _record(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> Record:
+    def _record(
+        self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome, body: bytes
+    ) -> AuditRecord:
         request, asked = incoming.request, incoming.attributes
         notes = _annotations(incoming)
         made = _made(outcome) if asked.verb == "create" else _Metadata()
-        return Record(
+        return AuditRecord(
             level=verdict.level,
             audit_id=short(incoming.audit_id),
             stage=outcome.stage,

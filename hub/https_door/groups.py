@@ -40,12 +40,12 @@ from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
 from machinery.apiserver.kinds.secrets import SECRET
-from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Storage
 from machinery.apiserver.storages.converted import ConvertedStorage
 
 
-def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[Group]:
+def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[ApiGroup]:
     """All that the hub serves. What has a storage of its own says so; the rest lives in the server's."""
     return grouped(
         (
@@ -90,7 +90,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
     )
 
 
-def with_lease(groups: Iterable[Group], duration: timedelta) -> list[Group]:
+def with_lease(groups: Iterable[ApiGroup], duration: timedelta) -> list[ApiGroup]:
     """The groups, with this lease for new clusters that say none."""
     return grouped(
         leased(resource, duration) if resource.kind == "ManagedCluster" else resource
@@ -99,7 +99,7 @@ def with_lease(groups: Iterable[Group], duration: timedelta) -> list[Group]:
     )
 
 
-def with_others(groups: Iterable[Group], *added: Resource) -> list[Group]:
+def with_others(groups: Iterable[ApiGroup], *added: Resource) -> list[ApiGroup]:
     """The groups with these resources too; one takes the place of its namesake."""
     resources = {resource.key: resource for group in groups for resource in group.resources}
     return grouped({**resources, **{resource.key: resource for resource in added}}.values())
@@ -110,9 +110,9 @@ def roles_in(storage: Storage) -> tuple[Resource, ...]:
     return tuple(replace(resource, storage=storage) for resource in ROLES_AND_BINDINGS)
 
 
-def grouped(resources: Iterable[Resource]) -> list[Group]:
+def grouped(resources: Iterable[Resource]) -> list[ApiGroup]:
     """The resources by their group; groups in the order of their first resource."""
     found: dict[str, list[Resource]] = {}
     for resource in resources:
         found.setdefault(resource.group, []).append(resource)
-    return [Group(name, tuple(members)) for name, members in found.items()]
+    return [ApiGroup(name, tuple(members)) for name, members in found.items()]

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.lifecycle.listening import listening_failed
@@ -17,7 +17,7 @@ from machinery.lifecycle.server import Door
 log = structlog.get_logger(__name__)
 
 
-class Served(Protocol):
+class ServedApplication(Protocol):
     """What is served: a new application per call, and its watches."""
 
     def application(self) -> web.Application: ...
@@ -32,13 +32,13 @@ class HttpsDoor(Door):
 
     def __init__(
         self,
-        served: Served,
+        served: ServedApplication,
         draining: Draining,
         host: str,
         port: int,
         context: ssl.SSLContext,
         *,
-        bounds: Bounds = DEFAULT_BOUNDS,
+        bounds: ConnectionBounds = DEFAULT_BOUNDS,
     ) -> None:
         """`draining`: whose filters stand in what is served."""
         self._served = served

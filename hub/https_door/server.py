@@ -8,14 +8,14 @@ from datetime import timedelta
 from aiohttp import web
 
 from hub.access.authenticators import Authenticators
-from hub.access.cluster_acceptance import Standings
-from hub.access.rbac_cache import RoleBook
+from hub.access.cluster_acceptance import ClusterAcceptanceCache
+from hub.access.rbac_cache import RBACCache
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.core.roles import Groups
 from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
 from hub.https_door.callers.aggregation import OwnRoles, delegating
 from hub.https_door.callers.authentication import Identify, Listen, takes_no_part
-from hub.https_door.callers.authenticator_chain import Entrance, ExternalAuthenticator, Grounds, issuer_of
+from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, ExternalAuthenticator, issuer_of
 from hub.https_door.callers.authorization import HubAuthorizer, named_actor
 from hub.https_door.cluster_of_request import named
 from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
@@ -25,7 +25,7 @@ from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.join_labels import JoinLabels, NewcomersStorage
 from hub.https_door.storage.leases import LeaseStorage
 from hub.https_door.storage.storage import ServiceStorage
-from hub.https_door.virtual.bootstrapcredentials import CredentialStorage, HubAddress
+from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress, CredentialStorage
 from hub.https_door.virtual.past import PastObjects
 from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettings
 from hub.ports import Issuer, Store
@@ -41,7 +41,7 @@ from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup, Page
+from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
 from machinery.apiserver.site import Scrape
 from machinery.apiserver.storage import GroupResource
 from machinery.apiserver.storages.admission import AdmittedStorage
@@ -54,13 +54,13 @@ KUBERNETES = ("1", "36")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HttpsServer:
     """The parts of the door that `app` runs: `run` while it serves, `end_watches` before it closes."""
 
     server: ApiServer
     feed: ChangeFeed
-    entrance: Entrance
-    roles: RoleBook
+    entrance: AuthenticatorChain
+    roles: RBACCache
     store: Store
     groups: Groups
     exchange: Exchange
@@ -88,7 +88,7 @@ def build_door(
     store: Store,
     issuer: Issuer,
     identify: Identify,
-    address: HubAddress,
+    address: AdvertisedAddress,
     *,
     clock: Clock,
     lifetimes: Lifetimes | None = None,
@@ -96,7 +96,7 @@ def build_door(
     group_suffix: str = GROUP_SUFFIX,
     clock_skew_limit: timedelta = timedelta(),
     default_lease_duration: timedelta = DEFAULT_LEASE_DURATION,
-    limits: Limits | None = None,
+    limits: RequestBounds | None = None,
     revocations: Listen | None = None,
     filters: Filters | None = None,
     loopback: Loopback | None = None,
@@ -110,7 +110,7 @@ def build_door(
     join_labels: tuple[str, ...] = (),
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
-) -> Door:
+) -> HttpsServer:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
     `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
@@ -125,13 +125,13 @@ def build_door(
     objects = ServiceStorage(store, feed, group_suffix)
     allowed, own_version = allowed_issuers or AllowedUrls(), f"hub.{group_suffix}/v1alpha1"
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, allowed=allowed)
-    roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
+    roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)
     authorizer = delegating(HubAuthorizer(store, rbac, standings, own), external_authenticators, clock)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
-    grounds = Grounds(store, objects, feed, clock)
-    entrance = Entrance(
+    grounds = Dependencies(store, objects, feed, clock)
+    entrance = AuthenticatorChain(
         grounds,
         issuer_of(address.hub_id, token_keys),
         identify,
@@ -177,7 +177,7 @@ def build_door(
             ),
         ),
     )
-    return Door(server, feed, entrance, roles, store, own, exchange)
+    return HttpsServer(server, feed, entrance, roles, store, own, exchange)
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:

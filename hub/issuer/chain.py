@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NamedIssuer:
     """One issuer by its name."""
 
     name: str
@@ -41,9 +41,9 @@ class IssuerChain(Issuer):
 
     def __init__(self, own: Issuer, logins: Sequence[LoginIssuer] = ()) -> None:
         self._own = own
-        mine = Link(OWN, own.issue)
-        others = tuple(Link(each.name, each.issue_login) for each in logins)
-        self._links: Mapping[Purpose, tuple[Link, ...]] = {
+        mine = NamedIssuer(OWN, own.issue)
+        others = tuple(NamedIssuer(each.name, each.issue_login) for each in logins)
+        self._links: Mapping[Purpose, tuple[NamedIssuer, ...]] = {
             purpose: (*others, mine) if purpose is Purpose.LOGIN else (mine,) for purpose in Purpose
         }
         self._lock = Lock()
@@ -81,12 +81,12 @@ class IssuerChain(Issuer):
             (self.signed if done else self.failed)[purpose, name] += 1
 
 
-def names_of(links: Sequence[Link]) -> str:
+def names_of(links: Sequence[NamedIssuer]) -> str:
     return ",".join(link.name for link in links)
 
 
 def first_of(
-    links: Sequence[Link],
+    links: Sequence[NamedIssuer],
     profile: Profile,
     serial: SerialNumber,
     now: datetime,

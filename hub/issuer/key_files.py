@@ -74,7 +74,7 @@ class KeyFiles(KeyPlace):
         if certificate is None or key is None:
             return None
         try:
-            pki.Authority(certificate, key)
+            pki.CertificateAuthority(certificate, key)
         except InvalidError as error:
             log.warning("a file is not the key of a CA", file=str(path), error=error.message)
             return None

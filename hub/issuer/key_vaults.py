@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord
 from hub.issuer.key_files import certificate_file, id_of, key_file, newest
 from hub.ports import KeyPair, KeyPlace, KeySecret, Store, Transaction
 from machinery import pki
@@ -73,7 +73,7 @@ class SecretKeys(KeyPlace):
             await self._secret.write({name: None for key in gone for name in (key, _beside(key))})
 
 
-def _look(tx: Transaction, authority: AuthorityId) -> tuple[Authority | None, bytes | None]:
+def _look(tx: Transaction, authority: AuthorityId) -> tuple[AuthorityRecord | None, bytes | None]:
     one = next((each for each in tx.authorities.all() if each.id == authority), None)
     return one, tx.authorities.sealed_key(authority)
 
@@ -96,7 +96,7 @@ def _pairs(content: Mapping[str, bytes]) -> list[KeyPair]:
 
 def _is_authority(pair: KeyPair) -> bool:
     try:
-        pki.Authority(pair.certificate, pair.key)
+        pki.CertificateAuthority(pair.certificate, pair.key)
     except InvalidError:
         return False
     return True

@@ -18,7 +18,7 @@ from hub.issuer import files
 from hub.ports import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import InvalidError, NotFoundError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.product import NAME
 from machinery.runtime.tls import Material
 
@@ -44,7 +44,7 @@ class ServingNames:
 class LocalIssuer(Issuer, ListSigner):
     """Signs with a key in this process's memory. Safe to call from several threads."""
 
-    def __init__(self, authority: pki.Authority, *, created: bool = False) -> None:
+    def __init__(self, authority: pki.CertificateAuthority, *, created: bool = False) -> None:
         self._authority = authority
         self.created = created
         """Whether the CA was made just now: this is the first start."""
@@ -63,7 +63,7 @@ class LocalIssuer(Issuer, ListSigner):
                 "or, if this hub never served an agent, delete what is there and start again"
             )
         try:
-            return cls(pki.Authority(certificate, key))
+            return cls(pki.CertificateAuthority(certificate, key))
         except InvalidError as error:
             raise InvalidError(
                 f"{folder / CA_CERTIFICATE} and {folder / CA_KEY} cannot be used: {error.message}. "
@@ -150,25 +150,25 @@ def _serves_until(shown: Material, names: ServingNames) -> datetime:
     return facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
 
 
-def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.Authority:
+def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.CertificateAuthority:
     authority, key = make_authority(lifetimes, now)
     files.write_new(folder / CA_KEY, key)
     files.write_new(folder / CA_CERTIFICATE, authority.certificate)
     return authority
 
 
-def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.Authority, bytes]:
+def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.CertificateAuthority, bytes]:
     """A new CA of a hub, and its key (PEM)."""
     key = pki.generate_key()
     # Two hubs' CAs never share a name: a peer that trusts both would look for one's signature with the other's key.
-    subject = Subject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
+    subject = CertificateSubject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
     return pki.create_authority(subject, key, pki.random_serial(), now - lifetimes.backdate_serving, now + lifetimes.ca), key
 
 
 def _serving_profile(names: ServingNames, key: bytes, lifetimes: Lifetimes, now: datetime) -> Profile:
     return Profile(
         purpose=Purpose.SERVING,
-        subject=Subject(common_name=f"{NAME}-hub"),
+        subject=CertificateSubject(common_name=f"{NAME}-hub"),
         public_key=pki.public_key_of(key),
         not_before=now - lifetimes.backdate_serving,
         not_after=now + lifetimes.serving,

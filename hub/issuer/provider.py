@@ -14,14 +14,14 @@ class AuthorityProvider(AuthorityKeeper):
     """Holds a CA, or none. Safe to call from several threads; what is held is one whole pair at every moment."""
 
     def __init__(self) -> None:
-        self._current: pki.Authority | None = None
+        self._current: pki.CertificateAuthority | None = None
         self._listeners = Listeners()
 
     def __repr__(self) -> str:
         return "AuthorityProvider(...)"
 
     @property
-    def current(self) -> pki.Authority | None:
+    def current(self) -> pki.CertificateAuthority | None:
         return self._current
 
     @property
@@ -43,7 +43,7 @@ class AuthorityProvider(AuthorityKeeper):
         """
         if len(pki.split_bundle(certificate)) != 1:
             raise InvalidError("there is more than one certificate: expected the CA's alone")
-        self._take(pki.Authority(certificate, key))
+        self._take(pki.CertificateAuthority(certificate, key))
 
     def unset(self) -> None:
         """Holds none from now on; tells every listener."""
@@ -53,11 +53,11 @@ class AuthorityProvider(AuthorityKeeper):
         """Has `listener` called after each change, in whatever thread makes it. Returns what ends that."""
         return self._listeners.listen(listener)
 
-    def _take(self, authority: pki.Authority | None) -> None:
+    def _take(self, authority: pki.CertificateAuthority | None) -> None:
         self._current = authority
         self._listeners.tell()
 
 
-def signer(authority: pki.Authority) -> str:
+def signer(authority: pki.CertificateAuthority) -> str:
     """How records, status and logs name such a CA."""
     return f"{NAME}/{authority.facts.key_hash[:SHORT]}"

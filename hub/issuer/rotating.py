@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, admitted, bundled, issuing
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
 from hub.api.certificates.certificate import IssuedCertificate, Profile
 from hub.issuer.callbacks import Listeners
 from hub.issuer.local import LocalIssuer
@@ -19,14 +19,14 @@ from machinery.identity import SerialNumber
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AuthoritySnapshot:
     """All the hub's CAs at one instant, and those keys of them that are here."""
 
-    authorities: tuple[Authority, ...] = ()
+    authorities: tuple[AuthorityRecord, ...] = ()
     keys: Mapping[AuthorityId, LocalIssuer] = field(default_factory=dict, repr=False)
 
     @property
-    def issuing(self) -> Authority | None:
+    def issuing(self) -> AuthorityRecord | None:
         return issuing(self.authorities)
 
     @property
@@ -59,7 +59,7 @@ class RotatingIssuer(Issuer, ListSigner):
     """Safe to call from several threads. `take` tells listeners, in the thread that calls it."""
 
     def __init__(self) -> None:
-        self._standing = Standing()
+        self._standing = AuthoritySnapshot()
         self._others = b""
         self._listeners = Listeners()
 
@@ -67,10 +67,10 @@ class RotatingIssuer(Issuer, ListSigner):
         return "RotatingIssuer(...)"
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> AuthoritySnapshot:
         return self._standing
 
-    def take(self, standing: Standing) -> bool:
+    def take(self, standing: AuthoritySnapshot) -> bool:
         """Acts upon it from now on; whether that changed anything."""
         before, self._standing = self._standing, standing
         changed = before.authorities != standing.authorities or before.keys.keys() != standing.keys.keys()

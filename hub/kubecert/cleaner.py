@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import structlog
 
-from hub.kubecert.cluster_client import Surroundings, is_outdated
-from hub.kubecert.deployment import Shape
+from hub.kubecert.cluster_client import ClusterClient, is_outdated
+from hub.kubecert.deployment import AgentDeploymentShape
 from machinery.errors import NotFoundError
 from machinery.runtime.controller import Reconciler
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 class OutdatedPods(Reconciler[str]):
     """Keys are names of pods. Only the leader removes any."""
 
-    def __init__(self, cluster: Surroundings, shape: Shape, leads: Callable[[], bool]) -> None:
+    def __init__(self, cluster: ClusterClient, shape: AgentDeploymentShape, leads: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._shape = shape
         self._leads = leads

@@ -8,21 +8,21 @@ from typing import Any, Protocol
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.kubecert.cluster_info import NAME, NAMESPACE
-from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, Shape
+from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, AgentDeploymentShape
 from hub.kubecert.output import LONGEST
 from machinery.client.exec import Container, execute
 from machinery.client.ownership import owner_if_known
-from machinery.client.rest import KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import NotFoundError
 
-PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes")
-CONFIG_MAPS, DEPLOYMENTS = Resource("", "v1", "configmaps"), Resource("apps", "v1", "deployments")
+PODS, NODES = RestResource("", "v1", "pods"), RestResource("", "v1", "nodes")
+CONFIG_MAPS, DEPLOYMENTS = RestResource("", "v1", "configmaps"), RestResource("apps", "v1", "deployments")
 KUBE_SYSTEM = "kube-system"
 MANAGERS = {"labelSelector": "component=kube-controller-manager"}
 PRINT_WITHIN = timedelta(seconds=20)
 
 
-class Surroundings(Protocol):
+class ClusterClient(Protocol):
     """Everything raises MusterError."""
 
     async def managers(self) -> Sequence[Document]:
@@ -69,7 +69,7 @@ class Collections:
     cluster_info: tuple[str, Mapping[str, str]]
 
     @classmethod
-    def of(cls, shape: Shape) -> "Collections":
+    def of(cls, shape: AgentDeploymentShape) -> "Collections":
         [(label, _)] = shape.selector.items()
         kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
         pods = PODS.path(namespace=shape.namespace)
@@ -83,10 +83,10 @@ class Collections:
         )
 
 
-class HostCluster(Surroundings):
+class HostCluster(ClusterClient):
     """Over its API. `pod`: the hub's own, where it runs in the Deployment's namespace."""
 
-    def __init__(self, client: KubeClient, shape: Shape, pod: str | None = None) -> None:
+    def __init__(self, client: KubeClient, shape: AgentDeploymentShape, pod: str | None = None) -> None:
         self._client = client
         self._shape = shape
         self._pod = pod
@@ -151,7 +151,7 @@ def _only(existing: Document) -> Object:
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
 
 
-def is_outdated(pod: Document, shape: Shape) -> bool:
+def is_outdated(pod: Document, shape: AgentDeploymentShape) -> bool:
     """Whether a pod is of an older form of this Deployment, and bears all its labels."""
     [(label, value)] = shape.selector.items()
     found = doc.labels(pod)

@@ -17,9 +17,9 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.kubecert import deployment as rules
 from hub.kubecert import pod_selection as choosing
-from hub.kubecert.cluster_client import Surroundings
+from hub.kubecert.cluster_client import ClusterClient
 from hub.kubecert.cluster_info import ClusterInfo, cluster_info
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.failure import COULD_NOT_FETCH_KEY, COULD_NOT_GET_CLUSTER_INFO, FETCHED_KEY, StepError, said
 from hub.kubecert.output import parse_printed
 from hub.ports import AuthorityKeeper
@@ -66,8 +66,8 @@ class KubeCertAgent(Reconciler[str]):
 
     def __init__(
         self,
-        cluster: Surroundings,
-        shape: Shape,
+        cluster: ClusterClient,
+        shape: AgentDeploymentShape,
         keeper: AuthorityKeeper,
         book: Book,
         *,

@@ -7,7 +7,7 @@ from hub.kubecert import cleaner, controller
 from hub.kubecert.cleaner import OutdatedPods
 from hub.kubecert.cluster_client import HostCluster
 from hub.kubecert.controller import KEY, KubeCertAgent
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.status_writer import IssuerBook
 from hub.kubecert.watch import mirrors
 from hub.ports import AuthorityKeeper, Store
@@ -23,7 +23,7 @@ class CertAgent:
     def __init__(
         self,
         client: KubeClient,
-        shape: Shape,
+        shape: AgentDeploymentShape,
         keeper: AuthorityKeeper,
         book: IssuerBook,
         *,

@@ -24,7 +24,7 @@ TOKEN_SOURCE = "serviceAccountToken"  # noqa: S105 - the name of a field
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AgentDeploymentShape:
     """What an operator says of the Deployment. `labels` are on it and, but for a few, on its pods."""
 
     namespace: str
@@ -45,7 +45,7 @@ class Shape:
         return {key: value for key, value in self.labels.items() if key not in FOREIGN_SELECTORS} | self.selector
 
 
-def deployment(shape: Shape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
+def deployment(shape: AgentDeploymentShape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
     """For a controller-manager's pod. `owner`: an owner reference to what the hub itself belongs to, which takes it along."""
     metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
     if owner is not None:
@@ -59,7 +59,7 @@ def deployment(shape: Shape, manager: Document, owner: Document | None = None) -
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(shape: Shape, manager: Document) -> dict[str, Any]:
+def _pod_spec(shape: AgentDeploymentShape, manager: Document) -> dict[str, Any]:
     spec = doc.mapping(manager, "spec")
     volumes = [volume for volume in spec.get("volumes") or () if not _is_token(volume)]
     return {
@@ -79,7 +79,7 @@ def _pod_spec(shape: Shape, manager: Document) -> dict[str, Any]:
     }
 
 
-def _container(shape: Shape, manager: Document, volumes: set[str]) -> dict[str, Any]:
+def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]) -> dict[str, Any]:
     paths = paths_of(manager)
     first: Mapping[str, Any] = next(iter(doc.sequence(manager, "spec", "containers")), {})
     mounts = [{**mount, "readOnly": True} for mount in first.get("volumeMounts") or () if mount.get("name") in volumes]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.kubecert.cluster_client import Collections
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.pod_selection import instance
 from machinery.client.reflector import ObjectKey, Reflector
 from machinery.client.rest import KubeClient
@@ -22,7 +22,7 @@ class Mirrors(NamedTuple):
     cluster_info: Reflector[Any]
 
 
-def mirrors(client: KubeClient, shape: Shape, look: Callable[[], None], clean: Callable[[str], None]) -> Mirrors:
+def mirrors(client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], None], clean: Callable[[str], None]) -> Mirrors:
     """`look` is called on every change that matters, `clean` with the name of each pod of an older form."""
     watched = Collections.of(shape)
 

@@ -12,15 +12,15 @@ from typing import Any, Self
 import structlog
 
 from hub.ports import Management
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ConflictError
 
 IN_CLUSTER = "in-cluster"
-CONFIG_MAP = Resource("", "v1", "configmaps").path("extension-apiserver-authentication", namespace="kube-system")
-API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices")
+CONFIG_MAP = RestResource("", "v1", "configmaps").path("extension-apiserver-authentication", namespace="kube-system")
+API_SERVICES = RestResource("apiregistration.k8s.io", "v1", "apiservices")
 REVIEWS = {
-    "TokenReview": Resource("authentication.k8s.io", "v1", "tokenreviews"),
-    "SubjectAccessReview": Resource("authorization.k8s.io", "v1", "subjectaccessreviews"),
+    "TokenReview": RestResource("authentication.k8s.io", "v1", "tokenreviews"),
+    "SubjectAccessReview": RestResource("authorization.k8s.io", "v1", "subjectaccessreviews"),
 }
 TRIES = 3
 

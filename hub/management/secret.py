@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from hub.ports import KeySecret
 from machinery.client.ownership import owner_if_known
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 TRIES = 5
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.sessions import Sessions
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
@@ -39,7 +39,7 @@ METRICS = (
 )
 
 
-def add_agents(registry: Registry, agents: Parts) -> None:
+def add_agents(registry: Registry, agents: DoorContext) -> None:
     sessions, beats, calls = agents.sessions, agents.beats, agents.calls
     counts = beats.counts
     registry.bind(SESSIONS, lambda: by_version(sessions))

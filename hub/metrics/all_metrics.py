@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from hub.grpc_door.session.context import Parts
-from hub.https_door.server import Door
+from hub.grpc_door.session.context import DoorContext
+from hub.https_door.server import HttpsServer
 from hub.issuer import IssuerChain, RotatingIssuer
 from hub.metrics import agents, certificates, database, fleet, leader, process, requests
 from hub.replica.leader_election import Leading
@@ -28,13 +28,13 @@ METRICS: tuple[Metric, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MetricSources:
     """The parts that count."""
 
     server: Server
     store: SqlStore
-    agents: Parts
-    operators: Door
+    agents: DoorContext
+    operators: HttpsServer
     draining: Draining
     leading: Leading
     issuer: RotatingIssuer
@@ -43,7 +43,7 @@ class Counted:
     disk_reserve: int
 
 
-def add_metrics(registry: Registry, counted: Counted) -> Callable[[], Coroutine[Any, Any, None]]:
+def add_metrics(registry: Registry, counted: MetricSources) -> Callable[[], Coroutine[Any, Any, None]]:
     """Binds everything but what is told from the start. Returns what runs for as long as the hub serves."""
     fleet.add_fleet(registry, counted.store, counted.agents.clock, reserve=counted.disk_reserve)
     agents.add_agents(registry, counted.agents)

@@ -76,7 +76,7 @@ METRICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSnapshot:
     """One look at all of it, in one snapshot of the database."""
 
     at: datetime
@@ -87,7 +87,7 @@ class Fleet:
     left: Mapping[str, int]
     earliest: datetime | None
     replicas: Mapping[str, int]
-    kept: history.Standing
+    kept: history.HistoryStanding
     backup: datetime | None
     available: Mapping[str, int] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class FleetLook:
         self._detailed = detailed
         self._looked_at: float | None = None
         self._looking = asyncio.Lock()
-        self.seen: Fleet | None = None
+        self.seen: FleetSnapshot | None = None
 
     async def __call__(self) -> None:
         """Looks, unless somebody has a moment ago. Those that come meanwhile share what comes of it."""
@@ -119,10 +119,10 @@ class FleetLook:
                 self.seen = None
 
 
-def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
+def counted(tx: Transaction, *, detailed: bool = False) -> FleetSnapshot:
     """The fleet now. `detailed`: also each cluster of it."""
     backup = tx.facts.get(BACKUP_MADE)
-    known = Fleet(
+    known = FleetSnapshot(
         at=tx.now,
         states=tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE),
         accepted=tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS),
@@ -162,7 +162,9 @@ def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -
     look = FleetLook(store, clock, detailed=registry.detailed)
     registry.look(look)
 
-    def told(of: Callable[[Fleet], float | Mapping[str, float] | None]) -> Callable[[], float | Mapping[str, float] | None]:
+    def told(
+        of: Callable[[FleetSnapshot], float | Mapping[str, float] | None],
+    ) -> Callable[[], float | Mapping[str, float] | None]:
         return lambda: None if look.seen is None else of(look.seen)
 
     registry.bind(CLUSTERS, told(lambda fleet: {name: fleet.states.get(state, 0) for state, name in STATES.items()}))
@@ -188,12 +190,12 @@ def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
 
 
-def _accepted(fleet: Fleet) -> Mapping[str, int]:
+def _accepted(fleet: FleetSnapshot) -> Mapping[str, int]:
     accepted = fleet.accepted.get("true", 0)
     return {"true": accepted, "false": sum(fleet.accepted.values()) - accepted}
 
 
-def _versions(fleet: Fleet) -> Mapping[str, int]:
+def _versions(fleet: FleetSnapshot) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     for version, count in fleet.versions.items():
         if version:

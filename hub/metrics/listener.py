@@ -6,7 +6,7 @@ import structlog
 from aiohttp import web
 
 from hub.metrics.process import add_process
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.apiserver.http.listener import serve
 from machinery.lifecycle.listening import listening_failed
 from machinery.observability.metrics import CONTENT_TYPE, Registry
@@ -16,7 +16,7 @@ PATH = "/metrics"
 log = structlog.get_logger(__name__)
 
 
-async def told_metrics(settings: Settings, stack: AsyncExitStack) -> Registry:
+async def told_metrics(settings: HubSettings, stack: AsyncExitStack) -> Registry:
     """The registry, told at `--metrics-listen` until `stack` ends. Raises StartError when nobody can listen there."""
     registry = Registry(detailed=settings.metrics_per_cluster)
     add_process(registry)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.access import AccessLimits
-from hub.https_door.server import Door
+from hub.https_door.server import HttpsServer
 from machinery.apiserver.http.draining import Draining
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
@@ -30,7 +30,7 @@ LOGINS = counter(
 METRICS = (ANSWERED, SECONDS, IN_FLIGHT, WATCHES, BEHIND, SEATS, CAPACITY, WAITING, REFUSED, TOO_FAST, LOGINS)
 
 
-def add_requests(registry: Registry, operators: Door, draining: Draining, limits: AccessLimits) -> None:
+def add_requests(registry: Registry, operators: HttpsServer, draining: Draining, limits: AccessLimits) -> None:
     counts, watches = operators.server.counts, operators.server.watches
     registry.bind(ANSWERED, lambda: counts.answered)
     registry.bind(SECONDS, lambda: counts.seconds)

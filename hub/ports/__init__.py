@@ -4,12 +4,12 @@ The store is split by subject so that a use case names what it touches. Everythi
 a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port imports it from here.
 """
 
-from hub.ports.authorities import Authorities
-from hub.ports.identities import AuthorityKeeper, Bindings, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
+from hub.ports.authorities import AuthorityRecords
+from hub.ports.identities import AuthorityKeeper, Bindings, CertificateRecords, Credentials, Issuer, ListSigner, LoginIssuer
 from hub.ports.key_place import KeyPair, KeyPlace
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import KeySecret, Management
-from hub.ports.objects import Changes, Objects, Written
+from hub.ports.objects import ChangeLog, Objects, Written
 from hub.ports.records import RECORDING, AuditLog, Facts, Leaders, Recording
 from hub.ports.store import Lifeline, Store, Transaction
 from hub.ports.trust import Trusts
@@ -18,11 +18,11 @@ __all__ = [
     "RECORDING",
     "AgentSessions",
     "AuditLog",
-    "Authorities",
     "AuthorityKeeper",
+    "AuthorityRecords",
     "Bindings",
-    "Certificates",
-    "Changes",
+    "CertificateRecords",
+    "ChangeLog",
     "Credentials",
     "Facts",
     "Heartbeats",

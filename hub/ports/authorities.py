@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, HeldCertificate
 from hub.api.certificates.certificate import Purpose
 from machinery.identity import ClusterName
 
 
-class Authorities(Protocol):
+class AuthorityRecords(Protocol):
     """Every CA that the hub ever had. A key is here only when it is sealed with one that is not in the database."""
 
-    def all(self) -> Sequence[Authority]:
+    def all(self) -> Sequence[AuthorityRecord]:
         """In the order of their creation."""
 
-    def put(self, authority: Authority) -> None:
+    def put(self, authority: AuthorityRecord) -> None:
         """Adds or replaces it, and rings: whoever is told of revocations looks for this, too. A sealed key stays."""
 
     def sealed_key(self, authority: AuthorityId) -> bytes | None: ...
@@ -32,7 +32,7 @@ class Authorities(Protocol):
     def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
         """How many certificates of each signer and purpose have neither ended nor been revoked."""
 
-    def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
+    def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
         """The newest certificate of that purpose of each agent, of those that have neither ended nor been revoked."""
 
     def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:

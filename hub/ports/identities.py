@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Protocol
 
 from hub.api.bootstrapcredentials.attestation import Binding
-from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse, Tally
+from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse, UseCount
 from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki import RevocationList
 
 
-class Certificates(Protocol):
+class CertificateRecords(Protocol):
     """A record for every serial the hub ever signed, made before the signature leaves."""
 
     def add(self, record: CertificateRecord) -> None: ...
@@ -82,10 +82,10 @@ class Credentials(Protocol):
 
     def drop_use(self, use: CredentialUse) -> None: ...
 
-    def tally(self, credential: CredentialId) -> Tally:
+    def tally(self, credential: CredentialId) -> UseCount:
         """`names`: those that it has admitted and that no use is recorded for."""
 
-    def tallies(self) -> Mapping[CredentialId, Tally]:
+    def tallies(self) -> Mapping[CredentialId, UseCount]:
         """Of every credential that has any."""
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:

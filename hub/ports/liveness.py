@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from hub.api.hubreplicas.replica import AgentSession, Replica
-from hub.api.liveness.coverage import Mark
+from hub.api.liveness.coverage import Checkpoint
 from hub.api.liveness.heartbeat import Beat, LastBeat
 from hub.api.managedclusters.transition import Transition
 from machinery.identity import AgentId, ClusterName
@@ -64,9 +64,9 @@ class Transitions(Protocol):
 class Marks(Protocol):
     """The replicas' marks that beats can be stored."""
 
-    def all(self) -> Sequence[Mark]: ...
+    def all(self) -> Sequence[Checkpoint]: ...
 
-    def put(self, mark: Mark) -> None:
+    def put(self, mark: Checkpoint) -> None:
         """Replaces the replica's mark."""
 
     def begin_anew(self, now: datetime) -> None:

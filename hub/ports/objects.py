@@ -65,7 +65,7 @@ class Objects(Protocol):
         """
 
 
-class Changes(Protocol):
+class ChangeLog(Protocol):
     """The change log."""
 
     def since(

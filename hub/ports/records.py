@@ -5,9 +5,9 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
+from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
 from hub.api.meta.change import Change
-from machinery.election.lock import Candidate, Record
+from machinery.election.lock import Candidate, LockRecord
 
 
 class Facts(Protocol):
@@ -24,10 +24,10 @@ class Facts(Protocol):
 class AuditLog(Protocol):
     """Records of requests. They are added and, by age or for room, removed; none changes."""
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[AuditEntry]) -> None:
         """In one statement. What is there already, because the answer of an earlier attempt was lost, stays as it is."""
 
-    def find(self, query: AuditQuery) -> Sequence[Entry]:
+    def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
         """In the order of time. One more than the query's limit, where there are more."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
@@ -51,10 +51,10 @@ class AuditLog(Protocol):
 class Recording(Protocol):
     """The audit record of a request on its way, to be written in the transaction of what the request changes."""
 
-    def entry(self, changes: Sequence[Change]) -> Entry | None:
+    def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
         """The record of these changes, on the store's thread; None: no record is wanted, or one is stored already."""
 
-    def committed(self, entry: Entry) -> None:
+    def committed(self, entry: AuditEntry) -> None:
         """The transaction of the entry is committed."""
 
 
@@ -68,19 +68,19 @@ class Leaders(Protocol):
     Renewing does not wait for the disk, taking and releasing do.
     """
 
-    def record(self) -> Record | None:
+    def record(self) -> LockRecord | None:
         """The lock as it is; None: nobody ever held it."""
 
-    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Makes `candidate` the holder in a new term, when the record is as `seen`; else ConflictError.
 
         Waits for transactions that have called `require` in the term before: none of them commits afterwards.
         """
 
-    def renew(self, held: Record) -> Record:
+    def renew(self, held: LockRecord) -> LockRecord:
         """Raises ConflictError unless the lock is held as in `held`. Waits for no transaction that has called `require`."""
 
-    def release(self, held: Record) -> bool:
+    def release(self, held: LockRecord) -> bool:
         """Whether it was held as in `held`. The term stays: the next one is higher."""
 
     def require(self, term: int) -> None:

@@ -7,10 +7,10 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import Volume
-from hub.ports.authorities import Authorities
-from hub.ports.identities import Bindings, Certificates, Credentials
+from hub.ports.authorities import AuthorityRecords
+from hub.ports.identities import Bindings, CertificateRecords, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.objects import Changes, Objects
+from hub.ports.objects import ChangeLog, Objects
 from hub.ports.records import AuditLog, Facts, Leaders
 from hub.ports.trust import Trusts
 
@@ -29,13 +29,13 @@ class Transaction(Protocol):
     def objects(self) -> Objects: ...
 
     @property
-    def changes(self) -> Changes: ...
+    def changes(self) -> ChangeLog: ...
 
     @property
-    def certificates(self) -> Certificates: ...
+    def certificates(self) -> CertificateRecords: ...
 
     @property
-    def authorities(self) -> Authorities: ...
+    def authorities(self) -> AuthorityRecords: ...
 
     @property
     def credentials(self) -> Credentials: ...

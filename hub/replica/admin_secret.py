@@ -16,7 +16,7 @@ import structlog
 from hub.ports import KeySecret
 from hub.replica.host_secrets import secret_at
 from hub.replica.installation import AdminKubeconfig
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.errors import MusterError
 
 KUBECONFIG, TRUST = "kubeconfig", "ca.crt"
@@ -25,7 +25,7 @@ LOOK_EVERY, AGAIN = timedelta(minutes=5), timedelta(seconds=5)
 log = structlog.get_logger(__name__)
 
 
-class Told(Protocol):
+class TrustChanges(Protocol):
     """Tells when what peers trust has changed."""
 
     def listen(self, listener: Callable[[], None]) -> object: ...
@@ -79,7 +79,9 @@ class AdminSecret:
         return LOOK_EVERY
 
 
-async def admin_secret(settings: Settings, way_in: AdminKubeconfig, told: Told, stack: AsyncExitStack) -> AdminSecret:
+async def admin_secret(
+    settings: HubSettings, way_in: AdminKubeconfig, told: TrustChanges, stack: AsyncExitStack
+) -> AdminSecret:
     """As the settings want it. What is opened for it closes with `stack`. Raises InvalidError."""
     place = settings.admin_kubeconfig_secret
     kept = AdminSecret(await secret_at(place, settings, stack) if place else None, way_in)

@@ -11,23 +11,23 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.access.revocation_poller import Looking
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Phase, issuing
-from hub.api.certificateauthorities.rotation import Survey
+from hub.access.revocation_poller import RevocationPoller
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, Phase, issuing
+from hub.api.certificateauthorities.rotation import RotationSurvey
 from hub.api.certificates.certificate import Lifetimes
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.issuer.key_files import KeyFiles
 from hub.issuer.key_vaults import SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
-from hub.issuer.rotating import RotatingIssuer, Standing
+from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import KeyPair, KeyPlace, Store
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made, authority_id
 from hub.replica.host_secrets import secret_at
 from hub.replica.keys import KeyFolder, keep_authority
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, MusterError
 from machinery.pki.encryption import Seal
@@ -119,7 +119,7 @@ class AuthorityFollower:
 
     async def run(self) -> None:
         """Looks for ever: soon after every change, and now and then."""
-        await Looking(self._store, LOOK_EVERY).run(self._look)
+        await RevocationPoller(self._store, LOOK_EVERY).run(self._look)
 
     async def _look(self, *, far: bool) -> bool:
         del far  # every look is at all of them
@@ -136,7 +136,7 @@ class AuthorityFollower:
     async def look(self) -> None:
         """One look. Raises UnavailableError; what was known before is acted upon then."""
         everyone = tuple(await self._store.look(authorities.all_of))
-        standing = Standing(everyone, await self._keys(everyone))
+        standing = AuthoritySnapshot(everyone, await self._keys(everyone))
         before = {each.id: each.phase for each in self._issuer.standing.authorities}
         if self._issuer.take(standing):
             self._tell(before, standing)
@@ -145,7 +145,7 @@ class AuthorityFollower:
             await self._store.run(authorities.follow, self._replica, known)
             self._said = known
 
-    async def _keys(self, everyone: Sequence[Authority]) -> Mapping[AuthorityId, LocalIssuer]:
+    async def _keys(self, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, LocalIssuer]:
         """Of all that are not retired: an old one signs revocation lists still. One that is missing is looked for again."""
         here = self._issuer.standing.keys
         wanted = [each.id for each in everyone if each.phase is not Phase.RETIRED]
@@ -154,9 +154,9 @@ class AuthorityFollower:
 
     async def _found(self, authority: AuthorityId) -> LocalIssuer | None:
         pair = await self._ring.find(authority)
-        return None if pair is None else LocalIssuer(pki.Authority(pair.certificate, pair.key))
+        return None if pair is None else LocalIssuer(pki.CertificateAuthority(pair.certificate, pair.key))
 
-    def _tell(self, before: Mapping[AuthorityId, Phase], standing: Standing) -> None:
+    def _tell(self, before: Mapping[AuthorityId, Phase], standing: AuthoritySnapshot) -> None:
         for each in standing.authorities:
             if before and before.get(each.id) is not each.phase:
                 log.info(
@@ -165,11 +165,11 @@ class AuthorityFollower:
 
 
 def rotation_of(
-    issuer: RotatingIssuer, ring: KeyRing, settings: Settings, lifetimes: Lifetimes, clock: Clock
-) -> Callable[[Store, Callable[[Told], None]], Rotation]:
+    issuer: RotatingIssuer, ring: KeyRing, settings: HubSettings, lifetimes: Lifetimes, clock: Clock
+) -> Callable[[Store, Callable[[EventRecord], None]], Rotation]:
     """What changes the CA while this replica leads: for each term anew."""
 
-    async def make(seen: Survey, old: Authority) -> Made:
+    async def make(seen: RotationSurvey, old: AuthorityRecord) -> Made:
         signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
@@ -185,7 +185,7 @@ def rotation_of(
     )
 
 
-async def ring_of(settings: Settings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
+async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
     """The place that the settings choose, and where keys may lie from before. What is opened for it closes with `stack`."""
     in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
     sealed = SealedKeys(store, seal)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 
-from hub.grpc_door.session.context import Parts
-from hub.https_door.server import Door
+from hub.grpc_door.session.context import DoorContext
+from hub.https_door.server import HttpsServer
 from hub.ports import Store
 from hub.registry.hubreplicas import log_level as orders
 from hub.replica.leader_election import Leading
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.store import SqlStore
 from machinery import product
 from machinery.apiserver.http.draining import Draining
@@ -32,7 +32,7 @@ DATABASE_EVERY = timedelta(milliseconds=900)
 """Below the second at whose ticks the server looks at its readiness: each of these looks is one at the database."""
 
 
-def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
+def inspected(settings: HubSettings, stack: AsyncExitStack) -> Inspection:
     """What the hub does right now, to be asked from its first moment on, and also when it hangs."""
     inspection = Inspection(asyncio.get_running_loop())
     stack.enter_context(DebugSignal(inspection))
@@ -41,7 +41,7 @@ def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
     return inspection
 
 
-def verbosity_of(settings: Settings, stack: AsyncExitStack) -> Verbosity:
+def verbosity_of(settings: HubSettings, stack: AsyncExitStack) -> Verbosity:
     """How much this process logs: SIGUSR2 changes it, and an operator's order, which `follow_orders` finds."""
     verbosity = Verbosity(settings.log_level)
     stack.enter_context(VerbositySignal(verbosity))
@@ -57,11 +57,13 @@ async def follow_orders(store: Store, verbosity: Verbosity) -> None:
         await asyncio.sleep(until_tick(LOOK_EVERY))
 
 
-def traces_of(settings: Settings) -> telemetry.Told | None:
+def traces_of(settings: HubSettings) -> telemetry.TraceExporter | None:
     """Where the spans of this process go; None: nowhere."""
     if settings.trace_endpoint is None:
         return None
-    return telemetry.Told(f"{product.NAME}-hub", settings.trace_endpoint, settings.trace_share, os.environ.get("POD_NAME", ""))
+    return telemetry.TraceExporter(
+        f"{product.NAME}-hub", settings.trace_endpoint, settings.trace_share, os.environ.get("POD_NAME", "")
+    )
 
 
 def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:
@@ -93,7 +95,9 @@ def checks_of(health: HealthChecks) -> list[HealthCheck]:
     ]
 
 
-def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, leading: Leading) -> None:
+def add_sections(
+    inspection: Inspection, agents: DoorContext, operators: HttpsServer, draining: Draining, leading: Leading
+) -> None:
     """What the debug report tells beside the stacks: numbers, and which clusters have a session. No secret is among them."""
     counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
         "sessions": lambda: (

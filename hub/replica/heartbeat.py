@@ -19,7 +19,7 @@ import structlog
 from hub.api.hubreplicas.replica import BEAT, LOST_AFTER, Load, Replica
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
 from machinery.lifecycle.resource_usage import ProcessUsage, resident
 from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
@@ -38,13 +38,13 @@ BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def is_alone(settings: Settings) -> bool:
+def is_alone(settings: HubSettings) -> bool:
     """Whether no other replica can be: the embedded database serves one hub."""
     url = settings.database_url
     return url is None or url.get_secret_value().startswith("sqlite")
 
 
-def replica_name(settings: Settings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
+def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
     """The same after every restart. Raises InvalidError for what names no replica, UnavailableError.
 
     On the embedded database it is one that the data directory keeps, because that may move to another machine.
@@ -77,7 +77,7 @@ def home_of(directory: DataDirectory) -> str:
     return name
 
 
-def this_replica(name: str, settings: Settings, directory: DataDirectory) -> Replica:
+def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> Replica:
     """What the row of this process says of it; the database gives the times. Raises UnavailableError."""
     return Replica(
         name=name,
@@ -116,7 +116,7 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
+class ReplicaStats:
     """What a replica tells of itself with each beat, beside what it uses of its machine."""
 
     clock: Clock
@@ -125,7 +125,7 @@ class Measures:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeartbeatCallbacks:
     """Who hears what a beat brings back."""
 
     given_up: Callable[[], None] = lambda: None
@@ -134,7 +134,7 @@ class Heard:
     """With every beat: whether an operator wants no session here."""
 
 
-class Presence:
+class ReplicaHeartbeat:
     """Keeps the row of this replica."""
 
     def __init__(
@@ -142,8 +142,8 @@ class Presence:
         store: Store,
         me: Replica,
         signals: LifecycleSignals,
-        measures: Measures,
-        heard: Heard = Heard(),
+        measures: ReplicaStats,
+        heard: HeartbeatCallbacks = HeartbeatCallbacks(),
     ) -> None:
         self._store = store
         self._me = me

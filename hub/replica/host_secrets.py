@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from hub.ports import KeySecret
-from hub.settings import Settings
+from hub.settings import HubSettings
 
 IN_CLUSTER = "in-cluster"
 
 
-async def secret_at(place: str, settings: Settings, stack: AsyncExitStack) -> KeySecret:
+async def secret_at(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
     """The Secret NAMESPACE/NAME, of the cluster that `management_cluster` names, else of the one that this pod is in.
 
     In the latter it goes with what runs the hub. What is opened for it closes with `stack`. Raises InvalidError.

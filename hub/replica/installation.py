@@ -20,7 +20,7 @@ from hub.ports import Issuer, Store, Transaction
 from hub.registry.certificates import operators
 from hub.registry.certificates import service as certificates
 from hub.registry.multihub.moves import HUB_ID
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.settings.fields import Address
 from machinery import pki
 from machinery.client import kubeconfig
@@ -54,7 +54,7 @@ class Addresses:
     ip_addresses: tuple[str, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> "Addresses":
+    def of(cls, settings: HubSettings) -> "Addresses":
         """From the settings; a door that listens everywhere and has no advertised address is this machine to itself."""
         grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
         https = _seen(settings.https_listen, settings.https_advertised)
@@ -84,7 +84,7 @@ def _is_everywhere(host: str) -> bool:
     return _is_ip(host) and ip_address(host).is_unspecified
 
 
-def lifetimes_of(settings: Settings) -> Lifetimes:
+def lifetimes_of(settings: HubSettings) -> Lifetimes:
     return Lifetimes(
         agent=settings.agent_lifetime,
         recovery=settings.recovery_lifetime,

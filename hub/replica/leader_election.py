@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import structlog
 
-from hub.api.core.event import Told
-from hub.controllers.hub.transition_recorder import Chronicle
-from hub.controllers.manager.manager import Controllers
+from hub.api.core.event import EventRecord
+from hub.controllers.hub.transition_recorder import TransitionRecorder
+from hub.controllers.manager.manager import ControllerManager
 from hub.election import FencedStore, RowLock, SoleLock
 from hub.ports import Store
 from hub.replica.heartbeat import is_alone
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLifeline
-from machinery.election import Candidate, Elector, Leadership, Lock, Tally, Term, Timings
+from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 from machinery.runtime.scheduler import Timetable
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidacy:
+class LeaderElectionConfig:
     """How this replica runs for the leadership. `alone`: no other replica can use its database at all."""
 
     replica: str
@@ -47,8 +47,8 @@ class Leading:
         self,
         store: Store,
         lock: Lock,
-        candidacy: Candidacy,
-        controllers: Callable[[Store], Controllers],
+        candidacy: LeaderElectionConfig,
+        controllers: Callable[[Store], ControllerManager],
         *,
         clock: Clock,
         timetable: Timetable,
@@ -71,7 +71,7 @@ class Leading:
             alone=candidacy.alone,
         )
         self._may_run = asyncio.Event()
-        self._working: Controllers | None = None
+        self._working: ControllerManager | None = None
         self._first_look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -110,7 +110,7 @@ class Leading:
                 self._working = None
                 controllers.rest(self._timetable)
 
-    async def _begin(self, controllers: Controllers, tasks: GuardedTasks, term: Term) -> None:
+    async def _begin(self, controllers: ControllerManager, tasks: GuardedTasks, term: Term) -> None:
         try:
             controllers.wake(self._timetable)
             controllers.begin(term.number, self._news(term))
@@ -123,9 +123,9 @@ class Leading:
             if not self._first_look.done():
                 self._first_look.set_result(None)
 
-    def _news(self, term: Term) -> Told:
+    def _news(self, term: Term) -> EventRecord:
         about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": NAME}}
-        return Told("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
+        return EventRecord("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
 
     @property
     def controllers(self) -> Sequence[Controller[Any]]:
@@ -133,12 +133,12 @@ class Leading:
         return () if self._working is None else self._working.everyone
 
     @property
-    def chronicle(self) -> Chronicle | None:
+    def chronicle(self) -> TransitionRecorder | None:
         """That of the term that stands."""
         return None if self._working is None else self._working.chronicle
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> ElectionCounts:
         """What was counted of the election since the start."""
         return self._elector.tally
 
@@ -155,11 +155,11 @@ class Leading:
 
 @asynccontextmanager
 async def leadership(
-    settings: Settings,
+    settings: HubSettings,
     url: str,
     replica: str,
     store: Store,
-    controllers: Callable[[Store], Controllers],
+    controllers: Callable[[Store], ControllerManager],
     *,
     clock: Clock,
     timetable: Timetable,
@@ -167,7 +167,7 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """This replica's part in the election for the length of the block. `url`: the database's; `replica`: our name."""
     timings = settings.election_timings
-    candidacy = Candidacy(replica, timings, alone=is_alone(settings))
+    candidacy = LeaderElectionConfig(replica, timings, alone=is_alone(settings))
     lifeline = SqlLifeline(url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
@@ -190,7 +190,9 @@ async def leadership(
                 await leading.stop()
 
 
-async def _lock(settings: Settings, candidacy: Candidacy, row: RowLock, clock: Clock, stack: AsyncExitStack) -> Lock:
+async def _lock(
+    settings: HubSettings, candidacy: LeaderElectionConfig, row: RowLock, clock: Clock, stack: AsyncExitStack
+) -> Lock:
     if candidacy.alone:
         return SoleLock(row)
     if settings.leader_elect_resource_lock == "database":

@@ -16,7 +16,7 @@ import structlog
 from hub.api.certificates.certificate import Lifetimes
 from hub.issuer import ServingNames
 from hub.issuer.rotating import RotatingIssuer
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki import CertificateFacts
@@ -103,7 +103,7 @@ def _lacks(missing: list[str], facts: CertificateFacts) -> bool:
 
 
 def doors_certificate(
-    settings: Settings, folder: Path, names: ServingNames, issuer: RotatingIssuer, *, lifetimes: Lifetimes, clock: Clock
+    settings: HubSettings, folder: Path, names: ServingNames, issuer: RotatingIssuer, *, lifetimes: Lifetimes, clock: Clock
 ) -> "DoorsCertificate":
     """What the settings say. Raises InvalidError, UnavailableError: what is given cannot be served."""
     if settings.serving_cert_file is None or settings.serving_key_file is None:

@@ -6,6 +6,6 @@ the key `grpc_listen` (or `grpc-listen`) of the file. A new setting goes into th
 
 from hub.settings.group import ENVIRONMENT_PREFIX
 from hub.settings.loading import SettingsError, load
-from hub.settings.settings import Settings
+from hub.settings.settings import HubSettings
 
-__all__ = ["ENVIRONMENT_PREFIX", "Settings", "SettingsError", "load"]
+__all__ = ["ENVIRONMENT_PREFIX", "HubSettings", "SettingsError", "load"]

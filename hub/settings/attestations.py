@@ -6,12 +6,12 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from hub.settings.fields import Words
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import https_flaw
 
 
-class Attestations(Group):
+class Attestations(SettingsGroup):
     """A token of the managed cluster's own issuer, which binds a cluster's name to it."""
 
     attestation: Literal["by-credential", "required"] = Field(

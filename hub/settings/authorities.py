@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.settings.fields import NoDuration
-from hub.settings.group import SECRET, Group
+from hub.settings.group import SECRET, SettingsGroup
 
 
-class Authorities(Group):
+class AuthoritySettings(SettingsGroup):
     """The hub's CAs, and what the doors show."""
 
     ca_key_place: Literal["file", "database", "secret"] = Field(

@@ -5,10 +5,10 @@ from datetime import timedelta
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.settings.fields import Count, Duration, NoDuration
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 
-class Silence(Group):
+class AvailabilitySettings(SettingsGroup):
     """Clock skew, taints, flaps, the brake, stale clusters."""
 
     clock_skew_limit: NoDuration = Field(

@@ -6,10 +6,10 @@ from pathlib import Path
 from pydantic import Field
 
 from hub.settings.fields import Count, Duration, Size
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 
-class Capacity(Group):
+class CapacitySettings(SettingsGroup):
     """Limits and the audit trail."""
 
     max_requests_inflight: Count = Field(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.settings.fields import Duration, Words
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved
 
@@ -15,7 +15,7 @@ LONGEST_FLUSH_WINDOW = timedelta(seconds=4)
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 
-class Clusters(Group):
+class Clusters(SettingsGroup):
     """What applies to every cluster."""
 
     auto_approve: Words = Field(

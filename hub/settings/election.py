@@ -5,12 +5,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from hub.settings.fields import Duration
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.election.config import KUBERNETES, Timings
 from machinery.errors import InvalidError
 
 
-class Election(Group):
+class Election(SettingsGroup):
     """The lock, and its timings."""
 
     leader_elect_resource_lock: Literal["database", "kubernetes"] = Field(

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.settings.fields import Count, Words
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.product import GROUP_SUFFIX
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
@@ -15,7 +15,7 @@ MAX_SUFFIX = 200
 _SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-class Entrances(Group):
+class Entrances(SettingsGroup):
     """Names of the hub, and credentials of others that it believes."""
 
     client_ca_file: Path | None = Field(

@@ -9,7 +9,7 @@ SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9]
 """NAMESPACE/NAME."""
 
 
-class Group(BaseSettings):
+class SettingsGroup(BaseSettings):
     """Settings of one concern. The descriptions are the program's help."""
 
     model_config = SettingsConfigDict(

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from hub.settings.fields import Words
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PAIR = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)=([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
@@ -14,7 +14,7 @@ MAX_LABEL = 63
 RESERVED = "system:"
 
 
-class KubernetesCa(Group):
+class KubernetesCa(SettingsGroup):
     """Off, unless an operator says so: it needs rights in kube-system that are as good as the cluster's."""
 
     kube_cert_agent: bool = Field(

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from hub.settings.fields import Duration, NoDuration
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 
-class Lifetimes(Group):
+class LifetimeSettings(SettingsGroup):
     """Validities, retention, deadlines."""
 
     agent_lifetime: Duration = Field(timedelta(days=30), description="Validity of an agent's certificate.")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from hub.settings.group import ENVIRONMENT_PREFIX
-from hub.settings.settings import Settings
+from hub.settings.settings import HubSettings
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
 from machinery.setting_errors import sentence, unreadable
@@ -24,7 +24,7 @@ class SettingsError(Exception):
         self.problems = tuple(problems)
 
 
-def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> HubSettings:
     """The settings from all three places. Raises SettingsError with every problem.
 
     `environment` None: the process's own. A flag that is None or empty was not given.
@@ -53,7 +53,7 @@ def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mappin
     return settings
 
 
-class _Merged(Settings):
+class _Merged(HubSettings):
     """The model alone: `load` has read the other places already, and knows which value came from where."""
 
     @classmethod
@@ -69,7 +69,7 @@ class _Merged(Settings):
 
 def _environment(environment: Mapping[str, str] | None) -> dict[str, Any]:
     present = os.environ if environment is None else environment
-    names = {ENVIRONMENT_PREFIX + name.upper(): name for name in Settings.model_fields}
+    names = {ENVIRONMENT_PREFIX + name.upper(): name for name in HubSettings.model_fields}
     return {names[key.upper()]: value for key, value in present.items() if value and key.upper() in names}
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from hub.settings.fields import Address, ListenAddress
-from hub.settings.group import SECRET, Group
+from hub.settings.group import SECRET, SettingsGroup
 from machinery.runtime.directory import default_data_dir
 
 
-class Places(Group):
+class Places(SettingsGroup):
     """What a hub is made of, and where it is found."""
 
     data_dir: Path = Field(

@@ -3,10 +3,10 @@
 from pydantic import Field, field_validator
 
 from hub.settings.fields import Address, ListenAddress
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 
-class Seeing(Group):
+class Seeing(SettingsGroup):
     """Metrics."""
 
     metrics_listen: ListenAddress | None = Field(

@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from hub.settings.fields import Duration, NoDuration
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.observability.logs import LogFormat
 
 
-class Process(Group):
+class ProcessSettings(SettingsGroup):
     """Stops, the age of sessions, logs."""
 
     shutdown_delay: NoDuration = Field(

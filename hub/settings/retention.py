@@ -5,10 +5,10 @@ from datetime import timedelta
 from pydantic import Field
 
 from hub.settings.fields import Duration, NoDuration, Size
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 
 
-class Retention(Group):
+class RetentionSettings(SettingsGroup):
     """History, and what is removed because it waited too long."""
 
     history_retention: NoDuration = Field(

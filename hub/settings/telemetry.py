@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from hub.settings.group import Group
+from hub.settings.group import SettingsGroup
 from machinery.observability import telemetry
 
 
-class Telemetry(Group):
+class Telemetry(SettingsGroup):
     """Off by default; needs the extra `tracing`."""
 
     trace_endpoint: Annotated[str | None, AfterValidator(lambda text: telemetry.endpoint(text) if text else None)] = Field(

@@ -8,12 +8,12 @@ from sqlalchemy import URL
 from hub.store.backup.schema_copy import copy_before_migration
 from hub.store.engine.engine import database_file, migrating_engine, reading_engine
 from hub.store.engine.errors import translated
-from hub.store.engine.timeouts import DEFAULT, Bounds
+from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
 from hub.store.migrate import PATIENCE, Schema, schema_of, upgrade
 from machinery.runtime.clock import SystemClock
 
 
-def migrate_database(url: URL, bounds: Bounds = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
+def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
     """Brings the schema up to date; an embedded database is copied before. Raises InvalidError, UnavailableError."""
     engine = migrating_engine(url, bounds)
     file = database_file(url)
@@ -26,7 +26,7 @@ def migrate_database(url: URL, bounds: Bounds = DEFAULT, *, patience: timedelta 
         engine.dispose()
 
 
-def look_at_schema(url: URL, bounds: Bounds = DEFAULT) -> Schema:
+def look_at_schema(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
     """Touches nothing: a database file that is not there is not made. Raises UnavailableError."""
     file = database_file(url)
     if file is not None and not file.exists():

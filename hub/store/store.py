@@ -20,14 +20,14 @@ from hub.store.engine.engine import READERS, Engines, is_sqlite, parse_url, stor
 from hub.store.engine.errors import translated
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic
 from hub.store.engine.row_format import RowForm
-from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, Bounds, SessionLimits
+from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, DatabaseTimeouts, SessionLimits
 from hub.store.migrate_url import migrate_database
 from hub.store.objects.reindex import reindex
 from hub.store.writer.coalesced_reads import Looks
 from hub.store.writer.counts import StoreCounts
 from hub.store.writer.tracing import timed, traced
 from hub.store.writer.transaction import SqlTransaction
-from hub.store.writer.write_queue import CLOSED, Writer
+from hub.store.writer.write_queue import CLOSED, WriteQueue
 from machinery.errors import UnavailableError
 from machinery.pki.encryption import Seal
 from machinery.product import GROUP_SUFFIX
@@ -75,7 +75,7 @@ class SqlStore(Store):
         self._is_sqlite = is_sqlite(self._url)
         self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
         self._poll = poll
-        self._bounds = Bounds(busy_timeout_ms, session or SessionLimits())
+        self._bounds = DatabaseTimeouts(busy_timeout_ms, session or SessionLimits())
         self._ringer = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
         self._hears: Callable[[], bool] = lambda: alone
@@ -84,7 +84,7 @@ class SqlStore(Store):
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._looks = Looks(self.read)
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
-        self._writer: Writer | None = None
+        self._writer: WriteQueue | None = None
         self._tail: Tail | None = None
         self._following: asyncio.Task[None] | None = None
         self._revocations, self._sessions = Wakes(), Wakes()
@@ -103,7 +103,7 @@ class SqlStore(Store):
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         told = committed, partial(self._rung, loop)
-        self._writer = Writer(self._writing, self._start, self._begun, told, at_most=at_most)
+        self._writer = WriteQueue(self._writing, self._start, self._begun, told, at_most=at_most)
         self._writer.start()
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")

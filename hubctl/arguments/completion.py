@@ -9,8 +9,8 @@ from click.shell_completion import CompletionItem
 from hubctl.kubeconfig.contexts import option_of, quietly
 
 if TYPE_CHECKING:
-    from hubctl.client.http import HubClient
-    from hubctl.client.resources import Resource
+    from hubctl.client.http import ApiClient
+    from hubctl.client.resources import ResourceKind
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -81,14 +81,14 @@ def _names(context: click.Context, kind: str, incomplete: str) -> list[Completio
     return quietly(found, incomplete)
 
 
-def _listed(client: "HubClient", resource: "Resource", namespace: str) -> list[str]:
+def _listed(client: "ApiClient", resource: "ResourceKind", namespace: str) -> list[str]:
     from hubctl.client.http import PARTIAL  # noqa: PLC0415 - only when a key was pressed
 
     answer = client.get(resource.within(namespace), accept=PARTIAL, limit=str(MOST))
     return sorted({str(item["metadata"]["name"]) for item in answer.get("items") or ()})
 
 
-def _client(context: click.Context) -> "HubClient":
+def _client(context: click.Context) -> "ApiClient":
     from hubctl.client.connection import client_of  # noqa: PLC0415 - only when a key was pressed
 
     given = option_of(context, "kubeconfig"), option_of(context, "context_name")

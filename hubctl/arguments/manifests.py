@@ -7,7 +7,7 @@ from typing import Any
 
 from hubctl.arguments.targets import One
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -31,7 +31,7 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
     return One(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
 
 
-def named_in(client: HubClient, files: Sequence[str], namespace: str) -> list[One]:
+def named_in(client: ApiClient, files: Sequence[str], namespace: str) -> list[One]:
     """The objects that files name, the last first. Raises CommandError."""
     catalogue = Catalogue(client)
     return [located(catalogue, manifest, namespace) for manifest in reversed(read_manifests(files))]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import click
 
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.paging import pages
-from hubctl.client.resources import Resource
+from hubctl.client.resources import ResourceKind
 from hubctl.errors import FAILED, CommandError
 
 
@@ -16,12 +16,12 @@ from hubctl.errors import FAILED, CommandError
 class Target:
     """One kind and the names of it that are meant; none: all of it."""
 
-    resource: Resource
+    resource: ResourceKind
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetScope:
     """Where a command looks, and for what."""
 
     namespace: str = ""
@@ -38,7 +38,7 @@ class Place:
 class One:
     """One object."""
 
-    resource: Resource
+    resource: ResourceKind
     name: str
     namespace: str = ""
 
@@ -65,7 +65,7 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
-def objects(client: HubClient, words: Sequence[str], place: Place) -> Iterator[One]:
+def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iterator[One]:
     """Every object that is meant. Raises CommandError where nothing says which, or nothing is found."""
     for target in read_targets(Catalogue(client), words):
         check(target, place)
@@ -77,7 +77,7 @@ def objects(client: HubClient, words: Sequence[str], place: Place) -> Iterator[O
             raise CommandError(f"say which {target.resource.words[0]}: names, a --selector, or --all", code=2)
 
 
-def check(target: Target, place: Place) -> None:
+def check(target: Target, place: TargetScope) -> None:
     """Raises CommandError for names where none can be, and for a name that lacks its namespace."""
     if target.names and (place.selector or place.fields or place.everything):
         raise CommandError("give names, or --selector, --field-selector or --all, not both", code=2)
@@ -87,7 +87,7 @@ def check(target: Target, place: Place) -> None:
         raise CommandError(f"{article} {noun} is found by its cluster too: give -n CLUSTER", code=2)
 
 
-def _listed(client: HubClient, resource: Resource, place: Place) -> Iterator[One]:
+def _listed(client: ApiClient, resource: ResourceKind, place: TargetScope) -> Iterator[One]:
     found = False
     for page in pages(client, resource.within(place.namespace), place.query):
         for item in page.get("items") or ():
@@ -99,7 +99,7 @@ def _listed(client: HubClient, resource: Resource, place: Place) -> Iterator[One
 
 
 def _slashed(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
-    found: dict[Resource, list[str]] = {}
+    found: dict[ResourceKind, list[str]] = {}
     for word in words:
         kind, slash, name = word.partition("/")
         if not (kind and slash and name) or "/" in name:

@@ -28,7 +28,7 @@ class Shown:
     token: str = field(default="", repr=False)
 
 
-class Identity(ABC):
+class UserIdentity(ABC):
     """A kubeconfig's user. What it shows is `called` before people, and `remedy` says what to do when the hub knows it not."""
 
     called: str
@@ -43,7 +43,7 @@ class Identity(ABC):
         return self.shown() != refused
 
 
-class Written(Identity):
+class KubeconfigIdentity(UserIdentity):
     """What stands in the kubeconfig itself."""
 
     def __init__(self, found: Kubeconfig) -> None:
@@ -58,7 +58,7 @@ class Written(Identity):
         return self._shown
 
 
-class InFile(Identity):
+class InFile(UserIdentity):
     """A token in a file that others renew, which is read at each connection; the last one counts while it cannot be read."""
 
     def __init__(self, found: Kubeconfig, path: Path, text: str) -> None:
@@ -88,7 +88,7 @@ class InFile(Identity):
         return bool(self._token or self._inline)
 
 
-class Told(Identity):
+class PluginIdentity(UserIdentity):
     """What a plug-in tells; asked when it is first needed, once it is over, and once more after the hub has refused it."""
 
     def __init__(self, found: Kubeconfig, plugin: ExecUser, *, unseen: bool) -> None:
@@ -125,7 +125,7 @@ class Told(Identity):
         return told
 
 
-def identity_of(found: Kubeconfig, *, unseen: bool = False) -> Identity:
+def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
     """The user of a kubeconfig. Raises CommandError for one that hubctl cannot be."""
     if found.unusable:
         raise CommandError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}', code=2)
@@ -133,8 +133,8 @@ def identity_of(found: Kubeconfig, *, unseen: bool = False) -> Identity:
     if token.file is not None:
         return InFile(found, token.file, token.text)
     if found.plugin is not None and found.credential is None and not token.text:
-        return Told(found, found.plugin, unseen=unseen)
-    return Written(found)
+        return PluginIdentity(found, found.plugin, unseen=unseen)
+    return KubeconfigIdentity(found)
 
 
 def checked(token: str, where: str) -> str:

@@ -49,7 +49,7 @@ class Client:
             raise CommandError(f"the client secret in {self.secret_file} cannot be read: {error}") from None
 
 
-class Issuer:
+class OidcIssuer:
     """Speaks to an issuer. Every failure is a CommandError, without a token or a secret in it."""
 
     def __init__(self, client: Client) -> None:

@@ -22,7 +22,7 @@ SOON = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TokenSource:
     """One of: a file that others keep right; a token that `hubctl login` was given, in the wallet; an OpenID Connect issuer."""
 
     file: str | None = None
@@ -73,7 +73,7 @@ def source_options(command: Command) -> Command:
     return command
 
 
-def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> Source:
+def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> TokenSource:
     """Raises CommandError unless it is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
     if sum((bool(file), bool(issuer), kept)) != 1:
@@ -81,8 +81,8 @@ def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> Source:
     if issuer and not chosen["oidc_client_id"]:
         raise CommandError("--oidc-issuer needs --oidc-client-id", code=2)
     if not issuer:
-        return Source(file=_absolute(file), kept=kept)
-    return Source(
+        return TokenSource(file=_absolute(file), kept=kept)
+    return TokenSource(
         issuer=issuer,
         client_id=chosen["oidc_client_id"],
         secret_file=_absolute(chosen["oidc_client_secret_file"]),
@@ -96,7 +96,7 @@ def _absolute(path: str | None) -> str | None:
     return str(Path(path).expanduser().absolute()) if path else None
 
 
-def current_token(source: Source, wallet: Wallet, now: float) -> str:
+def current_token(source: TokenSource, wallet: Wallet, now: float) -> str:
     """A token to exchange, without asking a person. Raises CommandError that says what to do."""
     if source.file is not None:
         return token_in(Path(source.file))
@@ -105,31 +105,31 @@ def current_token(source: Source, wallet: Wallet, now: float) -> str:
         if not isinstance(token, str) or not token:
             raise CommandError("the token of this login is gone: run `hubctl login` again with a new one")
         return token
-    from hubctl.auth.oidc import Issuer  # noqa: PLC0415 - only for such logins
+    from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
 
     kept = wallet.read(TOKENS)
     token = kept.get("token")
     if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
         return token
     if source.flow == PROGRAM:
-        return keep(Issuer(_client(source)).by_client_credentials(), wallet)
+        return keep(OidcIssuer(_client(source)).by_client_credentials(), wallet)
     if isinstance(refresh := kept.get("refresh_token"), str):
-        return keep(Issuer(_client(source)).by_refresh(refresh), wallet)
+        return keep(OidcIssuer(_client(source)).by_refresh(refresh), wallet)
     raise CommandError("nobody is logged in at the issuer any more: run `hubctl login` again")
 
 
-def new_token(source: Source, wallet: Wallet, show: Callable[[str], None], *, browser: bool) -> str:
+def new_token(source: TokenSource, wallet: Wallet, show: Callable[[str], None], *, browser: bool) -> str:
     """A token for `hubctl login`, where a person can be asked. Raises CommandError."""
     if source.issuer is None:
         return current_token(source, wallet, 0.0)
-    from hubctl.auth.oidc import Issuer  # noqa: PLC0415 - only for such logins
+    from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
 
-    issuer = Issuer(_client(source))
+    issuer = OidcIssuer(_client(source))
     answer = issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser)
     return keep(answer, wallet)
 
 
-def _client(source: Source) -> Any:
+def _client(source: TokenSource) -> Any:
     from hubctl.auth.oidc import Client  # noqa: PLC0415 - only for such logins
 
     scopes = tuple(dict.fromkeys(("openid", *source.scopes)))

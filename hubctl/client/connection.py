@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hubctl.client.http import REQUEST_TIMEOUT, HubClient
+from hubctl.client.http import REQUEST_TIMEOUT, ApiClient
 from hubctl.kubeconfig.contexts import context_names
 from hubctl.kubeconfig.loading import KubeconfigFiles
 from machinery.client.kubeconfig import Kubeconfig
@@ -25,9 +25,9 @@ def load_kubeconfig(given: str | None, context: str | None = None) -> Kubeconfig
     return KubeconfigFiles.chosen(given).read(context)
 
 
-def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> HubClient:
+def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> ApiClient:
     """A client for the hub that a kubeconfig leads to; `unseen`: nobody can be asked for anything. Raises CommandError."""
-    return HubClient(load_kubeconfig(given, context), patience, unseen=unseen)
+    return ApiClient(load_kubeconfig(given, context), patience, unseen=unseen)
 
 
 def kubeconfig_options(command: Command) -> Command:

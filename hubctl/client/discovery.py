@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hubctl.client.http import JSON, HubClient
-from hubctl.client.resources import ALL, Resource, known_resource
+from hubctl.client.http import JSON, ApiClient
+from hubctl.client.resources import ALL, ResourceKind, known_resource
 from hubctl.errors import CommandError
 from hubctl.suggestions import closest
 
@@ -14,10 +14,10 @@ AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedKind:
     """A kind in one version, as discovery tells it."""
 
-    resource: Resource
+    resource: ResourceKind
     verbs: frozenset[str]
     short_names: tuple[str, ...]
     preferred: bool
@@ -36,10 +36,10 @@ class Served:
 class Catalogue:
     """What one hub serves; asked once, when it is needed."""
 
-    def __init__(self, client: HubClient) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    def named(self, word: str) -> Resource:
+    def named(self, word: str) -> ResourceKind:
         """The kind that people call so. Raises CommandError with what may have been meant."""
         known = known_resource(word)
         if known is not None:
@@ -50,7 +50,7 @@ class Catalogue:
             raise CommandError(f'there is no kind "{word}"{self._meant(word)}', code=2)
         return found
 
-    def of_kind(self, api_version: str, kind: str) -> Resource:
+    def of_kind(self, api_version: str, kind: str) -> ResourceKind:
         """The kind that a manifest names. Raises CommandError."""
         asked = self._client.spelled(api_version)
         for served in self.served:
@@ -61,7 +61,7 @@ class Catalogue:
         raise CommandError(f"the hub does not serve {kind} in {api_version}{meant}", reason="NotFound")
 
     @cached_property
-    def served(self) -> tuple[Served, ...]:
+    def served(self) -> tuple[ServedKind, ...]:
         """In the order in which the hub wants words to be understood."""
         pages = (self._client.get(path, accept=AGGREGATED) for path in ("/api", "/apis"))
         return tuple(served for page in pages for served in _read(page.get("items") or ()))
@@ -75,7 +75,7 @@ class Catalogue:
         return closest(plain, words) or ": `hubctl api-resources` lists what there is"
 
 
-def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[Served]:
+def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[ServedKind]:
     for group in groups:
         name = str((group.get("metadata") or {}).get("name") or "")
         seen: set[str] = set()
@@ -84,14 +84,14 @@ def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[Served]:
                 yield _served(f"{name}/{version['version']}" if name else version["version"], entry, seen)
 
 
-def _served(group_version: str, entry: Mapping[str, Any], seen: set[str]) -> Served:
+def _served(group_version: str, entry: Mapping[str, Any], seen: set[str]) -> ServedKind:
     plural, kind = str(entry["resource"]), str(entry["responseKind"]["kind"])
     preferred = plural not in seen
     seen.add(plural)
     short = tuple(entry.get("shortNames") or ())
     singular = str(entry.get("singularResource") or kind.lower())
     verbs = frozenset(entry.get("verbs") or ())
-    resource = Resource(
+    resource = ResourceKind(
         tuple(dict.fromkeys((plural, singular, kind.lower(), *short))),
         group_version,
         plural,
@@ -100,10 +100,10 @@ def _served(group_version: str, entry: Mapping[str, Any], seen: set[str]) -> Ser
         namespaced=entry.get("scope") == "Namespaced",
         watchable="watch" in verbs,
     )
-    return Served(_dressed(resource), verbs, short, preferred)
+    return ServedKind(_dressed(resource), verbs, short, preferred)
 
 
-def _dressed(resource: Resource) -> Resource:
+def _dressed(resource: ResourceKind) -> ResourceKind:
     """With the noun and the width that hubctl gives the kinds that it knows."""
     for known in ALL:
         # Group suffixes differ between hubs; the first label of a group and the plural do not.

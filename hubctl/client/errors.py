@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubctl.auth.identity import Identity, Shown
+from hubctl.auth.identity import Shown, UserIdentity
 from hubctl.errors import CommandError, ConnectionLostError, RefusedCredentialError
 from machinery.client.kubeconfig import Kubeconfig
 
@@ -23,7 +23,7 @@ NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
 class Refusals:
     """What one client says. Nothing of a credential is in it."""
 
-    def __init__(self, kubeconfig: Kubeconfig, identity: Identity) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity) -> None:
         self._source = kubeconfig.source
         self._user = f'user "{kubeconfig.user}" of kubeconfig {kubeconfig.source}'
         self._host = urlsplit(kubeconfig.cluster.server).hostname

@@ -40,7 +40,7 @@ class Request:
     content: bytes | None = None
 
 
-class HubClient:
+class ApiClient:
     """Speaks to one hub with one identity. Every failure is a CommandError."""
 
     def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT, *, unseen: bool = False) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hubctl.client.http import JSON, HubClient
+from hubctl.client.http import JSON, ApiClient
 
 PAGE = 500
 """Objects, as kubectl asks for them."""
@@ -12,7 +12,7 @@ PAGING = ("continue", "remainingItemCount")
 
 
 def pages(
-    client: HubClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """The answers one after the other, `limit` objects in all at most. Raises CommandError."""
     left, place = limit, ""
@@ -28,7 +28,7 @@ def pages(
 
 
 def whole(
-    client: HubClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> dict[str, Any]:
     """All pages as one answer, with the revision of the first. Raises CommandError."""
     found: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from machinery.client.kubeconfig import ClusterEntry
 HTTPS_PORT, HTTP_PORT = 443, 80
 
 
-class Connection(http.client.HTTPSConnection):
+class HubHTTPSConnection(http.client.HTTPSConnection):
     """Verifies the server under the name that the kubeconfig gives, if it gives one."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None, patience: float) -> None:
@@ -51,8 +51,8 @@ def connection_to(
     server = urlsplit(entry.server)
     host, port = server.hostname or "", server.port or HTTPS_PORT
     if proxy is None:
-        return Connection(host, port, context, entry.tls_server_name, patience)
-    connection = Connection(proxy.hostname or "", proxy.port or HTTP_PORT, context, entry.tls_server_name, patience)
+        return HubHTTPSConnection(host, port, context, entry.tls_server_name, patience)
+    connection = HubHTTPSConnection(proxy.hostname or "", proxy.port or HTTP_PORT, context, entry.tls_server_name, patience)
     connection.set_tunnel(host, port, _login(proxy))
     return connection
 

@@ -9,7 +9,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceKind:
     """A kind of object as hubctl shows it; `wide`: all columns by default."""
 
     words: tuple[str, ...]
@@ -57,7 +57,7 @@ class Resource:
         return f"{self._root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
 
 
-CLUSTERS = Resource(
+CLUSTERS = ResourceKind(
     ("clusters", "cluster", "managedclusters", "managedcluster", "mcl", "mcls"),
     f"cluster.{GROUP_SUFFIX}/v1",
     "managedclusters",
@@ -65,14 +65,14 @@ CLUSTERS = Resource(
     "cluster",
     wide=True,
 )
-REQUESTS = Resource(
+REQUESTS = ResourceKind(
     ("csr", "csrs", "certificatesigningrequests", "certificatesigningrequest"),
     "certificates.k8s.io/v1",
     "certificatesigningrequests",
     "CertificateSigningRequest",
     "certificate request",
 )
-CREDENTIALS = Resource(
+CREDENTIALS = ResourceKind(
     ("bootstrap-credentials", "bootstrap-credential", "bootstrapcredentials", "bootstrapcredential"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "bootstrapcredentials",
@@ -80,7 +80,7 @@ CREDENTIALS = Resource(
     "bootstrap credential",
     watchable=False,
 )
-ADDONS = Resource(
+ADDONS = ResourceKind(
     ("addons", "addon", "managedclusteraddons", "managedclusteraddon", "mca"),
     f"addon.{GROUP_SUFFIX}/v1beta1",
     "managedclusteraddons",
@@ -89,15 +89,15 @@ ADDONS = Resource(
     wide=True,
     namespaced=True,
 )
-ADDON_DEFINITIONS = Resource(
+ADDON_DEFINITIONS = ResourceKind(
     ("clustermanagementaddons", "clustermanagementaddon", "cma", "cmas"),
     f"addon.{GROUP_SUFFIX}/v1beta1",
     "clustermanagementaddons",
     "ClusterManagementAddOn",
     "add-on's definition",
 )
-LEASES = Resource(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
-AUDIT = Resource(
+LEASES = ResourceKind(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
+AUDIT = ResourceKind(
     ("auditrecords", "auditrecord"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "auditrecords",
@@ -105,7 +105,7 @@ AUDIT = Resource(
     "audit record",
     watchable=False,
 )
-AUTHORITIES = Resource(
+AUTHORITIES = ResourceKind(
     ("cas", "ca", "certificateauthorities", "certificateauthority"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "certificateauthorities",
@@ -113,7 +113,7 @@ AUTHORITIES = Resource(
     "certificate authority",
     watchable=False,
 )
-REPLICAS = Resource(
+REPLICAS = ResourceKind(
     ("replicas", "replica", "hubreplicas", "hubreplica"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "hubreplicas",
@@ -121,7 +121,7 @@ REPLICAS = Resource(
     "replica",
     watchable=False,
 )
-FLEET = Resource(
+FLEET = ResourceKind(
     ("fleet", "clustersummary", "clustersummaries"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "clustersummaries",
@@ -129,7 +129,7 @@ FLEET = Resource(
     "fleet",
     watchable=False,
 )
-RULES = Resource(
+RULES = ResourceKind(
     ("rules", "rule", "approvalrules", "approvalrule", "aprule", "aprules"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "approvalrules",
@@ -137,7 +137,7 @@ RULES = Resource(
     "approval rule",
     wide=True,
 )
-REVOCATIONS = Resource(
+REVOCATIONS = ResourceKind(
     ("revocations", "revocation"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "revocations",
@@ -145,7 +145,7 @@ REVOCATIONS = Resource(
     "revocation",
     wide=True,
 )
-LEADER = Resource(
+LEADER = ResourceKind(
     ("leader", "leaders", "hubleader", "hubleaders"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "hubleaders",
@@ -153,7 +153,7 @@ LEADER = Resource(
     "leader",
     watchable=False,
 )
-DIAGNOSES = Resource(
+DIAGNOSES = ResourceKind(
     ("diagnoses", "diagnosis", "clusterdiagnoses", "clusterdiagnosis"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "clusterdiagnoses",
@@ -161,7 +161,7 @@ DIAGNOSES = Resource(
     "diagnosis",
     watchable=False,
 )
-TRANSITIONS = Resource(
+TRANSITIONS = ResourceKind(
     ("transitions", "transition", "clustertransitions", "clustertransition"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
     "clustertransitions",
@@ -189,6 +189,6 @@ ALL = (
 )
 
 
-def known_resource(word: str) -> Resource | None:
+def known_resource(word: str) -> ResourceKind | None:
     """The kind that people call so; None: one that only the hub can know."""
     return next((resource for resource in ALL if word.lower() in resource.words), None)

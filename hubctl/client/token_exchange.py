@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from hubctl.auth.credential_cache import CERTIFICATE, Wallet
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 from machinery.client.exec_credential import AskedCluster, ToldCredential
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
@@ -22,14 +22,14 @@ BEFORE_END = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticator:
+class AuthenticatorReference:
     """As it stands on the command line: `jwt/NAME`, `webhook/NAME`, or `serviceaccount`."""
 
     word: str
     name: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "Authenticator":
+    def parse(cls, text: str) -> "AuthenticatorReference":
         """Raises CommandError with the forms that there are."""
         word, _, name = text.partition("/")
         if word not in KINDS or bool(name) != (word != "serviceaccount"):
@@ -45,25 +45,25 @@ class Authenticator:
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class LoginKey:
     """Everything that a certificate depends on but the token."""
 
     cluster: AskedCluster
-    authenticator: Authenticator
+    authenticator: AuthenticatorReference
     group_suffix: str = GROUP_SUFFIX
 
     def wallet(self, *source: str) -> Wallet:
         authority = sha256(self.cluster.certificate_authority).hexdigest()
         return Wallet.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
 
-    def client(self) -> HubClient:
+    def client(self) -> ApiClient:
         """A client of the hub that shows no credential."""
         cluster = self.cluster
         endpoint = HubEndpoint("", "", group_suffix=self.group_suffix)  # type: ignore[arg-type]
         entry = ClusterEntry(
             NAME, cluster.server, cluster.certificate_authority, endpoint, cluster.proxy_url, cluster.tls_server_name
         )
-        return HubClient(Kubeconfig("of this login", NAME, entry, NAME))
+        return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
 
 
 def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | None:
@@ -79,13 +79,13 @@ def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | N
     return ToldCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
 
 
-def exchanged(login: Login, token: str, wallet: Wallet) -> ToldCredential:
+def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ToldCredential:
     """A new certificate, kept. The key is made here. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
-    from machinery.identity import Subject  # noqa: PLC0415 - likewise
+    from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise
 
     key = pki.generate_key()
-    request = pki.build_request(Subject("hubctl"), key).decode("ascii")
+    request = pki.build_request(CertificateSubject("hubctl"), key).decode("ascii")
     spec = {"token": token, "authenticator": login.authenticator.reference(f"login.{login.group_suffix}"), "request": request}
     body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "TokenCredentialRequest", "metadata": {}, "spec": spec}
     answer = login.client().request("POST", PATH, body)
@@ -96,7 +96,7 @@ def exchanged(login: Login, token: str, wallet: Wallet) -> ToldCredential:
     return told
 
 
-def _credential(answer: Mapping[str, Any], login: Login) -> Mapping[str, str]:
+def _credential(answer: Mapping[str, Any], login: LoginKey) -> Mapping[str, str]:
     status = answer.get("status") or {}
     credential = status.get("credential")
     if not isinstance(credential, Mapping):

@@ -5,7 +5,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hubctl.errors import CommandError
-from hubctl.jsonpath.tree import Descent, Field, Filter, Key, Literal, Path, Range, Slice, Step, Template, Union, Wildcard
+from hubctl.jsonpath.tree import (
+    Descent,
+    FieldStep,
+    Filter,
+    KeyStep,
+    LiteralStep,
+    Path,
+    Range,
+    Slice,
+    Step,
+    Template,
+    Union,
+    Wildcard,
+)
 
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -38,7 +51,7 @@ def find(path: Path, document: Any) -> list[Any]:
 
 def _stepped(step: Step, values: list[Any]) -> Iterator[Any]:
     match step:
-        case Literal(value):
+        case LiteralStep(value):
             yield value
         case Union(paths):
             for path in paths:
@@ -51,10 +64,10 @@ def _stepped(step: Step, values: list[Any]) -> Iterator[Any]:
 
 def _within(step: Step, value: Any) -> Iterator[Any]:
     match step:
-        case Field(name):
+        case FieldStep(name):
             if isinstance(value, Mapping) and name in value:
                 yield value[name]
-        case Key(name, path):
+        case KeyStep(name, path):
             yield from [value[name]] if isinstance(value, Mapping) and name in value else find(path, value)
         case Wildcard():
             yield from _held(value)

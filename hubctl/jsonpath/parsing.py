@@ -5,7 +5,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hubctl.errors import CommandError
-from hubctl.jsonpath.tree import Descent, Field, Filter, Key, Literal, Path, Range, Slice, Step, Template, Union, Wildcard
+from hubctl.jsonpath.tree import (
+    Descent,
+    FieldStep,
+    Filter,
+    KeyStep,
+    LiteralStep,
+    Path,
+    Range,
+    Slice,
+    Step,
+    Template,
+    Union,
+    Wildcard,
+)
 
 TERMINATORS = frozenset(" \t\r\n.,[]$@{}")
 ENTRY = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
@@ -47,7 +60,7 @@ def _parts(text: str) -> Iterator[str | Path]:
     while not scan.done():
         literal = scan.until("{")
         if literal:
-            yield (Literal(literal),)
+            yield (LiteralStep(literal),)
         if scan.done():
             return
         scan.skip("{")
@@ -153,7 +166,7 @@ class _Scan:
         elif self.here == "[":
             yield _entries(self._inside_brackets(), self.text)
         elif self.here in "\"'":
-            yield Literal(self._quoted())
+            yield LiteralStep(self._quoted())
         elif self.here == ".":
             self.at += 1
             yield _field(self.word())
@@ -173,7 +186,7 @@ class _Scan:
             return self._number()
         word = self.word()
         if word in ("true", "false"):
-            return Literal(word == "true")
+            return LiteralStep(word == "true")
         raise _wrong(self.text, f'"{word or self.here}" is no word of it: a field begins with a dot')
 
     def _number(self) -> Step:
@@ -181,7 +194,7 @@ class _Scan:
         told = found[0] if found else self.here
         self.at += len(told)
         try:
-            return Literal(float(told) if "." in told else int(told))
+            return LiteralStep(float(told) if "." in told else int(told))
         except ValueError:
             raise _wrong(self.text, f'"{told}" is no number') from None
 
@@ -239,7 +252,7 @@ class _Scan:
 
 
 def _field(word: str) -> Step:
-    return Wildcard() if word == "*" else Field(word.replace("\\", ""))
+    return Wildcard() if word == "*" else FieldStep(word.replace("\\", ""))
 
 
 def _entries(inside: str, whole: str) -> Step:
@@ -250,7 +263,7 @@ def _entries(inside: str, whole: str) -> Step:
         return Union(tuple(parse_action(f"[{part.strip(' ')}]") for part in inside.split(",")))
     if key := KEY.fullmatch(inside):
         name = key[1].replace("\\", "")
-        return Key(name, parse_action(f".{key[1]}")) if "." in name else Field(name)
+        return KeyStep(name, parse_action(f".{key[1]}")) if "." in name else FieldStep(name)
     found = ENTRY.fullmatch(inside)
     if found is None:
         raise _wrong(whole, f"[{inside}] is neither an index, nor a slice, nor a key in single quotes")

@@ -4,21 +4,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralStep:
     """Text, a number or a truth value, whatever it is applied to."""
 
     value: str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldStep:
     """The value of a key. `.name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyStep:
     """The value of a key that may hold dots; where there is none so called, of the path that it reads as. `['a.b']`."""
 
     name: str
@@ -62,7 +62,7 @@ class Filter:
     right: "Path" = ()
 
 
-Step = Literal | Field | Key | Wildcard | Descent | Slice | Union | Filter
+Step = LiteralStep | FieldStep | KeyStep | Wildcard | Descent | Slice | Union | Filter
 Path = tuple[Step, ...]
 
 

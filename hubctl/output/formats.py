@@ -24,7 +24,7 @@ HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.pa
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputFormat:
     """One form, and what came after its equals sign."""
 
     name: str = "table"
@@ -38,7 +38,7 @@ class Form:
         return self.name in TABLES or (self.name == "csv" and not self.argument)
 
 
-class FormType(click.ParamType[Form]):
+class FormType(click.ParamType[OutputFormat]):
     """Reads `json`, `jsonpath=...`; `more` are forms of one command."""
 
     name = "form"
@@ -46,8 +46,8 @@ class FormType(click.ParamType[Form]):
     def __init__(self, *more: str) -> None:
         self._known = (*FORMS, *more)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Form:
-        if isinstance(value, Form):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputFormat:
+        if isinstance(value, OutputFormat):
             return value
         name, equals, argument = str(value).partition("=")
         if name not in self._known:
@@ -57,7 +57,7 @@ class FormType(click.ParamType[Form]):
             self.fail(f"{name} needs what to show, as in -o {_example(name)}", param, ctx)
         if equals and name not in WITH_ARGUMENT and name != "csv":
             self.fail(f"{name} takes nothing after an equals sign", param, ctx)
-        return Form(name, argument, given=True)
+        return OutputFormat(name, argument, given=True)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         del ctx, param
@@ -68,10 +68,12 @@ class FormType(click.ParamType[Form]):
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
     """Gives a command -o as its argument `output`, a Form."""
     told = f"{note} {HELP}" if note else f"Another form: {HELP}"
-    return click.option("-o", "--output", type=FormType(*more), default=Form(), show_default=False, metavar=METAVAR, help=told)
+    return click.option(
+        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=told
+    )
 
 
-def argument_of(form: Form) -> str:
+def argument_of(form: OutputFormat) -> str:
     """The template or the columns, read from the file that it names where it names one. Raises CommandError."""
     if not form.name.endswith("-file"):
         return form.argument

@@ -12,17 +12,17 @@ import click
 
 from hubctl.client.http import JSON, TABLE
 from hubctl.client.paging import PAGING
-from hubctl.client.resources import Resource
-from hubctl.output.formats import COLUMNS, TEMPLATES, Form, argument_of
+from hubctl.client.resources import ResourceKind
+from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, printable, shown, wants_color
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TableLayout:
     """What is shown, and how."""
 
-    resource: Resource
-    form: Form = field(default_factory=Form)
+    resource: ResourceKind
+    form: OutputFormat = field(default_factory=OutputFormat)
     watch: bool = False
     headers: bool = True
     labels: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class InPages(Printer, Protocol):
         """All of them."""
 
 
-def printer_of(look: Look) -> Printer:
+def printer_of(look: TableLayout) -> Printer:
     """Raises CommandError for a template or columns that cannot be read."""
     if look.form.name in TEMPLATES:
         return Templates(look)
@@ -70,14 +70,14 @@ def printer_of(look: Look) -> Printer:
     if look.form.name == "csv":
         return Sheet(look)
     if look.form.is_table:
-        return Rows(look)
-    return {"json": Json, "name": Names}.get(look.form.name, Documents)(look)
+        return TablePrinter(look)
+    return {"json": Json, "name": NamePrinter}.get(look.form.name, Documents)(look)
 
 
 class _Lines:
     """Cells as lines: columns with blanks between, or with commas."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: TableLayout) -> None:
         self._look = look
         self._layout: Layout | None = None
 
@@ -101,12 +101,12 @@ class _Lines:
             click.echo(f"{self._layout.row(row)}   (deleted)")
 
 
-class Rows:
+class TablePrinter:
     """Prints the tables that the hub makes."""
 
     accept = TABLE
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: TableLayout) -> None:
         self._look = look
         self._columns: list[Mapping[str, Any]] = []
         self._chosen: list[int] = []
@@ -156,7 +156,7 @@ class Rows:
         ]
 
 
-class Sheet(Rows):
+class Sheet(TablePrinter):
     """Prints the tables that the hub makes as CSV."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
@@ -170,7 +170,7 @@ class Columns:
 
     accept = JSON
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: TableLayout) -> None:
         from hubctl.output.custom_columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
 
         read = columns_in if look.form.name == "custom-columns-file" else columns_of
@@ -191,7 +191,7 @@ class Templates:
 
     accept = JSON
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: TableLayout) -> None:
         from hubctl.jsonpath import as_json, parse_template, rendered  # noqa: PLC0415 - the other forms do not wait for it
 
         self._look = look
@@ -222,7 +222,7 @@ class Documents:
 
     accept = JSON
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: TableLayout) -> None:
         self._look = look
 
     def first(self, answer: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ class Documents:
             click.echo(as_yaml(told, apart=self._look.watch), nl=False)
 
 
-class Names(Documents):
+class NamePrinter(Documents):
     """Prints names."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:

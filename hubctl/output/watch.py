@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.paging import whole
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
@@ -32,7 +32,7 @@ class Watched:
     answer: Mapping[str, Any]
 
 
-def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
+def follow(client: ApiClient, shown: Watched, printer: Printer) -> None:
     """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends, BrokenPipeError."""
     end_with_reader()
     place = str(shown.answer["metadata"]["resourceVersion"])
@@ -57,7 +57,7 @@ def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
             time.sleep(pauses.next().total_seconds())
 
 
-def _events(client: HubClient, shown: Watched, place: str, accept: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(client: ApiClient, shown: Watched, place: str, accept: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Pairs of type and object. Raises _ExpiredPlaceError, CommandError."""
     asked = {**shown.query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
     try:

@@ -6,7 +6,7 @@ from typing import Protocol
 from aiohttp import web
 
 from machinery.apiserver.storage import Actor
-from machinery.errors import Verdict
+from machinery.errors import DenialCause
 
 ANONYMOUS = Actor("system:anonymous", ("system:unauthenticated",))
 OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
@@ -36,7 +36,7 @@ class Decision:
 
     allowed: bool
     reason: str = ""
-    verdict: Verdict | None = None
+    verdict: DenialCause | None = None
     """The same for machines, where it is about the asker."""
 
 

@@ -8,14 +8,14 @@ from aiohttp import web
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.negotiation import is_pretty, negotiate
 from machinery.apiserver.read import past, reads
-from machinery.apiserver.read.reads import Call
-from machinery.apiserver.resource import Group, Resource, Subresource, Version
+from machinery.apiserver.read.reads import ResourceCall
+from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, Subresource
 from machinery.apiserver.site import no_such_page
 from machinery.apiserver.storage import Actor, Storage
 from machinery.apiserver.watch.watches import Watches
 from machinery.apiserver.write import virtual_create as questions
 from machinery.apiserver.write.mutations import NO_NAME, Mutations
-from machinery.errors import BadRequestError, MethodNotAllowedError, NotFoundError, Subject
+from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedError, NotFoundError
 from machinery.runtime.clock import Clock
 
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
@@ -27,7 +27,7 @@ class ObjectRoutes:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ApiGroup],
         storage: Storage,
         clock: Clock,
         *,
@@ -52,14 +52,16 @@ class ObjectRoutes:
             return no_such_page()
         form = negotiate(request.headers.get("Accept", ""), pretty=_pretty(request))
         storage = resource.storage or self._storage
-        call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience)
+        call = ResourceCall(
+            request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience
+        )
         if past.asked_of(request.query):
             call = await past.looking_back(call)
         if asked.subresource:
             return await self._part(call, actor)
         return await self._whole(call, actor)
 
-    async def _whole(self, call: Call, actor: Actor) -> web.StreamResponse:
+    async def _whole(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
         _check_verb(call.resource, call.attributes, call.resource.verbs)
         verb = call.attributes.verb
         if verb == "watch":
@@ -75,11 +77,11 @@ class ObjectRoutes:
         )
         return await write(call, actor)
 
-    async def _changed(self, call: Call, actor: Actor, part: Subresource | None) -> web.StreamResponse:
+    async def _changed(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.StreamResponse:
         change = self._mutations.update if call.attributes.verb == "update" else self._mutations.patch
         return await change(call, actor, part)
 
-    async def _part(self, call: Call, actor: Actor) -> web.StreamResponse:
+    async def _part(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
         part = call.resource.subresource(call.attributes.subresource)
         if part is None:
             await reads.get(call)
@@ -105,14 +107,14 @@ def _pretty(request: web.Request) -> bool:
     return is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
 
 
-def _versions(resource: Resource) -> dict[str, Version | None]:
+def _versions(resource: Resource) -> dict[str, ServedVersion | None]:
     """By name; None is the stored version, which needs no conversion."""
     return {resource.version: None, **{version.name: version for version in resource.versions}}
 
 
 def _check_verb(resource: Resource, asked: Attributes, verbs: tuple[str, ...]) -> None:
     if not asked.verb:
-        subject = Subject(group=resource.group, kind=resource.name)
+        subject = ErrorSubject(group=resource.group, kind=resource.name)
         raise MethodNotAllowedError(f' is not supported on resources of kind "{resource.key}"', subject=subject)
     if asked.verb in ("update", "patch") and not asked.name:
         raise BadRequestError(NO_NAME)

@@ -14,7 +14,7 @@ from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
 from machinery.errors import Cause
-from machinery.meta.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
+from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""
@@ -77,7 +77,7 @@ SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """What a table cell is made from."""
 
     document: Document
@@ -90,7 +90,7 @@ class Column:
     """A column of the server-side table. `priority` above 0: shown with `-o wide` only."""
 
     name: str
-    cell: Callable[[Row], Any]
+    cell: Callable[[TableRow], Any]
     type: str = "string"
     format: str = ""
     description: str = ""
@@ -125,7 +125,7 @@ STATUS = Subresource("status")
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ServedVersion:
     """Another served version of a resource than the stored one."""
 
     name: str
@@ -150,7 +150,7 @@ class Resource:
     namespaced: bool = False
     verbs: tuple[str, ...] = DEFAULT_VERBS
     schema: Schema = field(default_factory=dict)
-    versions: tuple[Version, ...] = ()
+    versions: tuple[ServedVersion, ...] = ()
     validate: Validation | None = None
     name_rule: Callable[[str], str | None] | None = None
     """Why a name will not do, or None; by default a DNS subdomain."""
@@ -203,7 +203,7 @@ class Resource:
     @cached_property
     def merge_keys(self) -> Mapping[str, str]:
         """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
-        content = Structure(Form.MAP, {**self.structures[self.api_version()].fields, "metadata": LEAF})
+        content = Structure(FieldForm.MAP, {**self.structures[self.api_version()].fields, "metadata": LEAF})
         lists = () if self.custom else keyed_lists(content)
         return {path: keys[0] for path, keys in lists if len(keys) == 1}
 
@@ -251,7 +251,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ApiGroup:
     """An API group: name ("" for the legacy core group) and its resources; versions in order of preference."""
 
     name: str
@@ -284,7 +284,7 @@ def version_order(name: str) -> tuple[Any, ...]:
     return (0, -maturity, -int(major), -int(minor or 0))
 
 
-def selectable_fields(groups: Iterable[Group]) -> dict[GroupResource, FieldExtractor]:
+def selectable_fields(groups: Iterable[ApiGroup]) -> dict[GroupResource, FieldExtractor]:
     """What a storage needs to know to match field selectors."""
     return {
         resource.key: resource.selectable for group in groups for resource in group.resources if resource.selectable is not None

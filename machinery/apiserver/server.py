@@ -19,14 +19,14 @@ from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner,
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import BODY_LIMIT, REQUEST_LIMIT
 from machinery.apiserver.http.list_options import request_timeout
-from machinery.apiserver.http.negotiation import Form, negotiate
+from machinery.apiserver.http.negotiation import ResponseForm, negotiate
 from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.http.request_counts import RequestCounts
 from machinery.apiserver.http.request_tracing import traced
 from machinery.apiserver.http.responses import error_answer
 from machinery.apiserver.http.status_errors import InternalError, forbidden_request
 from machinery.apiserver.objects import ObjectRoutes
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.site import Scrape, Site
 from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.watch.watches import Watches
@@ -35,11 +35,11 @@ from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import (
     BadRequestError,
     DeadlineError,
+    ErrorSubject,
     ForbiddenError,
     MusterError,
     NotAcceptableError,
     NotFoundError,
-    Subject,
 )
 from machinery.runtime.clock import Clock
 from machinery.sanitize import can_be_kept, is_plain
@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestBounds:
     """Bounds of a request and of a watch."""
 
     request: timedelta = REQUEST_LIMIT
@@ -76,7 +76,7 @@ class ApiServer:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ApiGroup],
         storage: Storage,
         *,
         authenticator: Authenticator,
@@ -85,12 +85,12 @@ class ApiServer:
         version: Mapping[str, Any],
         checks: Iterable[HealthCheck] = (),
         namespaces: NamespaceLookup | None = None,
-        limits: Limits | None = None,
+        limits: RequestBounds | None = None,
         filters: Filters | None = None,
         metrics: Scrape | None = None,
         pages: Mapping[str, Page] | None = None,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or RequestBounds()
         self._pages = pages or {}
         self._resources = frozenset(each.name for group in groups for each in group.resources)
         self._clock = clock
@@ -209,11 +209,11 @@ async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:
     """Whoever asks to be taken for another must not be answered as what he is."""
     if any(name.lower().startswith("impersonate-") for name in incoming.request.headers):
-        raise ForbiddenError("impersonation is not supported by this server", subject=Subject())
+        raise ForbiddenError("impersonation is not supported by this server", subject=ErrorSubject())
     return await inner(incoming)
 
 
-def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLookup:
+def _namespace_objects(groups: Sequence[ApiGroup], storage: Storage) -> NamespaceLookup:
     found = [resource for group in groups for resource in group.resources if (group.name, resource.name) == ("", "namespaces")]
 
     async def exists(name: str) -> bool:
@@ -225,18 +225,18 @@ def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLo
             return False
         if "deletionTimestamp" in msgspec.json.decode(stored.document)["metadata"]:
             why = f"unable to create new content in namespace {name} because it is being terminated"
-            raise ForbiddenError(why, subject=Subject(name=name, kind="namespaces"))
+            raise ForbiddenError(why, subject=ErrorSubject(name=name, kind="namespaces"))
         return True
 
     return exists
 
 
-def _error_form(request: web.Request) -> Form:
+def _error_form(request: web.Request) -> ResponseForm:
     try:
         form = negotiate(request.headers.get("Accept", ""))
     except NotAcceptableError:
-        return Form()
-    return Form(form.media)
+        return ResponseForm()
+    return ResponseForm(form.media)
 
 
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -9,7 +9,7 @@ from machinery.apiserver.http.health import ENDPOINTS, NOT_FOUND, HealthCheck, H
 from machinery.apiserver.http.negotiation import etag_matches, is_pretty, negotiate
 from machinery.apiserver.http.responses import body_answer, value_answer
 from machinery.apiserver.openapi import OpenApi, discovery
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import ApiGroup
 from machinery.errors import MethodNotAllowedError
 from machinery.observability.metrics import CONTENT_TYPE
 from machinery.product import TITLE
@@ -34,7 +34,7 @@ class Site:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ApiGroup],
         *,
         version: Mapping[str, Any],
         checks: Iterable[HealthCheck],

@@ -99,7 +99,7 @@ class EventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StorageEvent:
     """One change as a watcher with a selection sees it: entering the selection is ADDED, leaving it is DELETED.
 
     With a DELETED comes the object as it last was in the selection, where the storage still knows that, else as it became; the
@@ -153,7 +153,7 @@ class Storage(Protocol):
 
     def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
         """Events with a revision above `after`, in order, without end.
 
         An int among them is a revision up to which all was told (a bookmark).
@@ -169,7 +169,7 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PastRevision:
     """A place in the past: the newest revision there, and when it was that."""
 
     revision: int
@@ -179,7 +179,7 @@ class Place:
 class Past(Protocol):
     """What some resources were at earlier times. All methods raise ExpiredError for what is forgotten."""
 
-    async def place(self, asked: datetime | int) -> Place:
+    async def place(self, asked: datetime | int) -> PastRevision:
         """Where an instant, or a revision, is."""
 
     async def get_at(self, resource: GroupResource, key: Key, at: int) -> Stored:

@@ -11,6 +11,7 @@ from machinery.errors import (
     Cause,
     ConflictError,
     DeadlineError,
+    ErrorSubject,
     ExpiredError,
     ForbiddenError,
     InvalidError,
@@ -18,7 +19,6 @@ from machinery.errors import (
     MusterError,
     NotAcceptableError,
     NotFoundError,
-    Subject,
     TooLargeError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -65,7 +65,7 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
     error = _BY_REASON.get(str(document.get("reason") or ""), _BY_CODE.get(code, UnavailableError))
     return error(
         str(document.get("message") or f"the API server answered {code}"),
-        subject=Subject(
+        subject=ErrorSubject(
             name=str(details.get("name") or ""),
             group=str(details.get("group") or ""),
             kind=str(details.get("kind") or ""),

@@ -14,14 +14,14 @@ from datetime import timedelta
 import aiohttp
 
 from machinery.client.errors import from_answer, from_status, from_transport
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import DeadlineError, InvalidError, MusterError, UnavailableError
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDOUT, STDERR, ERROR = 1, 2, 3
 NON_ZERO = "NonZeroExitCode"
 SHOWN = 200
-_PODS = Resource("", "v1", "pods")
+_PODS = RestResource("", "v1", "pods")
 
 
 @dataclass(frozen=True, slots=True)

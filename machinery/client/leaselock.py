@@ -7,14 +7,14 @@ from math import ceil
 from typing import Any
 
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
-from machinery.client.rest import KubeClient, Object, Resource
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.client.rest import KubeClient, Object, RestResource
+from machinery.election.lock import Candidate, Lock, LockRecord
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.meta.timestamps import format_micro_time, parse_time
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LEASES = RestResource("coordination.k8s.io", "v1", "leases")
 TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation"
 LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
 STATUS = f"hub.{GROUP_SUFFIX}/status"
@@ -60,7 +60,7 @@ class LeaseLock(Lock):
         self._written: Object | None = None
         """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         document = await self._document()
         return None if document is None else _record(document)
 
@@ -70,13 +70,13 @@ class LeaseLock(Lock):
         except NotFoundError:
             return None
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         document = await self._document()
         found = None if document is None else _record(document)
         if (found and found.version) != (seen and seen.version):
             raise ConflictError("another has taken the lock")
         now = self._clock.now()
-        taken = Record(
+        taken = LockRecord(
             holder=candidate.identity,
             incarnation=candidate.incarnation,
             term=(found.term if found else 0) + 1,
@@ -101,11 +101,11 @@ class LeaseLock(Lock):
         metadata = {**self._metadata, **({"ownerReferences": [owner]} if owner else {})}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         renewed = {"renewTime": format_micro_time(self._clock.now())}
         return await self._change(held, renewed, self._status()[:LONGEST_STATUS])
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         try:
             await self._change(held, {"holderIdentity": None, "leaseDurationSeconds": 1})
         except ConflictError:
@@ -124,7 +124,7 @@ class LeaseLock(Lock):
         async with mirrored(Reflector(self._client, self._collection, _holder, query=query, on_change=changed)):
             yield
 
-    async def _change(self, held: Record, spec: Mapping[str, Any], status: str = "") -> Record:
+    async def _change(self, held: LockRecord, spec: Mapping[str, Any], status: str = "") -> LockRecord:
         known, self._written = self._written, None
         for left in reversed(range(TRIES)):
             document, known = known or await self._document(), None
@@ -148,7 +148,7 @@ def _holder(document: Object) -> str:
     return (document.get("spec") or {}).get("holderIdentity") or ""
 
 
-def _written(document: Object, record: Record) -> Object:
+def _written(document: Object, record: LockRecord) -> Object:
     metadata: Object = document["metadata"]
     own = {TERM: str(record.term), INCARNATION: record.incarnation, LEASE: str(record.lease // _MILLISECOND), STATUS: ""}
     return {
@@ -171,13 +171,13 @@ def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
     return {**metadata, "annotations": {key: value for key, value in annotations.items() if value or key not in changed}}
 
 
-def _record(document: Object) -> Record:
+def _record(document: Object) -> LockRecord:
     """What a Lease says, also one that somebody else has written."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     own: Mapping[str, str] = metadata.get("annotations") or {}
     milliseconds = _number(own.get(LEASE))
     created = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
-    return Record(
+    return LockRecord(
         holder=spec.get("holderIdentity") or "",
         incarnation=own.get(INCARNATION, ""),
         term=_number(own.get(TERM)) or 0,

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import structlog
 
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 
-NAMESPACES = Resource("", "v1", "namespaces")
+NAMESPACES = RestResource("", "v1", "namespaces")
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)

@@ -2,7 +2,7 @@
 
 import structlog
 
-from machinery.client.rest import KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, NotFoundError
 
 LONGEST_CHAIN = 3
@@ -17,7 +17,7 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
     Raises MusterError when a link cannot be read: what is known by then would be the wrong owner, a ReplicaSet that goes with
     the next release.
     """
-    resource, name, owner = Resource("", "v1", "pods"), pod, None
+    resource, name, owner = RestResource("", "v1", "pods"), pod, None
     for _ in range(LONGEST_CHAIN):
         document = await client.get(resource.path(name, namespace=namespace))
         above = next((each for each in document["metadata"].get("ownerReferences") or () if each.get("controller")), None)
@@ -25,7 +25,7 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
             break
         owner = {key: above[key] for key in ("apiVersion", "kind", "name", "uid")}
         group, _, version = str(above["apiVersion"]).rpartition("/")
-        resource, name = Resource(group, version, str(above["kind"]).lower() + "s"), str(above["name"])
+        resource, name = RestResource(group, version, str(above["kind"]).lower() + "s"), str(above["name"])
     return owner
 
 

@@ -40,7 +40,7 @@ _OK = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class RestResource:
     """A kind of objects on an API server, by group ("" is the core), version and plural."""
 
     group: str
@@ -59,7 +59,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What the server said, whatever it was."""
 
     status: int
@@ -179,7 +179,7 @@ class KubeClient:
         content_type: str = _JSON,
         accept: str = _JSON,
         within: timedelta | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Any request, any answer: raises only when there was none."""
         bound = aiohttp.ClientTimeout(
             total=(within or self._within).total_seconds(), sock_connect=CONNECT_TIMEOUT.total_seconds()
@@ -190,7 +190,7 @@ class KubeClient:
                 content = await response.read()
             except (aiohttp.ClientError, OSError) as error:
                 raise from_transport(self.server, error) from error
-            return Answer(response.status, response.headers, content)
+            return Response(response.status, response.headers, content)
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query, *, within: timedelta) -> AsyncIterator[AsyncIterator[WatchEvent]]:

@@ -5,20 +5,20 @@ The lock is a port; what a leader does is a coroutine that is told its term. Not
 
 from machinery.election.config import KUBERNETES, OPENSHIFT, Timings
 from machinery.election.elector import Elector
-from machinery.election.leader_term import Loss, Tally, Term
+from machinery.election.leader_term import ElectionCounts, Term, TermEnd
 from machinery.election.leadership import Leadership
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.lock import Candidate, Lock, LockRecord
 
 __all__ = [
     "KUBERNETES",
     "OPENSHIFT",
     "Candidate",
+    "ElectionCounts",
     "Elector",
     "Leadership",
     "Lock",
-    "Loss",
-    "Record",
-    "Tally",
+    "LockRecord",
     "Term",
+    "TermEnd",
     "Timings",
 ]

@@ -13,9 +13,9 @@ from random import Random
 import structlog
 
 from machinery.election.config import Timings
-from machinery.election.leader_term import Loss, Reign, Tally, Term, Work, nothing_endures, stack_of, told
+from machinery.election.leader_term import ElectionCounts, LeaderTerm, Term, TermEnd, Work, nothing_endures, stack_of, told
 from machinery.election.leadership import Leadership
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.lock import Candidate, Lock, LockRecord
 from machinery.election.observation import Observation
 from machinery.errors import ConflictError, InvalidError
 from machinery.runtime.backoff import Backoff
@@ -68,8 +68,8 @@ class Elector:
         """Set once it is known who leads: this process, or another."""
         self.tried = asyncio.Event()
         """Set once the lock was looked at, whether or not it could be reached."""
-        self.tally = Tally()
-        self._reign = Reign(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
+        self.tally = ElectionCounts()
+        self._reign = LeaderTerm(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
 
     def look(self) -> None:
         """Looks at the lock now, if it waits for its next look: somebody says that there is news."""
@@ -95,7 +95,7 @@ class Elector:
                 if taken is None:
                     continue
                 loss = await self._lead(*taken)
-                if loss is Loss.WORK_ENDED:
+                if loss is TermEnd.WORK_ENDED:
                     await self._pause(failing.next().total_seconds())
             if self._unanswered:
                 await self._give_back()
@@ -108,7 +108,7 @@ class Elector:
         self._nudged.set()
         await self._ended.wait()
 
-    async def _lead(self, held: Record, since: float, because: str) -> Loss:
+    async def _lead(self, held: LockRecord, since: float, because: str) -> TermEnd:
         """The flag stands as soon as this begins: nothing was awaited since the lock was taken."""
         self._leadership.hold(held.term, since + self._timings.renew_deadline.total_seconds())
         self.tally.gained += 1
@@ -119,7 +119,7 @@ class Elector:
         self.tally.lost[loss.name] = self.tally.lost.get(loss.name, 0) + 1
         return loss
 
-    async def _taken(self) -> tuple[Record, float, str] | None:
+    async def _taken(self) -> tuple[LockRecord, float, str] | None:
         """Looks once, and takes the lock when it may be taken; otherwise waits until the next look."""
         self.tally.looks += 1
         self._nudged.clear()
@@ -158,7 +158,7 @@ class Elector:
             log.warning("the leader's lock cannot be reached", error=trouble, exc_info=stack_of(error))
         self._trouble = trouble
 
-    async def _take(self, record: Record | None, now: float) -> tuple[Record, float, str]:
+    async def _take(self, record: LockRecord | None, now: float) -> tuple[LockRecord, float, str]:
         because = self._seen.predecessor()
         self._unanswered = True
         try:

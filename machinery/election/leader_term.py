@@ -11,7 +11,7 @@ import structlog
 
 from machinery.election.config import Timings
 from machinery.election.leadership import Leadership
-from machinery.election.lock import Lock, Record
+from machinery.election.lock import Lock, LockRecord
 from machinery.errors import ConflictError, MusterError
 from machinery.runtime.clock import Clock
 
@@ -20,7 +20,7 @@ NO_ANSWER = "no answer in time"
 log = structlog.get_logger(__name__)
 
 
-class Loss(StrEnum):
+class TermEnd(StrEnum):
     """Why a term ended."""
 
     STOPPED = "the process stops"
@@ -51,7 +51,7 @@ def nothing_endures() -> bool:
 
 
 @dataclass(slots=True)
-class Tally:
+class ElectionCounts:
     """What a metric would count."""
 
     gained: int = 0
@@ -62,7 +62,7 @@ class Tally:
     slowest_renewal_seconds: float = 0.0
 
 
-class Reign:
+class LeaderTerm:
     """Keeps the lock renewed while the work runs, and ends both in the right order.
 
     1. The flag stands from the moment the lock was taken; it falls when the term ends, before anything is awaited.
@@ -80,7 +80,7 @@ class Reign:
         leadership: Leadership,
         timings: Timings,
         clock: Clock,
-        tally: Tally,
+        tally: ElectionCounts,
         *,
         stop_within: timedelta,
         endures: Callable[[], bool] = nothing_endures,
@@ -95,7 +95,7 @@ class Reign:
         self._endures = endures
         self._enduring = False
 
-    async def run(self, held: Record, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> Loss:
+    async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
         """`since`: when the taking was begun, monotonic. The flag stands already. Returns why the term ended."""
         self._enduring = False
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
@@ -116,7 +116,7 @@ class Reign:
                 await asyncio.wait((keeping, stopping))
         if lost is not None:
             return lost
-        loss = Loss.STOPPED if stop.is_set() else Loss.WORK_ENDED
+        loss = TermEnd.STOPPED if stop.is_set() else TermEnd.WORK_ENDED
         if not keeping.cancelled():
             loss, ended = keeping.result(), False
         _tell(held.term, loss)
@@ -134,19 +134,19 @@ class Reign:
             log.error("the leader's work failed", exc_info=error)
         return working.done()
 
-    async def _keep(self, held: Record, since: float) -> Loss:
+    async def _keep(self, held: LockRecord, since: float) -> TermEnd:
         """Renews until that fails for too long. The flag has fallen when this returns, and before anybody is told."""
         try:
             while True:
                 if await self._deposed(self._nap(since)):
-                    return Loss.DEPOSED
+                    return TermEnd.DEPOSED
                 begun = self._clock.monotonic()
                 if self._left(since) <= 0 and not self._goes_on(held.term):
-                    return Loss.NOT_RENEWED
+                    return TermEnd.NOT_RENEWED
                 try:
                     held = await self._renewed(held, begun, self._left(since) or self._deadline)
                 except ConflictError:
-                    return Loss.TAKEN
+                    return TermEnd.TAKEN
                 except Exception as error:
                     self._tally.failures += 1
                     how = {"error": told(error), "seconds_left": round(self._left(since), 3)}
@@ -183,7 +183,7 @@ class Reign:
     def _left(self, since: float) -> float:
         return max(since + self._deadline - self._clock.monotonic(), 0.0)
 
-    async def _renewed(self, held: Record, begun: float, left: float) -> Record:
+    async def _renewed(self, held: LockRecord, begun: float, left: float) -> LockRecord:
         async with asyncio.timeout(min(left, self._timings.attempt.total_seconds())):
             renewed = await self._lock.renew(held)
         self._tally.renewals += 1
@@ -200,7 +200,7 @@ class Reign:
             return False
         return True
 
-    async def _release(self, held: Record) -> None:
+    async def _release(self, held: LockRecord) -> None:
         """A release that fails costs time and nothing else: the lock runs out."""
         try:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
@@ -222,7 +222,7 @@ def stack_of(error: Exception) -> Exception | None:
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 
-def _tell(term: int, loss: Loss) -> None:
+def _tell(term: int, loss: TermEnd) -> None:
     """The flag has fallen."""
-    tell = log.info if loss is Loss.STOPPED else log.warning
+    tell = log.info if loss is TermEnd.STOPPED else log.warning
     tell("leadership lost", term=term, because=str(loss))

@@ -14,7 +14,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LockRecord:
     """What the lock says. A released one has no holder (""), and keeps everything else."""
 
     holder: str
@@ -37,14 +37,14 @@ class Record:
 class Lock(Protocol):
     """Everything raises UnavailableError when the lock cannot be reached. A call that is cancelled may have had its effect."""
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         """The record as it is now; None: nobody ever held the lock."""
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Makes `candidate` the holder, in a new term. Raises ConflictError when the record is no longer as `seen`."""
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         """Says that the holder lives. Raises ConflictError when the lock is no longer held by it in that term."""
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         """Lets go of it; whether it was still held by that holder in that term."""

@@ -1,6 +1,6 @@
 """When a candidate may take the lock: judged by what it saw itself and for how long, never by another's clock."""
 
-from machinery.election.lock import Candidate, Record
+from machinery.election.lock import Candidate, LockRecord
 
 
 class Observation:
@@ -19,16 +19,16 @@ class Observation:
     def __init__(self, candidate: Candidate, *, alone: bool = False) -> None:
         self._candidate = candidate
         self._alone = alone
-        self._seen: Record | None = None
+        self._seen: LockRecord | None = None
         self._since: float | None = None
         self._inherits = False
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> LockRecord | None:
         """What was seen last."""
         return self._seen
 
-    def look(self, record: Record | None, now: float) -> None:
+    def look(self, record: LockRecord | None, now: float) -> None:
         """Takes in what the lock says now."""
         first = self._since is None
         if first or record is None or self._seen is None or record.version != self._seen.version:

@@ -17,16 +17,16 @@ SQL: the typed tree (`machinery.expression.tree`) is plain data, and the meaning
 from machinery.expression.checking import ExpressionError, Fields
 from machinery.expression.evaluation import Expression, parse, parse_operand
 from machinery.expression.types import ListOf, MapOf, Type
-from machinery.expression.values import Version, parse_quantity, parse_version
+from machinery.expression.values import KubernetesVersion, parse_quantity, parse_version
 
 __all__ = [
     "Expression",
     "ExpressionError",
     "Fields",
+    "KubernetesVersion",
     "ListOf",
     "MapOf",
     "Type",
-    "Version",
     "parse",
     "parse_operand",
     "parse_quantity",

@@ -30,7 +30,7 @@ def checked(parsed: syntax.Parsed, fields: Fields) -> tree.Condition:
     return _Checker(fields).condition(parsed)
 
 
-def checked_operand(path: syntax.Path, fields: Fields) -> tree.Field | tree.Entry:
+def checked_operand(path: syntax.Path, fields: Fields) -> tree.Field | tree.MapEntry:
     """One value of an object. Raises ExpressionError, also for a whole list or map."""
     return _Checker(fields).single(path)
 
@@ -50,15 +50,15 @@ class _Checker:
                 return self._membership(parsed)
             case syntax.Relation():
                 return self._comparison(parsed)
-            case syntax.Call():
+            case syntax.FunctionCall():
                 return self._call(parsed)
-            case syntax.Listing(column=column):
+            case syntax.ListLiteral(column=column):
                 raise ExpressionError(column, "a list is no condition: write FIELD in [...]")
-            case syntax.Path() | syntax.Literal():
+            case syntax.Path() | syntax.LiteralValue():
                 return self._truth(parsed)
 
-    def _truth(self, parsed: syntax.Path | syntax.Literal) -> tree.Condition:
-        if isinstance(parsed, syntax.Literal):
+    def _truth(self, parsed: syntax.Path | syntax.LiteralValue) -> tree.Condition:
+        if isinstance(parsed, syntax.LiteralValue):
             if parsed.sort is Sort.NAME:
                 return tree.Truth(tree.Value(Type.BOOLEAN, value=parsed.text == "true"))
             raise ExpressionError(parsed.column, "a value is no condition: compare a field with it")
@@ -72,7 +72,7 @@ class _Checker:
     def _comparison(self, relation: syntax.Relation) -> tree.Condition:
         left, right = relation.left, relation.right
         for side in (left, right):
-            if isinstance(side, syntax.Call):
+            if isinstance(side, syntax.FunctionCall):
                 self._call(side)  # a function that there is not is the greater mistake
                 raise ExpressionError(relation.column, f"{side.function}() is a condition already and compares with nothing")
         first: tree.Operand
@@ -93,7 +93,7 @@ class _Checker:
 
     def _membership(self, relation: syntax.Relation) -> tree.Condition:
         right = relation.right
-        if isinstance(right, syntax.Listing):
+        if isinstance(right, syntax.ListLiteral):
             if not isinstance(relation.left, syntax.Path):
                 raise ExpressionError(relation.column, '"in" needs a field before it when a list is written out')
             operand = self.single(relation.left)
@@ -107,7 +107,7 @@ class _Checker:
             raise ExpressionError(relation.column, f"a {found.type} cannot be in a {whole.type}")
         return tree.In(found, whole)
 
-    def _call(self, call: syntax.Call) -> tree.Condition:
+    def _call(self, call: syntax.FunctionCall) -> tree.Condition:
         if call.subject is None:
             if call.function != "has":
                 raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
@@ -119,18 +119,18 @@ class _Checker:
         operand = self.single(call.subject)
         if operand.type is not Type.TEXT:
             raise ExpressionError(call.column, f"{call.function} is for text, and {_shown(call.subject)} is a {operand.type}")
-        if not isinstance(call.argument, syntax.Literal) or call.argument.sort is not Sort.TEXT:
+        if not isinstance(call.argument, syntax.LiteralValue) or call.argument.sort is not Sort.TEXT:
             raise ExpressionError(call.argument.column, f"{call.function} needs a text in quotes")
         return tree.Match(cast("tree.TextFunction", call.function), operand, call.argument.text)
 
     def _operand(self, parsed: syntax.Parsed, wanted: Type) -> tree.Operand:
         if isinstance(parsed, syntax.Path):
             return self.single(parsed)
-        if isinstance(parsed, syntax.Literal):
+        if isinstance(parsed, syntax.LiteralValue):
             return tree.Value(wanted, self._value(parsed, wanted))
         raise ExpressionError(parsed.column, "expected a field or a value here")
 
-    def _value(self, literal: syntax.Literal, wanted: Type) -> Scalar:
+    def _value(self, literal: syntax.LiteralValue, wanted: Type) -> Scalar:
         if literal.sort is Sort.NAME:
             if wanted is not Type.BOOLEAN:
                 raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
@@ -142,14 +142,14 @@ class _Checker:
         except ValueError as error:
             raise ExpressionError(literal.column, str(error)) from None
 
-    def single(self, path: syntax.Path) -> tree.Field | tree.Entry:
+    def single(self, path: syntax.Path) -> tree.Field | tree.MapEntry:
         found = self._found(path)
         if isinstance(found, tree.Whole):
             how = f'"x" in {_shown(path)}' if isinstance(found.type, ListOf) else f'{_shown(path)}["x"]'
             raise ExpressionError(path.column, f"{_shown(path)} is a {found.type}: write {how}")
         return found
 
-    def _found(self, path: syntax.Path) -> tree.Field | tree.Entry | tree.Whole:
+    def _found(self, path: syntax.Path) -> tree.Field | tree.MapEntry | tree.Whole:
         """The longest declared name that the path begins with, and at most one key after it."""
         names = [step.name for step in path.steps]
         plain = next((at for at, step in enumerate(path.steps) if step.indexed), len(names))
@@ -159,10 +159,10 @@ class _Checker:
                 return self._reached(path, name, known, length)
         raise ExpressionError(path.column, self._unknown(".".join(names[:plain])))
 
-    def _reached(self, path: syntax.Path, name: str, known: FieldType, length: int) -> tree.Field | tree.Entry | tree.Whole:
+    def _reached(self, path: syntax.Path, name: str, known: FieldType, length: int) -> tree.Field | tree.MapEntry | tree.Whole:
         rest = path.steps[length:]
         if isinstance(known, MapOf) and len(rest) == 1:
-            return tree.Entry(name, rest[0].name, known.of)
+            return tree.MapEntry(name, rest[0].name, known.of)
         if rest:
             raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].name}"')
         return tree.Field(name, known) if isinstance(known, Type) else tree.Whole(name, known)

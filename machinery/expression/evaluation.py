@@ -49,7 +49,7 @@ def parse(text: str, fields: Fields) -> Expression:
     return Expression(text, checked(syntax.read(text), fields))
 
 
-def parse_operand(text: str, fields: Fields) -> tree.Field | tree.Entry:
+def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
     """One value of an object, such as `version` or `labels["tier"]`. Raises ExpressionError."""
     return checked_operand(syntax.read_path(text), fields)
 
@@ -98,11 +98,11 @@ def _value(operand: tree.Operand, values: Values) -> Scalar | None:
             return value
         case tree.Field(name, kind):
             return kind.read(values.get(name))
-        case tree.Entry(name, key, kind):
+        case tree.MapEntry(name, key, kind):
             return MapOf(kind).read(values.get(name), key)
 
 
-def _is_there(what: tree.Field | tree.Entry | tree.Whole, values: Values) -> bool:
+def _is_there(what: tree.Field | tree.MapEntry | tree.Whole, values: Values) -> bool:
     if isinstance(what, tree.Whole):
         return bool(values.get(what.name))
     return _value(what, values) is not None

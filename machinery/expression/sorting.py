@@ -7,7 +7,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 from machinery.expression.types import Scalar
-from machinery.expression.values import Version
+from machinery.expression.values import KubernetesVersion
 
 _ZERO, _BELOW, _ABOVE = "1", "0", "2"
 _MIDDLE = 500
@@ -27,7 +27,7 @@ def sort_key(value: Scalar) -> str:
             return _number(value)
         case timedelta():
             return _number(Fraction(value // _MICROSECOND))
-        case Version():
+        case KubernetesVersion():
             return _version(value)
         case _:
             raise ValueError(f"a {type(value).__name__} has no order")
@@ -60,7 +60,7 @@ def _divided(value: int, by: int) -> tuple[int, int]:
     return count, value
 
 
-def _version(value: Version) -> str:
+def _version(value: KubernetesVersion) -> str:
     release = "".join(_integer(part) for part in (value.major, value.minor, value.patch))
     early = "".join(_integer(number) if not is_word else f"w{word}{_END}" for is_word, number, word in value.early)
     return f"{release}{int(value.final)}{early}"

@@ -21,7 +21,7 @@ RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralValue:
     """A numeral, a quoted text, or true or false."""
 
     column: int
@@ -30,13 +30,13 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListLiteral:
     column: int
-    items: tuple[Literal, ...]
+    items: tuple[LiteralValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One part of a path; `indexed`: it stood in brackets."""
 
     column: int
@@ -47,11 +47,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Path:
     column: int
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """`subject.function(argument)`, and `has(argument)` without a subject."""
 
     column: int
@@ -83,7 +83,7 @@ class Junction:
     operands: tuple["Parsed", ...]
 
 
-Parsed = Literal | Listing | Path | Call | Relation | Negation | Junction
+Parsed = LiteralValue | ListLiteral | Path | FunctionCall | Relation | Negation | Junction
 
 
 def read(text: str) -> Parsed:
@@ -186,32 +186,32 @@ class _Reader:
         self._expect(")", "to close the parenthesis")
         return parsed
 
-    def _literal(self) -> Literal:
+    def _literal(self) -> LiteralValue:
         token = self._next
         is_truth = token.sort is Sort.NAME and token.text in ("true", "false")
         if token.sort not in (Sort.NUMERAL, Sort.TEXT) and not is_truth:
             raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value")
         self._take()
-        return Literal(token.column, token.sort, token.text)
+        return LiteralValue(token.column, token.sort, token.text)
 
-    def _listing(self) -> Listing:
+    def _listing(self) -> ListLiteral:
         column, items = self._take().column, []
         while not self._next.is_sign("]"):
             items.append(self._literal())
             if not self._next.is_sign("]"):
                 self._expect(",", "or ] in the list")
         self._take()
-        return Listing(column, tuple(items))
+        return ListLiteral(column, tuple(items))
 
     def _named(self) -> Parsed:
         first = self._take()
-        steps = [Step(first.column, first.text, indexed=False)]
+        steps = [PathStep(first.column, first.text, indexed=False)]
         while self._next.is_sign(".", "["):
             if self._take().text == "[":
-                steps.append(Step(self._next.column, self._key(), indexed=True))
+                steps.append(PathStep(self._next.column, self._key(), indexed=True))
                 self._expect("]", "after the name in brackets")
             else:
-                steps.append(Step(self._next.column, self._name(), indexed=False))
+                steps.append(PathStep(self._next.column, self._name(), indexed=False))
         if self._next.is_sign("("):
             return self._call(steps)
         return Path(first.column, tuple(steps))
@@ -228,10 +228,10 @@ class _Reader:
             )
         return self._take().text
 
-    def _call(self, steps: list[Step]) -> Call:
+    def _call(self, steps: list[PathStep]) -> FunctionCall:
         self._take()
         function = steps.pop()
         argument = self._operand()
         self._expect(")", f"after the argument of {function.name}")
         subject = Path(steps[0].column, tuple(steps)) if steps else None
-        return Call(function.column, function.name, subject, argument)
+        return FunctionCall(function.column, function.name, subject, argument)

@@ -30,7 +30,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """One value of a map."""
 
     name: str
@@ -46,14 +46,14 @@ class Whole:
     type: ListOf | MapOf
 
 
-Operand = Value | Field | Entry
+Operand = Value | Field | MapEntry
 
 
 @dataclass(frozen=True, slots=True)
 class Has:
     """Never unknown."""
 
-    what: Field | Entry | Whole
+    what: Field | MapEntry | Whole
 
 
 @dataclass(frozen=True, slots=True)

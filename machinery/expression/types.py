@@ -9,9 +9,9 @@ from math import isfinite
 from typing import Any
 
 from machinery.durations import parse_duration
-from machinery.expression.values import LONGEST, Version, parse_number, parse_quantity, parse_version
+from machinery.expression.values import LONGEST, KubernetesVersion, parse_number, parse_quantity, parse_version
 
-Scalar = bool | str | Fraction | timedelta | Version
+Scalar = bool | str | Fraction | timedelta | KubernetesVersion
 
 
 class Type(StrEnum):
@@ -35,7 +35,7 @@ class Type(StrEnum):
 
     def read(self, raw: Any) -> Scalar | None:
         """A value out of a document; None when it is missing or of another type."""
-        if isinstance(raw, bool | timedelta | Version):
+        if isinstance(raw, bool | timedelta | KubernetesVersion):
             return raw if self is _OWN[type(raw)] else None
         if isinstance(raw, int | float | Fraction) and self in (Type.NUMBER, Type.QUANTITY):
             return None if isinstance(raw, float) and not isfinite(raw) else Fraction(raw)
@@ -47,7 +47,7 @@ class Type(StrEnum):
             return None
 
 
-_OWN: Mapping[type, Type] = {bool: Type.BOOLEAN, timedelta: Type.DURATION, Version: Type.VERSION}
+_OWN: Mapping[type, Type] = {bool: Type.BOOLEAN, timedelta: Type.DURATION, KubernetesVersion: Type.VERSION}
 
 
 def _duration(text: str) -> timedelta:

@@ -18,7 +18,7 @@ _DECIMAL = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Version:
+class KubernetesVersion:
     """A version as Kubernetes reports it. What is left out is zero; alpha, beta, rc and the like come before the release.
 
     A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is no early version but the release itself, and does not count.
@@ -32,7 +32,7 @@ class Version:
     """Parts of an early version's name: numbers come before words, as semantic versioning has it."""
 
 
-def parse_version(text: str) -> Version:
+def parse_version(text: str) -> KubernetesVersion:
     """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the form that is asked for."""
     found = _VERSION.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
@@ -40,8 +40,8 @@ def parse_version(text: str) -> Version:
     major, minor, patch = (int(part or 0) for part in found.groups()[:3])
     suffix = (found[4] or "").lower()
     if not suffix.startswith(_EARLY):
-        return Version(major, minor, patch)
-    return Version(major, minor, patch, final=False, early=tuple(_part(part) for part in suffix.split(".")))
+        return KubernetesVersion(major, minor, patch)
+    return KubernetesVersion(major, minor, patch, final=False, early=tuple(_part(part) for part in suffix.split(".")))
 
 
 def _part(text: str) -> tuple[bool, int, str]:

@@ -29,7 +29,7 @@ async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str 
         raise StartError(_too_long(what, limit, then)) from None
 
 
-class Perseverance:
+class StartupRetry:
     """Steps of a start that need something which may be away now and back in a moment.
 
     A step that raises UnavailableError is made again, so it has to be safe to make twice. `stop`: set when the start is to be

@@ -6,7 +6,7 @@ import resource
 import time
 from pathlib import Path
 
-from machinery.observability.metrics import Kind, Metric, Registry
+from machinery.observability.metrics import Metric, MetricKind, Registry
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -14,14 +14,14 @@ _STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), Path("/proc/self/statm
 _START_TICKS = 19
 """The place of `starttime` behind the program's name in /proc/self/stat."""
 
-CPU = Metric(Kind.COUNTER, "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
-RESIDENT = Metric(Kind.GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.")
-VIRTUAL = Metric(Kind.GAUGE, "process_virtual_memory_bytes", "Virtual memory size in bytes.")
-OPEN_FILES = Metric(Kind.GAUGE, "process_open_fds", "Number of open file descriptors.")
-MOST_FILES = Metric(Kind.GAUGE, "process_max_fds", "Maximum number of open file descriptors.")
-STARTED = Metric(Kind.GAUGE, "process_start_time_seconds", "Start time of the process since unix epoch in seconds.")
+CPU = Metric(MetricKind.COUNTER, "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
+RESIDENT = Metric(MetricKind.GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.")
+VIRTUAL = Metric(MetricKind.GAUGE, "process_virtual_memory_bytes", "Virtual memory size in bytes.")
+OPEN_FILES = Metric(MetricKind.GAUGE, "process_open_fds", "Number of open file descriptors.")
+MOST_FILES = Metric(MetricKind.GAUGE, "process_max_fds", "Maximum number of open file descriptors.")
+STARTED = Metric(MetricKind.GAUGE, "process_start_time_seconds", "Start time of the process since unix epoch in seconds.")
 COLLECTIONS = Metric(
-    Kind.COUNTER, "python_gc_collections_total", "Number of times this generation was collected.", ("generation",)
+    MetricKind.COUNTER, "python_gc_collections_total", "Number of times this generation was collected.", ("generation",)
 )
 METRICS = (CPU, RESIDENT, VIRTUAL, OPEN_FILES, MOST_FILES, STARTED, COLLECTIONS)
 

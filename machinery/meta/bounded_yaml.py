@@ -16,7 +16,7 @@ MIB = 1024 * KIB
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class YamlBounds:
     """The largest text that is read. `nodes`: mappings, sequences and scalars, with what aliases repeat."""
 
     size: int
@@ -26,9 +26,9 @@ class Bounds:
     aliases: bool = False
 
 
-REQUEST = Bounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
+REQUEST = YamlBounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
 """Of a request: read within 20 ms, see `bench/README.md`."""
-FILE = Bounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
+FILE = YamlBounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
 """Of a file that the reader's owner chose."""
 
 _TAG_DIRECTIVES = 16
@@ -57,7 +57,7 @@ class YamlError(ValueError):
         super().__init__(f"line {self.line}: {why}" if self.line is not None else why)
 
 
-def load(text: str | bytes, bounds: Bounds = FILE, twice: list[str] | None = None) -> Any:
+def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
     """The only document of the text; None when it has none. `twice`: takes the keys that a mapping repeats, with their lines.
 
     Raises YamlError.
@@ -66,7 +66,9 @@ def load(text: str | bytes, bounds: Bounds = FILE, twice: list[str] | None = Non
     return documents[0] if documents else None
 
 
-def load_all(text: str | bytes, bounds: Bounds = FILE, twice: list[str] | None = None, *, most: int | None = None) -> list[Any]:
+def load_all(
+    text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None, *, most: int | None = None
+) -> list[Any]:
     """All documents of the text, which are `most` at most. Raises YamlError."""
     builder = _Builder(bounds, twice)
     documents: list[Any] = []
@@ -82,7 +84,7 @@ def load_all(text: str | bytes, bounds: Bounds = FILE, twice: list[str] | None =
     return documents
 
 
-def _readable(text: str | bytes, bounds: Bounds) -> str:
+def _readable(text: str | bytes, bounds: YamlBounds) -> str:
     if len(text) > bounds.size:
         raise YamlError(f"it has more than {bounds.size} bytes")
     try:
@@ -119,7 +121,7 @@ class _Open:
 class _Builder:
     """Puts events together."""
 
-    def __init__(self, bounds: Bounds, twice: list[str] | None) -> None:
+    def __init__(self, bounds: YamlBounds, twice: list[str] | None) -> None:
         self._bounds = bounds
         self._twice = twice
         self._nodes = 0

@@ -30,7 +30,7 @@ COUNTS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
 log = structlog.get_logger(__name__)
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What Prometheus calls the type."""
 
     COUNTER = "counter"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
 class Metric:
     """What is told, for the scrape and for the reference page."""
 
-    kind: Kind
+    kind: MetricKind
     name: str
     help: str
     labels: tuple[str, ...] = ()
@@ -52,24 +52,24 @@ class Metric:
     @property
     def series(self) -> tuple[str, ...]:
         """The names by which queries find it."""
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
 
 
 def counter(name: str, text: str, *labels: str) -> Metric:
     """What only grows while the process lives; its name ends in `_total`. The product's prefix is put before the name."""
-    return Metric(Kind.COUNTER, METRIC_PREFIX + name, text, labels)
+    return Metric(MetricKind.COUNTER, METRIC_PREFIX + name, text, labels)
 
 
 def gauge(name: str, text: str, *labels: str, detailed: bool = False) -> Metric:
     """What goes up and down."""
-    return Metric(Kind.GAUGE, METRIC_PREFIX + name, text, labels, detailed)
+    return Metric(MetricKind.GAUGE, METRIC_PREFIX + name, text, labels, detailed)
 
 
 def histogram(name: str, text: str, *labels: str) -> Metric:
     """How values are distributed."""
-    return Metric(Kind.HISTOGRAM, METRIC_PREFIX + name, text, labels)
+    return Metric(MetricKind.HISTOGRAM, METRIC_PREFIX + name, text, labels)
 
 
 class Distribution:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from machinery import product
 from machinery.errors import InvalidError
 from machinery.observability import tracing
-from machinery.observability.tracing import Beginning, Kind, Span, TraceContext, Tracer, Value
+from machinery.observability.tracing import Beginning, Span, SpanKind, TraceContext, Tracer, Value
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -31,7 +31,7 @@ SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TraceExporter:
     """Who sends, and where to."""
 
     service: str
@@ -58,7 +58,7 @@ def _without_login(text: str) -> str:
 
 
 @contextmanager
-def sending(told: Told | None) -> Iterator[None]:
+def sending(told: TraceExporter | None) -> Iterator[None]:
     """A block in which the spans of this process go to a collector; None: there are no spans, and nothing is imported.
 
     Raises InvalidError when the extra is not installed.
@@ -75,7 +75,7 @@ def sending(told: Told | None) -> Iterator[None]:
         close()
 
 
-def tracer_of(told: Told, exporter: "SpanExporter", processing: _Processing) -> tuple[Tracer, Callable[[], None]]:
+def tracer_of(told: TraceExporter, exporter: "SpanExporter", processing: _Processing) -> tuple[Tracer, Callable[[], None]]:
     """A tracer whose spans reach `exporter`, and what ends it."""
     sdk = _sdk()
     keep = sdk.sampling.TraceIdRatioBased(told.share)
@@ -96,7 +96,7 @@ def tracer_of(told: Told, exporter: "SpanExporter", processing: _Processing) -> 
     return _OtelTracer(provider.get_tracer(product.NAME, product.version())), provider.shutdown
 
 
-def _otlp_exporter(told: Told) -> "SpanExporter":
+def _otlp_exporter(told: TraceExporter) -> "SpanExporter":
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -145,7 +145,7 @@ class _OtelTracer(Tracer):
         self._tracer = tracer
         self._api = _sdk().api
         kinds = self._api.SpanKind
-        self._kinds = {Kind.SERVER: kinds.SERVER, Kind.CLIENT: kinds.CLIENT, Kind.INTERNAL: kinds.INTERNAL}
+        self._kinds = {SpanKind.SERVER: kinds.SERVER, SpanKind.CLIENT: kinds.CLIENT, SpanKind.INTERNAL: kinds.INTERNAL}
 
     def begin(self, beginning: Beginning) -> Span:
         begun = self._tracer.start_span(

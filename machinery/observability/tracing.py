@@ -54,7 +54,7 @@ def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
     return TraceContext(match[2], match[3], bool(int(match[4], 16) & SAMPLED), kept)
 
 
-class Kind(StrEnum):
+class SpanKind(StrEnum):
     SERVER = "server"
     CLIENT = "client"
     INTERNAL = "internal"
@@ -77,7 +77,7 @@ class Beginning:
     """What is known of a span when it begins."""
 
     name: str
-    kind: Kind
+    kind: SpanKind
     parent: TraceContext | None
     remote: bool
     """Whether the parent is a peer's."""
@@ -173,10 +173,10 @@ def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[st
     parent = parsed(sent(TRACEPARENT) or "", sent(TRACESTATE) or "")
     if _Process.tracer is None:
         return NOTHING if parent is None else Traced(None, parent)
-    return _begun(Beginning(name, Kind.SERVER, parent, parent is not None, attributes))
+    return _begun(Beginning(name, SpanKind.SERVER, parent, parent is not None, attributes))
 
 
-def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: Kind = Kind.INTERNAL) -> Traced:
+def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
     """A block of its own: part of the current trace, or the beginning of one."""
     if _Process.tracer is None:
         return NOTHING
@@ -190,7 +190,7 @@ def within(name: str) -> Traced:
     parent = _current.get()
     if parent is None or not parent.sampled:
         return NOTHING
-    return _begun(Beginning(name, Kind.INTERNAL, parent, remote=False, attributes=NOTHING_MORE))
+    return _begun(Beginning(name, SpanKind.INTERNAL, parent, remote=False, attributes=NOTHING_MORE))
 
 
 def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]]:
@@ -199,7 +199,7 @@ def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]
     def told(function: Callable[P, Asked[T]]) -> Callable[P, Asked[T]]:
         @wraps(function)
         async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
-            with span(name, kind=Kind.CLIENT):
+            with span(name, kind=SpanKind.CLIENT):
                 return await function(*args, **kwargs)
 
         return asked

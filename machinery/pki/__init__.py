@@ -3,7 +3,7 @@
 A package of values and functions without state or I/O. Who may have which certificate is not decided here.
 """
 
-from machinery.pki.authority import Authority, Plan, Usage, create_authority, random_serial
+from machinery.pki.authority import CertificateAuthority, Plan, Usage, create_authority, random_serial
 from machinery.pki.certificates import (
     CertificateFacts,
     encode_pem,
@@ -13,9 +13,9 @@ from machinery.pki.certificates import (
     parse_chain,
     split_bundle,
 )
-from machinery.pki.jwks import Header, KeySet, read_header
+from machinery.pki.jwks import KeySet, TokenHeader, read_header
 from machinery.pki.keys import generate_key, key_hash, public_key_of
-from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
+from machinery.pki.requests import MAX_REQUEST_BYTES, CSRFacts, build_request, check_request, parse_request
 from machinery.pki.revocation_lists import (
     REASONS,
     RevocationList,
@@ -30,15 +30,15 @@ from machinery.pki.tokens import TokenKeys, unverified_claims
 __all__ = [
     "MAX_REQUEST_BYTES",
     "REASONS",
-    "Authority",
+    "CSRFacts",
+    "CertificateAuthority",
     "CertificateFacts",
-    "Header",
     "KeySet",
     "Plan",
-    "RequestFacts",
     "RevocationList",
     "RevokedSerial",
     "SignedList",
+    "TokenHeader",
     "TokenKeys",
     "Usage",
     "build_request",

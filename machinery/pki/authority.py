@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from machinery.errors import InvalidError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import certificates, keys, names
 from machinery.pki.lint import lint_certificate, lint_plan
 from machinery.pki.revocation_lists import RevocationList, sign_list
@@ -33,7 +33,7 @@ class Usage(StrEnum):
 class Plan:
     """Every field of a certificate to be."""
 
-    subject: Subject
+    subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     serial: SerialNumber
@@ -44,7 +44,7 @@ class Plan:
     ip_addresses: tuple[str, ...] = ()
 
 
-class Authority:
+class CertificateAuthority:
     """A CA certificate with its key."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
@@ -142,8 +142,8 @@ def _alternatives(plan: Plan) -> list[x509.GeneralName]:
 
 
 def create_authority(
-    subject: Subject, key: bytes, serial: SerialNumber, not_before: datetime, not_after: datetime
-) -> Authority:
+    subject: CertificateSubject, key: bytes, serial: SerialNumber, not_before: datetime, not_after: datetime
+) -> CertificateAuthority:
     """A self-signed CA over `key` (PEM)."""
     private = keys.load_key(key)
     name = names.build(subject)
@@ -157,7 +157,7 @@ def create_authority(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
         .sign(private, hashes.SHA256())
     )
-    return Authority(certificate.public_bytes(serialization.Encoding.PEM), key)
+    return CertificateAuthority(certificate.public_bytes(serialization.Encoding.PEM), key)
 
 
 def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.CertificateBuilder:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from machinery.errors import InvalidError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import keys, names
 
 DER_SEQUENCE = b"\x30"
@@ -22,8 +22,8 @@ E = TypeVar("E", bound=x509.ExtensionType)
 class CertificateFacts:
     """One certificate. Instants are aware, in UTC."""
 
-    subject: Subject
-    issuer: Subject
+    subject: CertificateSubject
+    issuer: CertificateSubject
     serial: SerialNumber
     not_before: datetime
     not_after: datetime

@@ -44,7 +44,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TokenHeader:
     """What a token says of its signature."""
 
     algorithm: str
@@ -58,7 +58,7 @@ class _Key:
     algorithm: str | None
     """The only one that the key is for; None: each of its family."""
 
-    def fits(self, header: Header) -> bool:
+    def fits(self, header: TokenHeader) -> bool:
         if self.algorithm not in (None, header.algorithm) or (header.key_id is not None and header.key_id != self.key_id):
             return False
         curve = ALGORITHMS[header.algorithm].curve
@@ -104,7 +104,7 @@ class KeySet:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def knows(self, header: Header) -> bool:
+    def knows(self, header: TokenHeader) -> bool:
         """Whether some key could have made such a signature."""
         return any(key.fits(header) for key in self._keys)
 
@@ -122,7 +122,7 @@ class KeySet:
         return claims if signs else None
 
 
-def read_header(token: str) -> Header | None:
+def read_header(token: str) -> TokenHeader | None:
     """None: it is no JSON web token, of an algorithm that is not known, or demands something that is not understood here."""
     header = decoded_header(token)
     if header is None or "crit" in header or header.get("b64") is False:
@@ -130,7 +130,7 @@ def read_header(token: str) -> Header | None:
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or not isinstance(key_id, str | None):
         return None
-    return Header(algorithm, key_id)
+    return TokenHeader(algorithm, key_id)
 
 
 def _read(jwk: object) -> _Key | None:

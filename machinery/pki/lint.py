@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, ObjectIdentifier
 
 from machinery.errors import InvalidError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import certificates, keys, names
 from machinery.pki.certificates import CertificateFacts, Extensions
 
@@ -49,7 +49,7 @@ class Planned(Protocol):
     """The fields of `machinery.pki.Plan` that are judged here."""
 
     @property
-    def subject(self) -> Subject: ...
+    def subject(self) -> CertificateSubject: ...
     @property
     def public_key(self) -> bytes: ...
     @property

@@ -19,7 +19,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 
 UNREADABLE = (
     ValueError,
@@ -39,7 +39,7 @@ _filters = Lock()
 
 
 @lru_cache(maxsize=64)
-def build(subject: Subject) -> x509.Name:
+def build(subject: CertificateSubject) -> x509.Name:
     """The X.509 name of `subject`, which is asked for more than once: it is written, and what was signed is held against it."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
@@ -54,21 +54,21 @@ def build(subject: Subject) -> x509.Name:
     return x509.Name(parts)
 
 
-def names_of(certificate: x509.Certificate) -> tuple[Subject, Subject]:
+def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, CertificateSubject]:
     """CN, O and OU of the subject and of the issuer. Raises ValueError: undecodable, or a name holds more than one CN."""
     with _long_names():
         subject, issuer = certificate.subject, certificate.issuer
     return _read(subject), _read(issuer)
 
 
-def asked_of(request: x509.CertificateSigningRequest) -> tuple[Subject, tuple[str, ...]]:
+def asked_of(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
     """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of` does."""
     with _long_names():
         subject = request.subject
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
 
-def is_exactly(certificate: x509.Certificate, subject: Subject) -> bool:
+def is_exactly(certificate: x509.Certificate, subject: CertificateSubject) -> bool:
     """Whether the subject is `subject` as `build` writes it, to the last byte: no other attribute, order or spelling."""
     with _long_names():
         found = certificate.subject
@@ -87,7 +87,7 @@ def verify_issuer(certificate: x509.Certificate, authority: x509.Certificate) ->
         certificate.verify_directly_issued_by(authority)
 
 
-def _read(name: x509.Name) -> Subject:
+def _read(name: x509.Name) -> CertificateSubject:
     found: dict[ObjectIdentifier, list[str]] = {kind: [] for kind in _KNOWN}
     for part in name:
         if part.oid in found:
@@ -95,7 +95,7 @@ def _read(name: x509.Name) -> Subject:
     common_names, organizations, units = found.values()
     if len(common_names) > 1:
         raise ValueError("the subject holds more than one CN")
-    return Subject(common_names[0] if common_names else "", frozenset(organizations), frozenset(units))
+    return CertificateSubject(common_names[0] if common_names else "", frozenset(organizations), frozenset(units))
 
 
 def _attribute(kind: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:

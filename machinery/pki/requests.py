@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 
 from machinery.errors import Cause, InvalidError, TooLargeError
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.pki import keys, names
 
 MAX_REQUEST_BYTES = 16 * 1024
@@ -27,10 +27,10 @@ _ONE_BLOCK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFacts:
+class CSRFacts:
     """What a certificate signing request says of itself. Nothing in it is to be believed but the key."""
 
-    subject: Subject
+    subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     key_kind: str
@@ -54,7 +54,7 @@ class RequestFacts:
         return keys.key_hash(self.public_key)
 
 
-def build_request(subject: Subject, key: bytes, dns_names: tuple[str, ...] = ()) -> bytes:
+def build_request(subject: CertificateSubject, key: bytes, dns_names: tuple[str, ...] = ()) -> bytes:
     """A CSR in PEM for `subject`, signed with `key` (PEM)."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(names.build(subject))
     if dns_names:
@@ -63,7 +63,7 @@ def build_request(subject: Subject, key: bytes, dns_names: tuple[str, ...] = ())
     return builder.sign(keys.load_key(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def parse_request(pem: bytes) -> RequestFacts:
+def parse_request(pem: bytes) -> CSRFacts:
     """What a CSR says. Raises TooLargeError, InvalidError with a cause for `spec.request`."""
     if len(pem) > MAX_REQUEST_BYTES:
         raise TooLargeError(f"the certificate signing request has {len(pem)} bytes, {MAX_REQUEST_BYTES} are allowed")
@@ -81,7 +81,7 @@ def parse_request(pem: bytes) -> RequestFacts:
         raise _invalid(f"it cannot be decoded ({str(error).splitlines()[0][:120] if str(error) else 'no detail'})") from None
 
 
-def check_request(pem: bytes) -> RequestFacts:
+def check_request(pem: bytes) -> CSRFacts:
     """What a CSR says, when a certificate can be made of it. Raises TooLargeError, InvalidError."""
     facts = parse_request(pem)
     if facts.key_refusal is not None:
@@ -91,14 +91,14 @@ def check_request(pem: bytes) -> RequestFacts:
     return facts
 
 
-def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> RequestFacts:
+def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> CSRFacts:
     key = request.public_key()
     alternatives = _alternatives(request)
     dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
     ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
     refusal = keys.refusal_of(key)
     subject, other_attributes = names.asked_of(request)
-    return RequestFacts(
+    return CSRFacts(
         subject=subject,
         public_key=keys.encode_public_key(key),
         key_kind=keys.kind_of(key),

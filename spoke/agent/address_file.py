@@ -10,12 +10,12 @@ from pathlib import Path
 import structlog
 
 from spoke.agent.candidate import LEASE
-from spoke.settings import Settings
+from spoke.settings import SpokeSettings
 
 log = structlog.get_logger(__name__)
 
 
-def address_file(settings: Settings) -> Path:
+def address_file(settings: SpokeSettings) -> Path:
     """One for each agent: its cluster's kubeconfig, its namespace and its Lease tell agents of a user apart."""
     kubeconfig = str(settings.kubeconfig.absolute()) if settings.kubeconfig is not None else ""
     parts = (kubeconfig, settings.component_namespace, settings.leader_elect_resource_name or LEASE)
@@ -25,7 +25,7 @@ def address_file(settings: Settings) -> Path:
 
 
 @contextmanager
-def published(settings: Settings, address: str) -> Iterator[None]:
+def published(settings: SpokeSettings, address: str) -> Iterator[None]:
     """The address stands in the file for the length of the block, unless the settings name it. Failures are logged."""
     if not settings.health_listen.endswith(":0"):
         yield
@@ -48,7 +48,7 @@ def published(settings: Settings, address: str) -> Iterator[None]:
                 file.unlink()
 
 
-def probes_of(settings: Settings) -> str:
+def probes_of(settings: SpokeSettings) -> str:
     """`host:port` where the agent's probes answer; port 0: not known, since no agent of these settings runs here."""
     if not settings.health_listen.endswith(":0"):
         return settings.health_listen

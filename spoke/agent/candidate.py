@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from machinery.client.namespaces import Namespace
-from machinery.election import Candidate, Lock, Record
+from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ForbiddenError
 
 LEASE = "spoke-agent"
@@ -56,7 +56,7 @@ class OwnLock(Lock):
         self._home = home
         self._proc = proc
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         try:
             record = await self._lock.read()
         except ForbiddenError as error:
@@ -67,8 +67,8 @@ class OwnLock(Lock):
             return replace(record, holder="")
         return record
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
-        async def taken() -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        async def taken() -> LockRecord:
             try:
                 return await self._lock.take(seen, candidate, lease)
             except ForbiddenError as error:
@@ -76,10 +76,10 @@ class OwnLock(Lock):
 
         return await (taken() if self._home is None else self._home.holding(taken))
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         return await self._lock.renew(held)
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         return await self._lock.release(held)
 
 

@@ -19,7 +19,7 @@ from machinery.election import Candidate, Elector, Leadership, Lock, Term, Timin
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 from spoke.agent.loop import SpokeAgent
-from spoke.observability.progress import Answer, Progress, Role
+from spoke.observability.progress import AgentProgress, ProbeResult, Role
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, SecretSnapshot
 
 
@@ -47,7 +47,7 @@ OPEN = OpenFence()
 class Tenure(Fence):
     """What an agent may do in one term."""
 
-    def __init__(self, leadership: Leadership, term: int, progress: Progress) -> None:
+    def __init__(self, leadership: Leadership, term: int, progress: AgentProgress) -> None:
         self._leadership = leadership
         self._term = term
         self._progress = progress
@@ -116,7 +116,7 @@ class ElectedAgent:
         *,
         timings: Timings,
         clock: Clock,
-        progress: Progress,
+        progress: AgentProgress,
         watching: Watching,
     ) -> None:
         self.progress = progress
@@ -181,7 +181,7 @@ class ElectedAgent:
                     await self._working.wait()
             await self._working.wait()
 
-    def _waits(self) -> Answer | None:
+    def _waits(self) -> ProbeResult | None:
         """What probes are told while this process does not work; None: it works, and is judged by that.
 
         A process that stands by is ready: a rolling update waits for it before it ends the one that works.
@@ -189,10 +189,10 @@ class ElectedAgent:
         if self._working.is_set():
             return None
         if self.elector.trouble:
-            return Answer(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.trouble}")
+            return ProbeResult(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.trouble}")
         if not self.elector.looked.is_set():
-            return Answer(ok=False, text="not ready: finding out which process of this agent works")
-        return Answer(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
+            return ProbeResult(ok=False, text="not ready: finding out which process of this agent works")
+        return ProbeResult(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
 
     def _role(self) -> Role:
         holder = self.elector.leader

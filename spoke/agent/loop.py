@@ -16,30 +16,30 @@ from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from spoke.agent.supervised_task import beside
-from spoke.bootstraps import BootstrapChangedError, BootstrapWatch, Listing
+from spoke.bootstraps import BootstrapChangedError, BootstrapListing, BootstrapWatch
 from spoke.cluster.health import AvailabilityWatch
-from spoke.controllers.addon_registration import Certificates
-from spoke.credentials.kubeconfigs import Connection, stored_connection, view_stored
+from spoke.controllers.addon_registration import AddOnCredentials
+from spoke.credentials.kubeconfigs import HubConnection, stored_connection, view_stored
 from spoke.credentials.mirror import AGAIN, PatientDirectory
-from spoke.credentials.owner_record import OvertakenError, Owner, Ownership
+from spoke.credentials.owner_record import OvertakenError, Owner, OwnerRecord
 from spoke.credentials.reconciliation import agreed
-from spoke.credentials.rejected import Doubts
+from spoke.credentials.rejected import RejectedCredentials
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
-from spoke.domain.credential import Finding, judge
-from spoke.domain.hubs import Decision, HubState, Why
-from spoke.domain.names import Names
+from spoke.domain.credential import CredentialFinding, judge
+from spoke.domain.hubs import HubDecision, HubState, Why
+from spoke.domain.names import AgentNames
 from spoke.failover.candidates import HubList
 from spoke.failover.standby import Standby
-from spoke.failover.standby_records import NoReserve, Post, Reserve
+from spoke.failover.standby_records import NoReserve, Reserve, StandbyContext
 from spoke.observability.event_recorder import Announcements
-from spoke.observability.progress import Progress
-from spoke.options import Options, Pause, World
+from spoke.observability.progress import AgentProgress
+from spoke.options import AgentOptions, Pause, World
 from spoke.registration.csr_flow import RequestDeniedError
 from spoke.registration.names import Naming
-from spoke.registration.register import Joining, StartOverError
-from spoke.session.active_session import Surroundings
-from spoke.session.context import FlawError, LeaveError, Parts
+from spoke.registration.register import Registration, StartOverError
+from spoke.session.active_session import SessionSurroundings
+from spoke.session.context import FlawError, LeaveError, SessionContext
 from spoke.session.supervisor import Attachment
 
 BOOTSTRAP_LOOK = timedelta(seconds=2)
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 class SpokeAgent:
     """One agent of one cluster; any number of them live in a process."""
 
-    def __init__(self, options: Options, world: World, progress: Progress | None = None) -> None:
+    def __init__(self, options: AgentOptions, world: World, progress: AgentProgress | None = None) -> None:
         self._options = options
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
         self._announcements = Announcements(world.announcer)
@@ -59,18 +59,18 @@ class SpokeAgent:
         self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
         self._hub_clock = OffsetClock(world.clock)
         self._owner_slot = Slot(world.secrets, OWNER_SECRET)
-        self._ownership = Ownership(world.secrets, self._hub_clock, world.clock)
+        self._ownership = OwnerRecord(world.secrets, self._hub_clock, world.clock)
         self._naming = Naming(options, self._mirror)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
-        self._doubts = Doubts()
+        self._doubts = RejectedCredentials()
         self._cluster_uid = ""
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
         self._chosen: HubId | None = None
         self._timed_by: HubId | None = None
         self._waits_for_first = True
-        self._decision: Decision | None = None
-        self.progress = progress or Progress(world.clock)
+        self._decision: HubDecision | None = None
+        self.progress = progress or AgentProgress(world.clock)
         self.progress.verdict = lambda: self._watch.verdict
         ahead = options.standby_registration
         self._reserve: Reserve = Standby(options, world, self._announcements.tell) if ahead else NoReserve()
@@ -84,8 +84,8 @@ class SpokeAgent:
             random=world.random,
             stir=self._bootstrap.stir,
         )
-        self._joining = Joining(options, world, None, hub_clock=self._hub_clock, progress=self.progress)
-        surroundings = Surroundings(
+        self._joining = Registration(options, world, None, hub_clock=self._hub_clock, progress=self.progress)
+        surroundings = SessionSurroundings(
             spoke=world.spoke,
             management=world.management,
             watch=self._watch,
@@ -102,18 +102,18 @@ class SpokeAgent:
             annotations=options.annotations,
             addons=options.addons,
         )
-        self._parts = Parts(
+        self._parts = SessionContext(
             options,
             world,
             self._bootstrap,
             self._hubs,
             self._ownership,
             self._reserve,
-            Joining(options, world, self._owner_slot, hub_clock=self._hub_clock, progress=self.progress),
+            Registration(options, world, self._owner_slot, hub_clock=self._hub_clock, progress=self.progress),
             surroundings,
             self._hub_clock,
             self.progress,
-            Certificates(),
+            AddOnCredentials(),
             self._announcements,
         )
 
@@ -223,7 +223,7 @@ class SpokeAgent:
     async def _uid(self) -> str:
         return self._cluster_uid or await self._world.spoke.uid()
 
-    async def _choose(self, listing: Listing, owner: Owner) -> HubId:
+    async def _choose(self, listing: BootstrapListing, owner: Owner) -> HubId:
         """The hub of this round; waits for the end of its rest. Raises InvalidError when there is none."""
         hubs = self._hubs
         hubs.settle(listing, owner)
@@ -243,7 +243,7 @@ class SpokeAgent:
                 raise BootstrapChangedError
         return decision.hub_id
 
-    async def _look_into_slots(self, listing: Listing, owner: Owner) -> None:
+    async def _look_into_slots(self, listing: BootstrapListing, owner: Owner) -> None:
         """What nobody keeps is as good as it was left."""
         for hub in listing.hubs:
             if hub.hub_id == owner.hub_id or self._hubs.met(hub.hub_id):
@@ -251,12 +251,14 @@ class SpokeAgent:
             kept = view_stored(await hub_slot(self._world.secrets, hub.hub_id).read())
             self._hubs.meet(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
 
-    async def _name(self, owner: Owner, kept: Contents, listing: Listing) -> Names:
+    async def _name(self, owner: Owner, kept: Contents, listing: BootstrapListing) -> AgentNames:
         others = [] if credential_of(owner.contents) else [hub for hub in listing.hubs if hub.hub_id != self._chosen]
         asked = [kept, *[await hub_slot(self._world.secrets, hub.hub_id).read() for hub in others if len(listing.hubs) > 1]]
         return self._naming.choose(owner.contents, asked, listing)
 
-    def _judge(self, hub: HubId, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
+    def _judge(
+        self, hub: HubId, contents: Contents, bootstrap: HubConnection | None, names: AgentNames
+    ) -> CredentialFinding | None:
         stored = view_stored(contents)
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
         doubt = self._doubts.take(hub, stored)
@@ -264,7 +266,9 @@ class SpokeAgent:
             return doubt  # our own clock, or another hub's, may be wrong: the hub is asked with it before it is given up
         return finding or doubt
 
-    async def _join(self, listing: Listing, names: Names, contents: Contents, finding: Finding) -> Contents:
+    async def _join(
+        self, listing: BootstrapListing, names: AgentNames, contents: Contents, finding: CredentialFinding
+    ) -> Contents:
         chosen = self._chosen
         bootstrap = listing.get(chosen) if chosen is not None else None
         way = self._joining.way(contents, names, finding, bootstrap.connection if bootstrap else None)
@@ -306,12 +310,12 @@ class SpokeAgent:
                 self._announcements.tell(self._decision.why.value, self._decision.message)
         return owner
 
-    def _attend(self, listing: Listing, names: Names, owner: Owner) -> None:
+    def _attend(self, listing: BootstrapListing, names: AgentNames, owner: Owner) -> None:
         if self._chosen is None:
             raise AssertionError
         self._hubs.settle(listing, owner)
         self._hubs.deal_with(self._chosen)
-        self._reserve.attend(Post(listing, names, self._cluster_uid, self._chosen, owner.hub_id, owner.epoch))
+        self._reserve.attend(StandbyContext(listing, names, self._cluster_uid, self._chosen, owner.hub_id, owner.epoch))
 
     def _backoff(self, pause: Pause) -> Backoff:
         return pause.backoff(self._world.random)

@@ -18,10 +18,10 @@ import structlog
 
 from machinery.errors import MusterError
 from spoke.bootstraps import Bootstraps
-from spoke.credentials.kubeconfigs import Connection
+from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
 from spoke.domain.credential import LEFT
-from spoke.observability.progress import Answer, Progress, Role
+from spoke.observability.progress import AgentProgress, ProbeResult, Role
 from spoke.ports import Secrets, SecretSnapshot
 
 LOOK = timedelta(seconds=2)
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LeftMark:
     """That the cluster has left. `at`: when, for people; `known`: the bootstrap credentials that it had then."""
 
     at: str
@@ -46,14 +46,14 @@ class Mark:
         return self.known.issuperset(present)
 
 
-def mark_in(contents: Contents) -> Mark | None:
+def mark_in(contents: Contents) -> LeftMark | None:
     """The mark; one that cannot be read is one without a time and with no known credential: any lifts it."""
     if LEFT not in contents:
         return None
     with suppress(ValueError, TypeError, KeyError):
         document = json.loads(contents[LEFT])
-        return Mark(str(document["at"]), frozenset(map(str, document["known"])))
-    return Mark("", frozenset())
+        return LeftMark(str(document["at"]), frozenset(map(str, document["known"])))
+    return LeftMark("", frozenset())
 
 
 def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
@@ -62,7 +62,7 @@ def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
     return frozenset(hashlib.sha256(hub.hub_id.encode() + _credential(hub.connection)).hexdigest()[:32] for hub in hubs)
 
 
-def _credential(connection: Connection) -> bytes:
+def _credential(connection: HubConnection) -> bytes:
     token = connection.identity.token
     return connection.identity.certificate or (token.text or str(token.file) if token is not None else "").encode()
 
@@ -81,7 +81,7 @@ class ResidentAgent:
         make: Callable[[], Working],
         secrets: Secrets,
         list_of: Callable[[], Bootstraps],
-        progress: Progress,
+        progress: AgentProgress,
         *,
         rejoin: bool = False,
     ) -> None:
@@ -90,7 +90,7 @@ class ResidentAgent:
         self._secrets = secrets
         self._list_of = list_of
         self._rejoin = rejoin
-        self._mark: Mark | None = None
+        self._mark: LeftMark | None = None
         self._news = asyncio.Event()
 
     async def run(self) -> None:
@@ -132,12 +132,12 @@ class ResidentAgent:
         if not working.cancelled():
             working.result()
 
-    async def _away(self, mark: Mark) -> None:
+    async def _away(self, mark: LeftMark) -> None:
         """Nothing is done until the mark is lifted."""
         since = f" since {mark.at}" if mark.at else ""
         said = f"this cluster has left its hubs{since}: hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
         log.warning("departure.away", because=said)
-        self.progress.waits(lambda: Answer(ok=True, text=f"ok: {said}"))
+        self.progress.waits(lambda: ProbeResult(ok=True, text=f"ok: {said}"))
         self.progress.role = lambda: Role(f"stays away: {said}")
         try:
             bootstraps = self._list_of()

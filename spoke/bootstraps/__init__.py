@@ -5,7 +5,7 @@ stays where it was, because a file may be looked at while it is being written. A
 takes its hub off the list.
 """
 
-from spoke.bootstraps.listing import Bootstraps, Listing
+from spoke.bootstraps.listing import BootstrapListing, Bootstraps
 from spoke.bootstraps.sources import Bootstrap, BootstrapFile, BootstrapSecret, MissingBootstrapError
 from spoke.bootstraps.watch import BootstrapChangedError, BootstrapWatch
 
@@ -13,9 +13,9 @@ __all__ = [
     "Bootstrap",
     "BootstrapChangedError",
     "BootstrapFile",
+    "BootstrapListing",
     "BootstrapSecret",
     "BootstrapWatch",
     "Bootstraps",
-    "Listing",
     "MissingBootstrapError",
 ]

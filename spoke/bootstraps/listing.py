@@ -9,13 +9,13 @@ import structlog
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from spoke.bootstraps.sources import Bootstrap, BootstrapSource, MissingBootstrapError
-from spoke.credentials.kubeconfigs import Connection
+from spoke.credentials.kubeconfigs import HubConnection
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class BootstrapListing:
     """The hubs of one look, in the order they are preferred, each hub once; and what cannot be used."""
 
     hubs: tuple[Bootstrap, ...] = ()
@@ -57,14 +57,14 @@ class Bootstraps:
         for source in self.sources:
             await source.load()
 
-    def first(self) -> Connection:
+    def first(self) -> HubConnection:
         """The hub that is preferred. Raises InvalidError: what is wrong, and what to do."""
         listing = self.look()
         if listing.hubs:
             return listing.hubs[0].connection
         raise listing.trouble or InvalidError("there is no bootstrap kubeconfig: set --bootstrap-kubeconfig")
 
-    def look(self) -> Listing:
+    def look(self) -> BootstrapListing:
         """The list as it is now; logs what is wrong with a source once."""
         hubs: dict[HubId, Bootstrap] = {}
         troubles: list[InvalidError] = []
@@ -85,7 +85,7 @@ class Bootstraps:
             if found is not None and hubs.setdefault(found.hub_id, found) is not found:
                 trouble = trouble or f"it is for the same hub as {hubs[found.hub_id].source}, which comes first"
             self._tell(number, trouble)
-        return Listing(tuple(hubs.values()), tuple(troubles), whole)
+        return BootstrapListing(tuple(hubs.values()), tuple(troubles), whole)
 
     def _tell(self, number: int, trouble: str) -> None:
         if trouble and self._told.get(number) != trouble:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from spoke.credentials.kubeconfigs import HOWEVER, Connection, connection_of
+from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, connection_of
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.route import Reach
 from spoke.ports import Secrets, SecretSnapshot
@@ -29,7 +29,7 @@ class Bootstrap:
     """How the agent calls the hub: after the file or the secret."""
     source: str
     """Where it comes from, for people."""
-    connection: Connection
+    connection: HubConnection
 
     @property
     def hub_id(self) -> HubId:
@@ -49,7 +49,7 @@ class BootstrapSource(Protocol):
     def signature(self) -> Hashable:
         """Another one after every change, as far as is known without asking anybody; falsy while there is nothing."""
 
-    def read(self) -> Connection:
+    def read(self) -> HubConnection:
         """What is there, as far as is known. Raises MissingBootstrapError; InvalidError, with what is wrong and what to do."""
 
     async def load(self) -> None:
@@ -82,7 +82,7 @@ class BootstrapFile(BootstrapSource):
             return status.st_ino, status.st_size, status.st_mtime_ns
         return ()
 
-    def read(self) -> Connection:
+    def read(self) -> HubConnection:
         try:
             text = self.path.read_bytes()
         except OSError as error:
@@ -122,7 +122,7 @@ class BootstrapSecret(BootstrapSource):
             return ()
         return tuple(sorted(self._snapshot.contents.items()))
 
-    def read(self) -> Connection:
+    def read(self) -> HubConnection:
         if self._snapshot is None:
             raise InvalidError(f'the bootstrap kubeconfig in secret "{self._name}" cannot be read: {self._unread}')
         contents = self._snapshot.contents

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from machinery.errors import MusterError
-from spoke.bootstraps.listing import Bootstraps, Listing
+from spoke.bootstraps.listing import BootstrapListing, Bootstraps
 from spoke.bootstraps.sources import BootstrapSource
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class BootstrapWatch:
         self._bootstraps = bootstraps
         self._signature: object = None
         self._changed = asyncio.Event()
-        self.listing = Listing()
+        self.listing = BootstrapListing()
         """As of the last `settle`."""
 
     @property
@@ -51,7 +51,7 @@ class BootstrapWatch:
         """Whatever stirred is seen to; the list is the one that it was."""
         self._changed.clear()
 
-    def settle(self) -> Listing:
+    def settle(self) -> BootstrapListing:
         """The list as it is now is known."""
         self._changed.clear()
         self._signature = self._bootstraps.signature()

@@ -9,25 +9,25 @@ from machinery.runtime.clock import SystemClock
 from spoke.agent.address_file import probes_of
 from spoke.agent.candidate import LEASE, OwnLock, candidate_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
-from spoke.cli.doctor import Doctor, Patient, Step
+from spoke.cli.doctor import Doctor, DoctorStep, Patient
 from spoke.cli.leave import Ground, Leave
 from spoke.cli.network import SystemNetwork
-from spoke.cli.status import Source
+from spoke.cli.status import StatusSource
 from spoke.cluster import KubeCluster
 from spoke.cluster.kubernetes_cluster import CLAIMS, PROPERTIES
 from spoke.cluster.permissions import Permission, missing_permissions
 from spoke.credentials.slot import OWNER_SECRET
 from spoke.feature_gates import gates_of
 from spoke.secrets import AtomicDirectory, KubeRemains, KubeSecrets
-from spoke.settings import Settings
+from spoke.settings import SpokeSettings
 
 READ = ("get", "list", "watch")
 COORDINATION = "coordination.k8s.io"
-Steps = Callable[[], AsyncGenerator[Step, None]]
+Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 
 @asynccontextmanager
-async def examine(settings: Settings) -> AsyncIterator[Steps]:
+async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
     """`spoke doctor`, with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
     own, managed = needed_permissions(settings)
@@ -59,7 +59,7 @@ async def examine(settings: Settings) -> AsyncIterator[Steps]:
         ).steps
 
 
-def needed_permissions(settings: Settings) -> tuple[Sequence[Permission], Sequence[Permission]]:
+def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
     """What an agent of these settings needs in its own cluster, and in the one that it manages, as the chart grants it."""
     home, gates = settings.component_namespace, gates_of(settings.feature_gates)
     own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
@@ -87,12 +87,12 @@ def needed_permissions(settings: Settings) -> tuple[Sequence[Permission], Sequen
 
 
 @asynccontextmanager
-async def tell(settings: Settings) -> AsyncIterator[Source]:
+async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
     """What `spoke status` asks. Raises InvalidError."""
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
-        yield Source(
+        yield StatusSource(
             secrets=secrets,
             remains=remains_of(settings, management, management),
             bootstraps=bootstraps_of(settings, secrets),
@@ -103,7 +103,7 @@ async def tell(settings: Settings) -> AsyncIterator[Source]:
         )
 
 
-def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
+def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
     lease = settings.leader_elect_resource_name or LEASE
     return KubeRemains(
         management,
@@ -116,7 +116,7 @@ def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) ->
 
 
 @asynccontextmanager
-async def depart(settings: Settings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
+async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
     """`spoke leave` and `spoke rejoin`, with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:

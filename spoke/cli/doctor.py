@@ -15,14 +15,14 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from machinery.election import Lock
-from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError, Verdict
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_user
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import (
     HOWEVER,
-    Connection,
+    HubConnection,
     recovery_connection,
     stored_connection,
     stored_texts,
@@ -31,10 +31,10 @@ from spoke.credentials.kubeconfigs import (
 )
 from spoke.credentials.reconciliation import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_slot
-from spoke.domain.credential import CERTIFICATE, LEFT, Finding, Flaw, judge, validity
+from spoke.domain.credential import CERTIFICATE, LEFT, CredentialFinding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.route import Reach, shown_proxy
-from spoke.ports import Acceptance, Cluster, Dial, HubAddress, HubInfo, Secrets
+from spoke.ports import Cluster, Dial, HubAcceptance, HubAddress, HubInfo, Secrets
 
 PATIENCE = timedelta(seconds=5)
 CLOCKS_APART = timedelta(seconds=5)
@@ -57,7 +57,7 @@ _HUB = "follow what it says; the hub's log has its side of it"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DoctorStep:
     """One thing that was looked at."""
 
     name: str
@@ -108,7 +108,7 @@ class Doctor:
     def __init__(self, patient: Patient) -> None:
         self._patient = patient
 
-    async def steps(self) -> AsyncGenerator[Step, None]:
+    async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         yield (step := await self._cluster())
         if step.ok:
             if (missing := await self._namespace()) is not None:
@@ -119,37 +119,37 @@ class Doctor:
                 yield look
         yield await self._agent()
 
-    async def _namespace(self) -> Step | None:
+    async def _namespace(self) -> DoctorStep | None:
         """The agent's namespace where it is missing."""
         name = self._patient.namespace
         try:
             if not name or await self._patient.management.namespace_exists(name):
                 return None
         except MusterError as error:
-            return Step("namespace", ok=False, said=f'"{name}": {error.message}', advice=_RIGHTS)
+            return DoctorStep("namespace", ok=False, said=f'"{name}": {error.message}', advice=_RIGHTS)
         advice = f"kubectl create namespace {name}, or let the agent create it; check --component-namespace"
-        return Step("namespace", ok=False, said=f'there is no namespace "{name}"', advice=advice)
+        return DoctorStep("namespace", ok=False, said=f'there is no namespace "{name}"', advice=advice)
 
-    async def _permissions(self, ask: Callable[[], Awaitable[Sequence[object]]]) -> Step:
+    async def _permissions(self, ask: Callable[[], Awaitable[Sequence[object]]]) -> DoctorStep:
         name = "permissions"
         try:
             missing = await ask()
         except (MusterError, InvalidError) as error:
-            return Step(name, ok=False, said=f"they cannot be looked at: {error.message}", advice=_GRANT)
+            return DoctorStep(name, ok=False, said=f"they cannot be looked at: {error.message}", advice=_GRANT)
         if missing:
-            return Step(name, ok=False, said=f"missing: {'; '.join(map(str, missing))}", advice=_GRANT)
-        return Step(name, ok=True, said="the agent has all that it needs")
+            return DoctorStep(name, ok=False, said=f"missing: {'; '.join(map(str, missing))}", advice=_GRANT)
+        return DoctorStep(name, ok=True, said="the agent has all that it needs")
 
-    async def _cluster(self) -> Step:
+    async def _cluster(self) -> DoctorStep:
         name = "this cluster"
         try:
             version = await self._patient.management.version()
         except MusterError as error:
             advice = "check --kubeconfig, or that the pod's service account reaches the API server"
-            return Step(name, ok=False, said=f"its API server does not answer: {error.message}", advice=advice)
-        return Step(name, ok=True, said=f"its API server answers, {version}")
+            return DoctorStep(name, ok=False, said=f"its API server does not answer: {error.message}", advice=advice)
+        return DoctorStep(name, ok=True, said=f"its API server answers, {version}")
 
-    async def _hubs(self) -> AsyncGenerator[Step, None]:
+    async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
         """Of several hubs each, under its name and with the credential for it: a break at one says nothing of the next."""
         bootstraps = self._patient.bootstrap
         await bootstraps.load()
@@ -157,14 +157,14 @@ class Doctor:
         try:
             contents: Contents | None = (await self._patient.secrets.read(OWNER_SECRET)).contents
         except (MusterError, InvalidError) as error:
-            yield Step("stored credential", ok=False, said=f'secret "{OWNER_SECRET}": {error.message}', advice=_RIGHTS)
+            yield DoctorStep("stored credential", ok=False, said=f'secret "{OWNER_SECRET}": {error.message}', advice=_RIGHTS)
             contents = None
         if len(bootstraps.sources) < SEVERAL:
             async for look in self._walked(*self._bootstrap(bootstraps.first), contents):
                 yield look
             return
         for trouble in listing.troubles:
-            yield Step("list of hubs", ok=False, said=trouble.message, advice=_NEW_BOOTSTRAP)
+            yield DoctorStep("list of hubs", ok=False, said=trouble.message, advice=_NEW_BOOTSTRAP)
         owner = owner_of(contents or {})
         for hub in listing.hubs:
             mine = hub.hub_id == owner
@@ -173,9 +173,13 @@ class Doctor:
                 yield replace(look, name=f"{hub.name}{' (owner)' if mine else ''}: {look.name}")
         if owner is not None and listing.get(owner) is None:
             said = f"hub {owner}, which holds the session, is on it no more" if listing.hubs else "it is empty"
-            yield Step("list of hubs", ok=not listing.hubs, said=said, advice="the agent goes to a hub of its list by itself")
+            yield DoctorStep(
+                "list of hubs", ok=not listing.hubs, said=said, advice="the agent goes to a hub of its list by itself"
+            )
 
-    async def _walked(self, bootstrap: Connection | None, given: Step, contents: Contents | None) -> AsyncGenerator[Step, None]:
+    async def _walked(
+        self, bootstrap: HubConnection | None, given: DoctorStep, contents: Contents | None
+    ) -> AsyncGenerator[DoctorStep, None]:
         connection, looks = self._credentials(bootstrap, given, contents)
         for look in looks:
             yield look
@@ -184,8 +188,8 @@ class Doctor:
                 yield look
 
     def _credentials(
-        self, bootstrap: Connection | None, given: Step, contents: Contents | None
-    ) -> tuple[Connection | None, list[Step]]:
+        self, bootstrap: HubConnection | None, given: DoctorStep, contents: Contents | None
+    ) -> tuple[HubConnection | None, list[DoctorStep]]:
         """The credential to go on with; None: there is none that could work. No `contents`: they could not be read."""
         if contents is None:
             return bootstrap, [given]
@@ -197,35 +201,35 @@ class Doctor:
         if finding.flaw is Flaw.ABSENT or recovery is None:
             why = why_not_recovered(contents, self._patient.reach) if finding.flaw is Flaw.EXPIRED else ""
             said = f"{finding.message}; {why}" if why else finding.message
-            held = Step("stored credential", ok=finding.flaw is Flaw.ABSENT, said=said, advice=_REGISTERS)
+            held = DoctorStep("stored credential", ok=finding.flaw is Flaw.ABSENT, said=said, advice=_REGISTERS)
             return (bootstrap if given.ok else None), [held, given]
-        held = Step("stored credential", ok=True, said=f"{finding.message}; its recovery certificate brings it back")
+        held = DoctorStep("stored credential", ok=True, said=f"{finding.message}; its recovery certificate brings it back")
         return recovery, [held]
 
-    def _judge(self, contents: Mapping[str, bytes], bootstrap: Connection | None) -> Finding | None:
+    def _judge(self, contents: Mapping[str, bytes], bootstrap: HubConnection | None) -> CredentialFinding | None:
         stored, held = view_stored(contents), stored_texts(contents)
         names = choose_names(options=self._patient.names, stored=held, fresh=("unknown", "unknown"))
         return judge(stored, bootstrap.hub if bootstrap else None, names, self._patient.clock.now())
 
-    def _recovery(self, contents: Mapping[str, bytes], finding: Finding) -> Connection | None:
+    def _recovery(self, contents: Mapping[str, bytes], finding: CredentialFinding) -> HubConnection | None:
         if finding.flaw is not Flaw.EXPIRED:
             return None
         names = choose_names(options=self._patient.names, stored=stored_texts(contents), fresh=("unknown", "unknown"))
         return recovery_connection(contents, names, self._patient.clock.now(), self._patient.reach)
 
-    def _bootstrap(self, find: Callable[[], Connection]) -> tuple[Connection | None, Step]:
+    def _bootstrap(self, find: Callable[[], HubConnection]) -> tuple[HubConnection | None, DoctorStep]:
         name = "bootstrap kubeconfig"
         try:
             connection = find()
         except InvalidError as error:
-            return None, Step(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+            return None, DoctorStep(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
         finding = validity(connection.chain, self._patient.clock.now())
         if finding is not None:
-            return connection, Step(name, ok=False, said=finding.message, advice=_NEW_BOOTSTRAP)
+            return connection, DoctorStep(name, ok=False, said=finding.message, advice=_NEW_BOOTSTRAP)
         until = f", until {format_time(connection.chain[0].not_after)}" if connection.chain else ""
-        return connection, Step(name, ok=True, said=f"for the hub at {connection.address.target}{until}")
+        return connection, DoctorStep(name, ok=True, said=f"for the hub at {connection.address.target}{until}")
 
-    async def _way(self, connection: Connection) -> AsyncGenerator[Step, None]:
+    async def _way(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
         broken = False
         async for step in self._network(connection.address):
             broken = not step.ok
@@ -234,7 +238,7 @@ class Doctor:
             async for step in self._hub(connection):
                 yield step
 
-    async def _network(self, address: HubAddress) -> AsyncGenerator[Step, None]:
+    async def _network(self, address: HubAddress) -> AsyncGenerator[DoctorStep, None]:
         if address.proxy:
             place, through = shown_proxy(address.proxy), f", a proxy, through which the hub at {address.target} is reached"
         else:
@@ -244,7 +248,7 @@ class Doctor:
         if step.ok:
             yield await _tried("connection", self._patient.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
-    async def _hub(self, connection: Connection) -> AsyncGenerator[Step, None]:
+    async def _hub(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
         """TLS, both certificates, the hub's id and time; with the agent's own certificate whether its cluster is accepted."""
         cluster, acceptance = _agents_cluster(connection), None
         client = self._patient.dial(connection.address, connection.identity)
@@ -255,39 +259,39 @@ class Doctor:
                     acceptance = await client.acceptance(cluster)
         except TimeoutError:
             advice = "look at the hub: /readyz, its log, its load"
-            yield Step("hub", ok=False, said="it does not answer in time", advice=advice)
+            yield DoctorStep("hub", ok=False, said="it does not answer in time", advice=advice)
         except ForbiddenError as error:
             yield _forbidden(error, connection)
         except (UnauthorizedError, NotFoundError) as error:
-            yield Step("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+            yield DoctorStep("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
         except MusterError as error:
-            yield Step("hub", ok=False, said=error.message, advice=_HUB)
+            yield DoctorStep("hub", ok=False, said=error.message, advice=_HUB)
         else:
             yield self._met(info, connection)
-            if cluster is not None and acceptance is not None and acceptance is not Acceptance.UNKNOWN:
+            if cluster is not None and acceptance is not None and acceptance is not HubAcceptance.UNKNOWN:
                 yield _accepted(cluster, acceptance)
         finally:
             await client.close()
 
-    def _met(self, info: HubInfo, connection: Connection) -> Step:
+    def _met(self, info: HubInfo, connection: HubConnection) -> DoctorStep:
         if info.hub_id and info.hub_id != connection.hub_id:
             said = f"another hub answers: its id is {info.hub_id}, the kubeconfig is for {connection.hub_id}"
-            return Step("hub", ok=False, said=said, advice=_NEW_BOOTSTRAP)
+            return DoctorStep("hub", ok=False, said=said, advice=_NEW_BOOTSTRAP)
         apart = info.time - self._patient.clock.now()
         if abs(apart) > CLOCKS_APART:
             ahead = "ahead of" if apart > timedelta() else "behind"
             said = f"it answers, but its clock is {abs(apart).total_seconds():.0f} s {ahead} this machine's"
-            return Step("hub", ok=False, said=said, advice="set the clocks: certificates and leases are judged by time")
-        return Step("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
+            return DoctorStep("hub", ok=False, said=said, advice="set the clocks: certificates and leases are judged by time")
+        return DoctorStep("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
 
-    async def _agent(self) -> Step:
+    async def _agent(self) -> DoctorStep:
         """The agent's own view, where it can be asked: acceptance and the last beat are known to it alone."""
         contents: Contents = {}
         with suppress(MusterError):  # was reported with the stored credential
             contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
         if LEFT in contents:
             advice = "hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
-            return Step("agent", ok=False, said="this cluster has left its hubs: the agent stays away", advice=advice)
+            return DoctorStep("agent", ok=False, said="this cluster has left its hubs: the agent stays away", advice=advice)
         host, _, port = self._patient.probes.rpartition(":")
         if not port.isdigit() or int(port) == 0:
             return await self._elsewhere(contents)
@@ -296,55 +300,55 @@ class Doctor:
             status, text = await self._patient.network.ask(place, "/readyz")
         except (OSError, TimeoutError, ValueError) as error:
             said = f"nobody answers at {place}: {_words(error)}"
-            return Step("agent", ok=False, said=said, advice="is `spoke run` running, with this --health-listen?")
+            return DoctorStep("agent", ok=False, said=said, advice="is `spoke run` running, with this --health-listen?")
         if status == 200:  # noqa: PLR2004 - OK
-            return Step("agent", ok=True, said="the hub has acknowledged its last beat in time")
-        return Step("agent", ok=False, said=text.strip(), advice=_accepting(text))
+            return DoctorStep("agent", ok=True, said="the hub has acknowledged its last beat in time")
+        return DoctorStep("agent", ok=False, said=text.strip(), advice=_accepting(text))
 
-    async def _elsewhere(self, contents: Contents) -> Step:
+    async def _elsewhere(self, contents: Contents) -> DoctorStep:
         """By its Lease, where the agent was not found on this machine."""
         advice = "is `spoke run` running, with these settings? Ask it where it runs: " + _RUN_THERE
         try:
             record = await self._patient.lock.read() if self._patient.lock is not None else None
         except MusterError as error:
-            return Step("agent", ok=False, said=f"its Lease cannot be read: {error.message}", advice=advice)
+            return DoctorStep("agent", ok=False, said=f"its Lease cannot be read: {error.message}", advice=advice)
         if record is None or not record.holder or record.renewed_at + record.lease < self._patient.clock.now():
-            return Step("agent", ok=False, said="none was found on this machine, and none holds the Lease", advice=advice)
+            return DoctorStep("agent", ok=False, said="none was found on this machine, and none holds the Lease", advice=advice)
         if CERTIFICATE not in contents:
             said = f"{record.holder} works, and has no certificate yet"
-            return Step("agent", ok=False, said=said, advice="approve its request on the hub: hubctl get csr")
+            return DoctorStep("agent", ok=False, said=said, advice="approve its request on the hub: hubctl get csr")
         if not record.status:
             said = f"{record.holder} works and has not reported its state in its Lease: it has just started, or is older"
-            return Step("agent", ok=False, said=said, advice=f"call this again, or ask it where it runs: {_RUN_THERE}")
+            return DoctorStep("agent", ok=False, said=said, advice=f"call this again, or ask it where it runs: {_RUN_THERE}")
         if record.status == READY:
-            return Step("agent", ok=True, said=f"{record.holder} works: the hub has acknowledged its last beat in time")
-        return Step("agent", ok=False, said=f"{record.holder} works, {record.status}", advice=_accepting(record.status))
+            return DoctorStep("agent", ok=True, said=f"{record.holder} works: the hub has acknowledged its last beat in time")
+        return DoctorStep("agent", ok=False, said=f"{record.holder} works, {record.status}", advice=_accepting(record.status))
 
 
-def _agents_cluster(connection: Connection) -> ClusterName | None:
+def _agents_cluster(connection: HubConnection) -> ClusterName | None:
     """The cluster of an agent's own certificate; None: the credential is another."""
     agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
     return agent[0] if agent is not None else None
 
 
-def _forbidden(error: ForbiddenError, connection: Connection) -> Step:
+def _forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
     """A recovery certificate is answered so by a hub that takes it. Whoever else is forbidden this has the wrong credential."""
-    if error.verdict is Verdict.CLUSTER_DENIED:
-        return Step("hub", ok=False, said=error.message, advice=_DENIED.format("NAME"))
+    if error.verdict is DenialCause.CLUSTER_DENIED:
+        return DoctorStep("hub", ok=False, said=error.message, advice=_DENIED.format("NAME"))
     if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):
-        return Step("hub", ok=True, said=f"it knows this credential: {error.message}")
-    return Step("hub", ok=False, said=error.message, advice=_MAY_NOT)
+        return DoctorStep("hub", ok=True, said=f"it knows this credential: {error.message}")
+    return DoctorStep("hub", ok=False, said=error.message, advice=_MAY_NOT)
 
 
-def _accepted(cluster: ClusterName, acceptance: Acceptance) -> Step:
+def _accepted(cluster: ClusterName, acceptance: HubAcceptance) -> DoctorStep:
     name = "acceptance"
-    if acceptance is Acceptance.DENIED:
+    if acceptance is HubAcceptance.DENIED:
         said = f'the hub denies cluster "{cluster}", which it accepted before'
-        return Step(name, ok=False, said=said, advice=_DENIED.format(cluster))
-    if acceptance is Acceptance.WAITING:
+        return DoctorStep(name, ok=False, said=said, advice=_DENIED.format(cluster))
+    if acceptance is HubAcceptance.WAITING:
         said = f'the hub has not accepted cluster "{cluster}" yet'
-        return Step(name, ok=False, said=said, advice=_ACCEPT.format(cluster))
-    return Step(name, ok=True, said=f'the hub has accepted cluster "{cluster}"')
+        return DoctorStep(name, ok=False, said=said, advice=_ACCEPT.format(cluster))
+    return DoctorStep(name, ok=True, said=f'the hub has accepted cluster "{cluster}"')
 
 
 def _accepting(text: str) -> str:
@@ -357,10 +361,10 @@ def _accepting(text: str) -> str:
     return "approve its request on the hub: hubctl get csr" if "approved" in text else "its log says more"
 
 
-def _stored(contents: Mapping[str, bytes], connection: Connection) -> Step:
+def _stored(contents: Mapping[str, bytes], connection: HubConnection) -> DoctorStep:
     cluster, agent = stored_texts(contents)
     until = format_time(connection.certificate.not_after)
-    return Step("stored credential", ok=True, said=f'agent "{agent}" of cluster "{cluster}", until {until}')
+    return DoctorStep("stored credential", ok=True, said=f'agent "{agent}" of cluster "{cluster}", until {until}')
 
 
 def _place(target: str) -> tuple[str, int]:
@@ -368,13 +372,13 @@ def _place(target: str) -> tuple[str, int]:
     return parts.hostname or "", parts.port or HTTPS
 
 
-async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> Step:
+async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> DoctorStep:
     try:
         async with asyncio.timeout(PATIENCE.total_seconds()):
             answer = await work
     except (OSError, TimeoutError) as error:
-        return Step(name, ok=False, said=_words(error), advice=advice)
-    return Step(name, ok=True, said=well.format(answer))
+        return DoctorStep(name, ok=False, said=_words(error), advice=advice)
+    return DoctorStep(name, ok=True, said=well.format(answer))
 
 
 def _words(error: Exception) -> str:

@@ -27,10 +27,10 @@ from machinery.errors import (
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
-from spoke.agent.unregistration import Mark, fingerprints, forget_departure, mark_in
+from spoke.agent.unregistration import LeftMark, fingerprints, forget_departure, mark_in
 from spoke.bootstraps import Bootstraps
-from spoke.cli.doctor import Step
-from spoke.credentials.kubeconfigs import HOWEVER, Connection, stored_connection, stored_texts
+from spoke.cli.doctor import DoctorStep
+from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.route import Reach
@@ -70,7 +70,7 @@ class _Hub:
 
     hub_id: HubId
     credential: Contents = field(repr=False)
-    connection: Connection
+    connection: HubConnection
     told: bool = False
     final: bool = False
     """Another call would not do better."""
@@ -99,7 +99,7 @@ class Leave:
         self._agent = ""
         self._cluster = ground.cluster_name
 
-    async def steps(self) -> AsyncGenerator[Step, None]:
+    async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         """Raises MusterError when this cluster's API server does not do its part."""
         await self._gather()
         yield await self._marked()
@@ -114,7 +114,7 @@ class Leave:
             said = (
                 "a running agent registers anew now" if elected else "restart the agent, which has no Lease: it registers anew"
             )
-            yield Step("agent", ok=True, said=said)
+            yield DoctorStep("agent", ok=True, said=said)
             return
         for hub in self._hubs.values():
             yield await self._told(hub)
@@ -141,14 +141,14 @@ class Leave:
                 continue
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
 
-    async def _withdrawn(self, slot: str, registration: _Registration) -> Step:
+    async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
         """Withdraws cluster and request at a hub that has given no credential, by the bootstrap credential for it."""
         listed = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
         known = listed.get(slot)
         csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
         if known is None:
             said = "the agent has registered there, and its bootstrap kubeconfig is not on the list any more"
-            return Step(f"hub of {slot}", ok=False, said=self._kept(said), advice=f"{self._at_that_hub}{csr}")
+            return DoctorStep(f"hub of {slot}", ok=False, said=self._kept(said), advice=f"{self._at_that_hub}{csr}")
         name = f"hub {known.connection.address.target}"
         client = self._ground.dial(known.connection.address, known.connection.identity)
         try:
@@ -158,16 +158,16 @@ class Leave:
         except (MethodNotAllowedError, ForbiddenError) as error:
             registration.owed = False
             said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
-            return Step(name, ok=False, said=said, advice=f"{self._at_that_hub}{csr}")
+            return DoctorStep(name, ok=False, said=said, advice=f"{self._at_that_hub}{csr}")
         except MusterError as error:
-            return Step(name, ok=False, said=self._kept(f"not told: {error.message}"), advice=f"{self._at_that_hub}{csr}")
+            return DoctorStep(name, ok=False, said=self._kept(f"not told: {error.message}"), advice=f"{self._at_that_hub}{csr}")
         finally:
             await client.close()
         registration.owed = False
         if not gone:
             said = "the request is withdrawn; the cluster stays, since an operator has decided about it"
-            return Step(name, ok=False, said=said, advice=self._at_that_hub)
-        return Step(name, ok=True, said="the agent had only registered there: the cluster and its request are withdrawn")
+            return DoctorStep(name, ok=False, said=said, advice=self._at_that_hub)
+        return DoctorStep(name, ok=True, said="the agent had only registered there: the cluster and its request are withdrawn")
 
     def _kept(self, said: str) -> str:
         return said if self._ground.force else f"{said}; the registration is kept, so that `spoke leave` can be called again"
@@ -176,20 +176,22 @@ class Leave:
     def _at_that_hub(self) -> str:
         return f"at that hub: hubctl delete cluster {self._cluster} (or kubectl delete managedcluster {self._cluster})"
 
-    async def _marked(self) -> Step:
+    async def _marked(self) -> DoctorStep:
         ground = self._ground
         await ground.bootstraps.load()
         known, before = fingerprints(ground.bootstraps), mark_in(await self._owner.read())
         at = before.at if before is not None and before.at else format_time(ground.clock.now())
         known |= before.known if before is not None else frozenset()
-        mark = Mark(at, known)
+        mark = LeftMark(at, known)
         await self._owner.change(lambda present: {**present, LEFT: mark.content()})
         if ground.rejoin:
-            return Step("agent", ok=True, said=f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"')
+            return DoctorStep(
+                "agent", ok=True, said=f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"'
+            )
         again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
-        return Step("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
+        return DoctorStep("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
 
-    async def _stopped(self, lock: Lock) -> Step:
+    async def _stopped(self, lock: Lock) -> DoctorStep:
         """Takes the Lease as soon as nobody holds it: the session has ended by then, and no other begins."""
         holder = ""
         try:
@@ -201,15 +203,15 @@ class Leave:
                             await lock.take(record, self._ground.candidate, HELD)
                         except ConflictError:
                             continue
-                        return Step("session", ok=True, said="ended: no process of the agent works any more")
+                        return DoctorStep("session", ok=True, said="ended: no process of the agent works any more")
                     holder = record.holder
                     await asyncio.sleep(LOOK.total_seconds())
         except TimeoutError:
             said = f"{holder} still holds the agent's Lease after {self._ground.within.total_seconds():g} s"
             advice = "look at its log; where it is an older version, stop it; then call `spoke leave` again"
-            return Step("session", ok=False, said=said, advice=advice)
+            return DoctorStep("session", ok=False, said=said, advice=advice)
 
-    async def _told(self, hub: _Hub) -> Step:
+    async def _told(self, hub: _Hub) -> DoctorStep:
         connection = hub.connection
         name = f"hub {connection.address.target}"
         operator = self._at_that_hub
@@ -222,27 +224,27 @@ class Leave:
             known = False
         except MethodNotAllowedError as error:
             hub.final = True
-            return Step(name, ok=False, said=f"it cannot be told: {error.message}", advice=operator)
+            return DoctorStep(name, ok=False, said=f"it cannot be told: {error.message}", advice=operator)
         except MusterError as error:
             retry = "" if self._ground.force else "; its credential is kept, so that `spoke leave` can be called again"
-            return Step(name, ok=False, said=f"not told: {error.message}{retry}", advice=operator)
+            return DoctorStep(name, ok=False, said=f"not told: {error.message}{retry}", advice=operator)
         finally:
             await client.close()
         hub.told = True
-        return Step(
+        return DoctorStep(
             name, ok=True, said="it was told, and has let go of this cluster" if known else "it does not know this cluster"
         )
 
-    async def _addons(self) -> Step:
+    async def _addons(self) -> DoctorStep:
         if not self._cluster:
-            return Step("add-ons", ok=True, said="there is no name under which this cluster had any")
+            return DoctorStep("add-ons", ok=True, said="there is no name under which this cluster had any")
         places = await self._ground.remains.addons(ClusterName(self._cluster))
         for place in places:
             await self._ground.remains.remove(place)
         names = ", ".join(f"{place.namespace}/{place.name}" for place in places)
-        return Step("add-ons", ok=True, said=f"deleted {names}" if names else "they have no credentials here")
+        return DoctorStep("add-ons", ok=True, said=f"deleted {names}" if names else "they have no credentials here")
 
-    async def _credentials(self) -> Step:
+    async def _credentials(self) -> DoctorStep:
         """Slots, the mirror, the owner's secret but for its mark, and the Lease."""
         ground = self._ground
         owed = [] if ground.force or ground.rejoin else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
@@ -260,7 +262,7 @@ class Leave:
         await self._owner.change(lambda present: {key: present[key] for key in stays if key in present})
         await ground.remains.forget_lease()
         kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
-        return Step("credentials", ok=True, said=f"deleted{kept}")
+        return DoctorStep("credentials", ok=True, said=f"deleted{kept}")
 
 
 def _only(credential: Contents, _present: Contents) -> Contents:

@@ -27,7 +27,7 @@ HTTP_OK = 200
 _ABOUT = (("cluster", "cluster"), ("agent", "agent id"))
 
 
-class Outcome(IntEnum):
+class StatusExitCode(IntEnum):
     """The exit code."""
 
     WELL = 0
@@ -36,7 +36,7 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StatusSource:
     """Where it is asked. `probes`: the address of the agent's probes; without a port nobody is asked."""
 
     secrets: Secrets
@@ -48,21 +48,21 @@ class Source:
     reach: Reach = HOWEVER
 
 
-async def status(source: Source) -> tuple[Document, Outcome]:
+async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
     """Everything, as one document. Raises MusterError where the secrets cannot be read."""
     document = await _stored(source)
     agent, silence = await _asked(source)
     if agent is None:
         document["process"] = {"state": f"not known: {silence}"}
-        return document, Outcome.NO_ANSWER
+        return document, StatusExitCode.NO_ANSWER
     kept = {hub["hubId"]: hub for hub in document["hubs"]}
     hubs = [{**kept.pop(hub["hubId"], {}), **hub} for hub in agent.get("hubs", ())]
     owner = {**document["owner"], **agent.get("owner", {})}
     merged = {**document, **agent, "hubs": [*hubs, *kept.values()], "owner": owner}
-    return merged, Outcome.WELL if agent.get("ready") else Outcome.NOT_READY
+    return merged, StatusExitCode.WELL if agent.get("ready") else StatusExitCode.NOT_READY
 
 
-async def _stored(source: Source) -> Document:
+async def _stored(source: StatusSource) -> Document:
     """Names, owner and hubs as the secrets have them."""
     owner = (await source.secrets.read(OWNER_SECRET)).contents
     kept = [owner, *[(await source.secrets.read(name)).contents for name in await source.remains.slots()]]
@@ -102,7 +102,7 @@ def _epoch(contents: Contents) -> int:
     return int(text) if text.isdigit() else 0
 
 
-async def _asked(source: Source) -> tuple[Document | None, str]:
+async def _asked(source: StatusSource) -> tuple[Document | None, str]:
     """What the agent says; or why it says nothing."""
     host, _, port = source.probes.rpartition(":")
     if not port.isdigit() or int(port) == 0:

@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.pki import unverified_claims
 from spoke.ports import Attest
 
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
+ACCOUNTS = RestResource("", "v1", "serviceaccounts")
 TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 SHORTEST = 600
 """Seconds that a token lives: the least that Kubernetes makes."""

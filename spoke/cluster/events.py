@@ -3,12 +3,12 @@
 from uuid import uuid4
 
 from machinery import product
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.ports import Announcer
 
-EVENTS = Resource("", "v1", "events")
+EVENTS = RestResource("", "v1", "events")
 ABOUT = "hub-kubeconfig-secret"
 LONGEST = 1024
 """Characters that Kubernetes takes as an Event's message."""

@@ -8,20 +8,20 @@ from typing import Any
 import structlog
 
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
-from machinery.client.rest import Answer, KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, Response, RestResource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
 from spoke.domain.namespace import WANTED
-from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
 from spoke.feature_gates import FeatureGates
-from spoke.ports import Cluster, Health
+from spoke.ports import ApiServerHealth, Cluster
 
-NODES = Resource("", "v1", "nodes")
-NAMESPACES = Resource("", "v1", "namespaces")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-CLAIMS = Resource("cluster.open-cluster-management.io", "v1alpha1", "clusterclaims")
-PROPERTIES = Resource("about.k8s.io", "v1alpha1", "clusterproperties")
+NODES = RestResource("", "v1", "nodes")
+NAMESPACES = RestResource("", "v1", "namespaces")
+LEASES = RestResource("coordination.k8s.io", "v1", "leases")
+CLAIMS = RestResource("cluster.open-cluster-management.io", "v1alpha1", "clusterclaims")
+PROPERTIES = RestResource("about.k8s.io", "v1alpha1", "clusterproperties")
 
 GATES = FeatureGates()
 COALESCE = timedelta(milliseconds=200)
@@ -57,23 +57,23 @@ class KubeCluster(Cluster):
     async def version(self) -> str:
         return str((await self._client.get("/version")).get("gitVersion") or "")
 
-    async def health(self) -> Health:
+    async def health(self) -> ApiServerHealth:
         try:
             answer = await self._client.raw("GET", "/livez", accept="*/*", within=self._health_timeout)
             if answer.status in _NOT_SERVED:
                 answer = await self._client.raw("GET", "/healthz", accept="*/*", within=self._health_timeout)
         except MusterError as error:
-            return Health(ok=False, status_code=None, detail=error.message)
+            return ApiServerHealth(ok=False, status_code=None, detail=error.message)
         return _health(answer)
 
     async def nodes(self) -> Sequence[NodeResources]:
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
-    async def claims(self) -> Sequence[ClusterClaim]:
+    async def claims(self) -> Sequence[ReportedClaim]:
         """Claims and properties, as far as the gates have them; of one name the property."""
         return merged_claims([await self._claims_of(resource) for resource in self._told_by])
 
-    async def _claims_of(self, resource: Resource) -> Sequence[ClusterClaim]:
+    async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
         try:
             return [_claim(item) async for page in self._client.pages(resource.path(), _REPORTED_CLAIMS) for item in page.items]
         except NotFoundError:
@@ -156,9 +156,9 @@ def _claims_failed(error: MusterError) -> None:
     level("cluster claims are not watched", reason=error.reason, error=error.message)
 
 
-def _health(answer: Answer) -> Health:
+def _health(answer: Response) -> ApiServerHealth:
     body = " ".join(answer.body.decode(errors="replace").split())[:_SHOWN]
-    return Health(ok=answer.status == 200, status_code=answer.status, detail=body)  # noqa: PLR2004 - HTTP OK
+    return ApiServerHealth(ok=answer.status == 200, status_code=answer.status, detail=body)  # noqa: PLR2004 - HTTP OK
 
 
 def _node(item: Object) -> NodeResources:
@@ -175,5 +175,5 @@ def _quantities(resources: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: str(quantity) for name, quantity in (resources or {}).items()}
 
 
-def _claim(item: Object) -> ClusterClaim:
-    return ClusterClaim(name=str(item["metadata"]["name"]), value=str((item.get("spec") or {}).get("value") or ""))
+def _claim(item: Object) -> ReportedClaim:
+    return ReportedClaim(name=str(item["metadata"]["name"]), value=str((item.get("spec") or {}).get("value") or ""))

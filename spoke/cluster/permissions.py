@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 
-REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+REVIEWS = RestResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, RESERVED, AddOn, AddOnRegistration, secret_name
-from spoke.domain.renewal import Renewal
+from spoke.domain.renewal import RequestedRenewal
 from spoke.ports import HubClient, HubSession, RefusedSecretError
-from spoke.registration.addon_credentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
+from spoke.registration.addon_credentials import AddOnContext, AddOnCredential, RefusedError, RenewalRequest, credential_for
 
 REFUSED_AGAIN = timedelta(minutes=1)
 """Until a secret that the agent may not touch is looked at again."""
@@ -46,7 +46,7 @@ class _Running:
 
 
 @dataclass(slots=True)
-class Certificates:
+class AddOnCredentials:
     """The add-on credentials under care: they live on when a session ends."""
 
     running: dict[tuple[AddOnName, str], _Running] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
     """Keeps the credentials of add-ons on one session. Key: the add-on."""
 
     def __init__(
-        self, client: HubClient, session: HubSession, registered: Registered, certificates: Certificates, hub_clock: Clock
+        self, client: HubClient, session: HubSession, registered: AddOnContext, certificates: AddOnCredentials, hub_clock: Clock
     ) -> None:
         self._client = client
         self._session = session
@@ -65,14 +65,14 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._clock = hub_clock
         self._addons: dict[AddOnName, AddOn] = {}
         self._noted: set[AddOnName] = set()
-        self._asked: Asked | None = None
+        self._asked: RenewalRequest | None = None
         self._refused: dict[tuple[AddOnName, str], str] = {}
 
-    def set_addons(self, addons: Iterable[AddOn], renewal: Renewal | None = None) -> None:
+    def set_addons(self, addons: Iterable[AddOn], renewal: RequestedRenewal | None = None) -> None:
         """The add-ons that the hub has for this cluster; `renewal`: it wants certificates renewed ahead of their time."""
         self._addons = {addon.name: addon for addon in addons}
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
-            self._asked = Asked(renewal, self._clock.now()) if renewal is not None else None
+            self._asked = RenewalRequest(renewal, self._clock.now()) if renewal is not None else None
 
     async def know_hub_by(self, kubeconfig: bytes) -> None:
         """Every kubeconfig of this hub is this one from now on. Raises MusterError: not all of them are."""
@@ -187,7 +187,7 @@ def _place(addon: AddOn) -> Place:
     return addon.namespace, addon.hosted
 
 
-def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: Registered) -> str:
+def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -> str:
     """Changes with whatever makes another credential necessary."""
     parts = (
         entry.driver,

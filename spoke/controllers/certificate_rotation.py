@@ -16,9 +16,9 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Contents
-from spoke.domain.bootstrap import State
+from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CertificateView
-from spoke.domain.renewal import Renewal
+from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.rotation import rotate_at
 from spoke.ports import HubClient
 from spoke.registration.csr_flow import Enrolment
@@ -59,7 +59,7 @@ class CertificateRotation(Reconciler[str]):
         """When, in hub time."""
         return self._due
 
-    def ask(self, renewal: Renewal | None) -> bool:
+    def ask(self, renewal: RequestedRenewal | None) -> bool:
         """The hub asks for a renewal ahead of time; whether that makes it due sooner than it was."""
         due = renewal.due(self._serial, self._clock.now()) if renewal is not None else None
         if due is None or due >= self._due:
@@ -71,7 +71,7 @@ class CertificateRotation(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:
         del key
         remaining = self._due - self._clock.now()
-        under_way = self._enrolment.state is not State.UNPREPARED
+        under_way = self._enrolment.state is not BootstrapState.UNPREPARED
         if remaining > timedelta() and not under_way:
             return min(remaining, LONGEST_NAP)
         if not under_way:

@@ -16,7 +16,7 @@ from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
 from spoke.domain.ack_timeout import SILENCE
 from spoke.domain.beat_schedule import pause
-from spoke.ports import HubLostError, HubSession, Loss
+from spoke.ports import HubLostError, HubSession, SessionEnd
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ class LeaseController:
             if not self._accepted.is_set():
                 return  # the hub acknowledges nothing of a cluster that it has ceased to accept
             seconds = self._silence.total_seconds()
-            raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", Loss.SILENT) from None
+            raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionEnd.SILENT) from None
         self._latency.observe(loop.time() - began)
         self._acknowledged()
 

@@ -25,7 +25,7 @@ RETRY = timedelta(seconds=5)
 log = structlog.get_logger(__name__)
 
 
-class ManagedNamespaces(Reconciler[str]):
+class ManagedNamespaceController(Reconciler[str]):
     """For one hub, known by its `label`. `changed` is called when there is something new to report."""
 
     def __init__(self, cluster: Cluster, label: str, changed: Callable[[], None]) -> None:

@@ -14,14 +14,14 @@ from machinery.errors import MusterError
 from machinery.meta.conditions import Condition
 from machinery.runtime.controller import Reconciler
 from spoke.cluster.health import AvailabilityWatch
-from spoke.domain.event import News, left_out
+from spoke.domain.event import AgentEvent, left_out
 from spoke.domain.namespace import NamespaceReport
-from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
+from spoke.domain.report import ClusterReport, ExternalEndpoint, NodeResources, ReportedClaim
 from spoke.domain.status import (
     JOINED_CONDITION,
     RECHECK,
     Availability,
-    ClaimRules,
+    ClusterClaimRules,
     allocatable_of,
     capacity_of,
     exposed_claims,
@@ -35,7 +35,7 @@ RESYNC = "resync"
 log = structlog.get_logger(__name__)
 
 
-def _nobody(_: News) -> None:
+def _nobody(_: AgentEvent) -> None:
     pass
 
 
@@ -47,12 +47,12 @@ class StatusController(Reconciler[str]):
         session: HubSession,
         cluster: Cluster,
         watch: AvailabilityWatch,
-        rules: ClaimRules,
+        rules: ClusterClaimRules,
         *,
         endpoints: tuple[ExternalEndpoint, ...] = (),
         further: Callable[[], Iterable[Condition]] = tuple,
         namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple,
-        tell: Callable[[News], None] = _nobody,
+        tell: Callable[[AgentEvent], None] = _nobody,
     ) -> None:
         self._session = session
         self._cluster = cluster
@@ -85,7 +85,7 @@ class StatusController(Reconciler[str]):
 
     async def _read_while_available(
         self,
-    ) -> "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception | None":
+    ) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception | None":
         """As `_read`; None: the API server has become unavailable meanwhile, which is reported without waiting."""
         reading = asyncio.create_task(self._read(), name="status/read")
         failing = asyncio.create_task(self._watch.unavailable.wait(), name="status/unavailable")
@@ -97,7 +97,7 @@ class StatusController(Reconciler[str]):
                 task.cancel()
             await asyncio.wait((reading, failing))
 
-    async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception":
+    async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception":
         """Nodes, version and claims, or why they cannot be read; never raises."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -112,7 +112,7 @@ class StatusController(Reconciler[str]):
         self,
         state: Availability,
         *,
-        read: "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception | None",
+        read: "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception | None",
     ) -> ClusterReport:
         conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
         if read is None or isinstance(read, Exception):

@@ -28,7 +28,7 @@ from spoke.domain.credential import (
     present_keys,
     validity,
 )
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
 
@@ -37,7 +37,7 @@ HOWEVER = Reach()
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class HubConnection:
     """A hub and who we are there."""
 
     hub: HubEntry
@@ -67,7 +67,7 @@ class Connection:
         return self.chain[0]
 
 
-def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
+def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> HubConnection:
     """The connection of a stored credential that was judged to be good. Raises InvalidError.
 
     The hub is also known by the CAs that it told of later.
@@ -85,8 +85,8 @@ def stored_hub(contents: Mapping[str, bytes]) -> HubId:
 
 
 def recovery_connection(
-    contents: Mapping[str, bytes], names: Names, now: datetime, reach: Reach = HOWEVER
-) -> Connection | None:
+    contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = HOWEVER
+) -> HubConnection | None:
     """A stored credential's hub with the identity of its recovery certificate; None: there is none that is good now.
 
     Hubs without a gRPC door recover nobody.
@@ -150,7 +150,7 @@ def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
     return replace(entry, grpc_ca=origin) if entry.grpc_ca else replace(entry, ca=origin)
 
 
-def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
+def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> HubConnection:
     """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
     cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
     driver = reach.driver_for(
@@ -159,7 +159,7 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
     identity, chain = _identity(kubeconfig, driver)
     endpoint = replace(endpoint, cluster_name=None) if endpoint is not None else None
     bound = cluster.endpoint.cluster_name if cluster.endpoint is not None else cluster.cluster_name
-    return Connection(
+    return HubConnection(
         hub=_hub_entry(cluster),
         address=_address(kubeconfig, driver, reach),
         identity=identity,

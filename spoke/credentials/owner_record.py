@@ -41,7 +41,7 @@ class OvertakenError(MusterError):
     reason = "Conflict"
 
 
-class Ownership:
+class OwnerRecord:
     """Reads and changes the owner's secret. `hub_clock` shows the hub's time, `clock` this machine's."""
 
     def __init__(self, secrets: Secrets, hub_clock: Clock, clock: Clock) -> None:

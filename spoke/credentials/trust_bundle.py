@@ -16,7 +16,7 @@ from machinery.client.kubeconfig import with_authority
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.pki import CertificateFacts, parse_chain
-from spoke.credentials.kubeconfigs import Connection, stored_hub, view_stored
+from spoke.credentials.kubeconfigs import HubConnection, stored_hub, view_stored
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST, validity
 from spoke.ports import Dial
@@ -52,7 +52,7 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
     return authorities
 
 
-async def tried(connection: Connection, bundle: bytes, dial: Dial) -> None:
+async def tried(connection: HubConnection, bundle: bytes, dial: Dial) -> None:
     """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError: it does not vouch for this hub.
 
     Raises UnavailableError when the hub cannot be reached by what is trusted now either. A replica may die between two
@@ -66,7 +66,7 @@ async def tried(connection: Connection, bundle: bytes, dial: Dial) -> None:
     raise InvalidError("by that bundle this hub could not be reached any more: none of its CAs vouches for it")
 
 
-async def _meets(connection: Connection, authorities: bytes, dial: Dial) -> bool:
+async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> bool:
     client = dial(replace(connection.address, ca=authorities), connection.identity)
     try:
         met = await client.info()
@@ -90,7 +90,7 @@ def retrusted(contents: Contents, bundle: bytes) -> Contents:
     return {**kept, KUBECONFIG: kubeconfig, **({ORIGIN: origin} if origin != bundle else {})}
 
 
-def known_by(connection: Connection, authorities: bytes) -> Connection:
+def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
     """The same hub and the same identity, the hub known by these CAs (PEM). Raises InvalidError."""
     return replace(
         connection,
@@ -116,7 +116,7 @@ def _is_of(contents: Contents, hub: HubId) -> bool:
     return False
 
 
-class Belief:
+class StoredTrust:
     """What is known of one hub in its slot, where nobody holds a session with it."""
 
     def __init__(self, slot: Slot, hub: HubId, dial: Dial) -> None:
@@ -125,7 +125,7 @@ class Belief:
         self._dial = dial
         self._refused = b""
 
-    async def told(self, connection: Connection, bundle: bytes, now: datetime) -> bool:
+    async def told(self, connection: HubConnection, bundle: bytes, now: datetime) -> bool:
         """Keeps what a hub says of its CAs: by the time somebody comes here it may be another. Whether that was news.
 
         A bundle that is refused is told once. Raises MusterError: it cannot be tried, or kept, now.
@@ -144,7 +144,7 @@ class Belief:
         return True
 
 
-def trust_in(contents: Contents, hub: Connection) -> Mapping[str, bytes]:
+def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
     """What is stored of how this hub is known; else what the connection says."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:

@@ -7,7 +7,7 @@ make it unavailable.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from machinery.identity import AddOnName, Subject
+from machinery.identity import AddOnName, CertificateSubject
 from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 
 GRACE = timedelta(seconds=300)
@@ -30,8 +30,8 @@ class AddOnRegistration:
     """How the add-on identifies itself at the hub's API: `csr` or `token`; empty: the hub has nothing noted."""
 
     @property
-    def subject(self) -> Subject:
-        return Subject(self.user, frozenset(self.groups), frozenset(self.organization_units))
+    def subject(self) -> CertificateSubject:
+        return CertificateSubject(self.user, frozenset(self.groups), frozenset(self.organization_units))
 
     @property
     def for_hub(self) -> bool:

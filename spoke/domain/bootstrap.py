@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from machinery.identity import AddOnName
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 
 
-class State(Enum):
+class BootstrapState(Enum):
     """What is known to be done. The value says what comes next, for people."""
 
     UNPREPARED = "making a key and a certificate signing request"
@@ -33,7 +33,7 @@ class State(Enum):
     DONE = "holding a credential"
 
 
-class Event(Enum):
+class BootstrapEvent(Enum):
     """What happened."""
 
     PERSISTED = auto()
@@ -54,20 +54,20 @@ class Event(Enum):
     HUB_CHANGED = auto()
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.UNPREPARED, Event.PERSISTED): State.PREPARED,
-    (State.PREPARED, Event.ENSURED): State.KNOWN,
-    (State.KNOWN, Event.ACCEPTED): State.SUBMITTED,
-    (State.KNOWN, Event.UNKNOWN): State.PREPARED,
-    (State.SUBMITTED, Event.NOTED): State.REQUESTED,
-    (State.REQUESTED, Event.ISSUED): State.ISSUED,
-    (State.REQUESTED, Event.DENIED): State.UNPREPARED,
-    (State.REQUESTED, Event.UNKNOWN): State.PREPARED,
-    (State.REQUESTED, Event.USELESS): State.UNPREPARED,
-    (State.ISSUED, Event.STORED): State.STORED,
-    (State.STORED, Event.MIRRORED): State.MIRRORED,
-    (State.MIRRORED, Event.FORGOTTEN): State.DONE,
-    **{(state, Event.HUB_CHANGED): State.UNPREPARED for state in State},
+TRANSITIONS: Mapping[tuple[BootstrapState, BootstrapEvent], BootstrapState] = {
+    (BootstrapState.UNPREPARED, BootstrapEvent.PERSISTED): BootstrapState.PREPARED,
+    (BootstrapState.PREPARED, BootstrapEvent.ENSURED): BootstrapState.KNOWN,
+    (BootstrapState.KNOWN, BootstrapEvent.ACCEPTED): BootstrapState.SUBMITTED,
+    (BootstrapState.KNOWN, BootstrapEvent.UNKNOWN): BootstrapState.PREPARED,
+    (BootstrapState.SUBMITTED, BootstrapEvent.NOTED): BootstrapState.REQUESTED,
+    (BootstrapState.REQUESTED, BootstrapEvent.ISSUED): BootstrapState.ISSUED,
+    (BootstrapState.REQUESTED, BootstrapEvent.DENIED): BootstrapState.UNPREPARED,
+    (BootstrapState.REQUESTED, BootstrapEvent.UNKNOWN): BootstrapState.PREPARED,
+    (BootstrapState.REQUESTED, BootstrapEvent.USELESS): BootstrapState.UNPREPARED,
+    (BootstrapState.ISSUED, BootstrapEvent.STORED): BootstrapState.STORED,
+    (BootstrapState.STORED, BootstrapEvent.MIRRORED): BootstrapState.MIRRORED,
+    (BootstrapState.MIRRORED, BootstrapEvent.FORGOTTEN): BootstrapState.DONE,
+    **{(state, BootstrapEvent.HUB_CHANGED): BootstrapState.UNPREPARED for state in BootstrapState},
 }
 
 
@@ -75,7 +75,7 @@ class TransitionError(Exception):
     """An event that cannot happen in this state: a mistake in the program."""
 
 
-def after(state: State, event: Event) -> State:
+def after(state: BootstrapState, event: BootstrapEvent) -> BootstrapState:
     """The state that follows. Raises TransitionError for what the table does not hold."""
     try:
         return TRANSITIONS[state, event]
@@ -87,15 +87,15 @@ def after(state: State, event: Event) -> State:
 class Pending:
     """What is kept of a request until its certificate is stored."""
 
-    names: Names
+    names: AgentNames
     key: bytes = field(repr=False)
     request: bytes
     request_name: str = ""
     addon: AddOnName | None = None
 
 
-def resume(pending: Pending | None, names: Names) -> State:
+def resume(pending: Pending | None, names: AgentNames) -> BootstrapState:
     """Where to go on after a restart. A pending request of other names than ours is not ours to follow."""
     if pending is None or pending.names != names:
-        return State.UNPREPARED
-    return State.REQUESTED if pending.request_name else State.PREPARED
+        return BootstrapState.UNPREPARED
+    return BootstrapState.REQUESTED if pending.request_name else BootstrapState.PREPARED

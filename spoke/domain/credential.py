@@ -11,9 +11,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from machinery.identity import HubId, SerialNumber, Subject
+from machinery.identity import CertificateSubject, HubId, SerialNumber
 from machinery.meta.timestamps import format_time
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 
 KUBECONFIG = "kubeconfig"
 CLUSTER_NAME = "cluster-name"
@@ -60,7 +60,7 @@ class Flaw(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CredentialFinding:
     """A flaw, in words for the log."""
 
     flaw: Flaw
@@ -125,7 +125,7 @@ class CertificateView(Protocol):
     def serial(self) -> SerialNumber: ...
 
     @property
-    def subject(self) -> Subject: ...
+    def subject(self) -> CertificateSubject: ...
 
     @property
     def public_key(self) -> bytes:
@@ -155,47 +155,47 @@ def present_keys(contents: Mapping[str, bytes]) -> frozenset[str]:
     return frozenset(name for name, content in contents.items() if content.strip())
 
 
-def judge(stored: StoredCredential, hub: HubEntry | None, names: Names, now: datetime) -> Finding | None:
+def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now: datetime) -> CredentialFinding | None:
     """The first flaw of the stored credential, or None when it is good. `hub` None: no bootstrap kubeconfig to compare with."""
     return _completeness(stored) or _origin(stored, hub) or _certificate(stored, names, now)
 
 
-def damage(stored: StoredCredential) -> Finding | None:
+def damage(stored: StoredCredential) -> CredentialFinding | None:
     """What makes the stored credential useless anywhere and at any time; None when it is whole."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 
-def _completeness(stored: StoredCredential) -> Finding | None:
+def _completeness(stored: StoredCredential) -> CredentialFinding | None:
     if not stored.present & {KUBECONFIG, CERTIFICATE, KEY}:
-        return Finding(Flaw.ABSENT, "there is no hub kubeconfig yet")
+        return CredentialFinding(Flaw.ABSENT, "there is no hub kubeconfig yet")
     missing = [key for key in (KUBECONFIG, KEY, CERTIFICATE) if key not in stored.present]
     if missing:
-        return Finding(Flaw.INCOMPLETE, f"the hub kubeconfig secret is half-written: {', '.join(missing)} missing")
+        return CredentialFinding(Flaw.INCOMPLETE, f"the hub kubeconfig secret is half-written: {', '.join(missing)} missing")
     unreadable = [
         key
         for key, part in ((KUBECONFIG, stored.hub), (KEY, stored.public_key), (CERTIFICATE, stored.chain or None))
         if part is None
     ]
     if unreadable:
-        return Finding(
+        return CredentialFinding(
             Flaw.GARBLED, f"the hub kubeconfig secret cannot be read: {', '.join(unreadable)} is not what it should be"
         )
     return None
 
 
-def _origin(stored: StoredCredential, hub: HubEntry | None) -> Finding | None:
+def _origin(stored: StoredCredential, hub: HubEntry | None) -> CredentialFinding | None:
     if hub is None or stored.hub is None:
         return None
     difference = stored.hub.difference(hub)
     if difference:
-        return Finding(Flaw.OTHER_HUB, f"the bootstrap kubeconfig names another hub: its {difference} is different")
+        return CredentialFinding(Flaw.OTHER_HUB, f"the bootstrap kubeconfig names another hub: its {difference} is different")
     return None
 
 
-def _certificate(stored: StoredCredential, names: Names, now: datetime) -> Finding | None:
+def _certificate(stored: StoredCredential, names: AgentNames, now: datetime) -> CredentialFinding | None:
     chain = tuple(stored.chain or ())
     if chain[0].subject.common_name != names.subject.common_name:
-        return Finding(
+        return CredentialFinding(
             Flaw.OTHER_SUBJECT,
             f'the certificate is for "{chain[0].subject.common_name}", '
             f'this is cluster "{names.cluster}", agent "{names.agent}"',
@@ -203,21 +203,21 @@ def _certificate(stored: StoredCredential, names: Names, now: datetime) -> Findi
     return _pairing(chain, stored.public_key) or validity(chain, now)
 
 
-def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> Finding | None:
+def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> CredentialFinding | None:
     if chain[0].public_key != public_key:
-        return Finding(Flaw.WRONG_KEY, "the certificate does not belong to the key beside it")
+        return CredentialFinding(Flaw.WRONG_KEY, "the certificate does not belong to the key beside it")
     return None
 
 
-def validity(chain: Sequence[CertificateView], now: datetime) -> Finding | None:
+def validity(chain: Sequence[CertificateView], now: datetime) -> CredentialFinding | None:
     """Whether every certificate of the chain has begun and has not ended at `now`, in hub time."""
     for certificate in chain:
         if now > certificate.not_after:
-            return Finding(
+            return CredentialFinding(
                 Flaw.EXPIRED, f"the certificate expired at {format_time(certificate.not_after)}; it is {format_time(now)}"
             )
         if now < certificate.not_before:
-            return Finding(
+            return CredentialFinding(
                 Flaw.NOT_YET_VALID,
                 f"the certificate begins at {format_time(certificate.not_before)}; it is {format_time(now)}",
             )

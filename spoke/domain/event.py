@@ -8,7 +8,7 @@ NORMAL, WARNING = "Normal", "Warning"
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class AgentEvent:
     """One Event about the cluster, or about one of its add-ons."""
 
     reason: str
@@ -17,12 +17,12 @@ class News:
     addon: str = ""
 
 
-def news_of(condition: Condition, addon: str = "") -> News:
+def news_of(condition: Condition, addon: str = "") -> AgentEvent:
     """A condition as news: what is not True is a warning."""
-    return News(condition.reason, condition.message, NORMAL if condition.status == TRUE else WARNING, addon)
+    return AgentEvent(condition.reason, condition.message, NORMAL if condition.status == TRUE else WARNING, addon)
 
 
-def left_out(claims: int, maximum: int) -> News:
+def left_out(claims: int, maximum: int) -> AgentEvent:
     """Custom cluster claims that are not reported."""
     message = f"{claims} custom cluster claims are left out: at most {maximum} are reported (--max-custom-cluster-claims)"
-    return News("CustomClusterClaimsTruncated", message, WARNING)
+    return AgentEvent("CustomClusterClaimsTruncated", message, WARNING)

@@ -69,7 +69,7 @@ class Unaccepted(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class HubSelectionPolicy:
     """What the operator wants of the choice."""
 
     unaccepted: Unaccepted = Unaccepted.SKIP
@@ -81,7 +81,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class HubCandidate:
     """A hub of the list with what the agent remembers of it."""
 
     hub: ListedHub
@@ -106,7 +106,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class HubDecision:
     """Where the session is to be, and why."""
 
     hub_id: HubId
@@ -117,16 +117,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HubsStatus:
     """All of it, for people."""
 
     owner: HubId | None = None
     epoch: int = 0
     hubs: tuple[ListedHub, ...] = ()
-    decision: Decision | None = None
+    decision: HubDecision | None = None
     """The last one that changed anything."""
     decided_at: datetime | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[HubCandidate, ...] = ()
     """The same hubs, with what failed there."""
 
 
@@ -141,22 +141,22 @@ class _Rank(Enum):
 
 
 def choose(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[HubCandidate],
     owner: HubId | None,
     now: datetime,
-    policy: Policy,
+    policy: HubSelectionPolicy,
     *,
     lost_since: datetime | None = None,
-) -> Decision | None:
+) -> HubDecision | None:
     """The hub for the session; None: the list is empty. `owner` holds it now, or held it until `lost_since`."""
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
-        return _back(candidates, held, now, policy) or Decision(
+        return _back(candidates, held, now, policy) or HubDecision(
             held.hub.hub_id, Why.KEPT, f"the hub {held.hub.name} is the owner, and good"
         )
     given_up = not policy.registers_ahead and (lost_since is None or now - lost_since >= policy.give_up_after)
 
-    def order(entry: tuple[int, Candidate]) -> tuple[int, datetime, bool, int]:
+    def order(entry: tuple[int, HubCandidate]) -> tuple[int, datetime, bool, int]:
         place, each = entry
         rank = _Rank.RESTING if given_up and each.hub.state is HubState.REGISTERING else _rank(each, now, policy)
         return rank.value, max(each.rests_until or now, now), each.hub.hub_id != owner, place
@@ -165,17 +165,17 @@ def choose(
     return _decision(best[1], held, owner, now) if best is not None else None
 
 
-def is_good(candidate: Candidate, now: datetime, policy: Policy) -> bool:
+def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
     """Whether a session there would do its work, as far as is known."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
-def is_better(candidates: Iterable[Candidate], owner: HubId | None, now: datetime, policy: Policy) -> bool:
+def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: datetime, policy: HubSelectionPolicy) -> bool:
     """Whether there is a good hub beside the owner."""
     return any(each.hub.hub_id != owner and is_good(each, now, policy) for each in candidates)
 
 
-def refuse_move(candidates: Sequence[Candidate], target: HubId, now: datetime) -> str:
+def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime) -> str:
     """Why the agent does not go to the hub that it was asked to go to; empty: it does."""
     ready = ", ".join(each.hub.name for each in candidates if each.hub.state is HubState.READY) or "none"
     wanted = next((each for each in candidates if each.hub.hub_id == target), None)
@@ -221,7 +221,9 @@ def _epoch_at(moment: datetime) -> int:
     return (moment - _BEGINNING) // EPOCH_UNIT
 
 
-def _back(candidates: Sequence[Candidate], held: Candidate, now: datetime, policy: Policy) -> Decision | None:
+def _back(
+    candidates: Sequence[HubCandidate], held: HubCandidate, now: datetime, policy: HubSelectionPolicy
+) -> HubDecision | None:
     """To a hub that comes before the owner, when it is time."""
     if policy.fail_back_after is None:
         return None
@@ -233,11 +235,11 @@ def _back(candidates: Sequence[Candidate], held: Candidate, now: datetime, polic
         if steady and each.hub.state is HubState.READY and not each.rests(now):
             seconds = policy.fail_back_after.total_seconds()
             message = f"the hub {each.hub.name} is preferred to {held.hub.name}, and has been ready for {seconds:g} s"
-            return Decision(each.hub.hub_id, Why.FAILED_BACK, message)
+            return HubDecision(each.hub.hub_id, Why.FAILED_BACK, message)
     return None
 
 
-def _rank(candidate: Candidate, now: datetime, policy: Policy) -> _Rank:
+def _rank(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> _Rank:
     state = candidate.hub.state
     if state is HubState.DENIED:
         return _Rank.DENIED
@@ -253,16 +255,16 @@ def _rank(candidate: Candidate, now: datetime, policy: Policy) -> _Rank:
     return _Rank.GOOD if waited_for else _Rank.UNACCEPTED
 
 
-def _decision(best: Candidate, held: Candidate | None, owner: HubId | None, now: datetime) -> Decision:
+def _decision(best: HubCandidate, held: HubCandidate | None, owner: HubId | None, now: datetime) -> HubDecision:
     name, state = best.hub.name, best.hub.state.value
     rests = best.rests_until if best.rests(now) else None
     if best is held:
         trouble = f": {best.trouble}" if best.trouble else ""
-        return Decision(best.hub.hub_id, Why.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests)
+        return HubDecision(best.hub.hub_id, Why.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests)
     if owner is None:
-        return Decision(best.hub.hub_id, Why.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
+        return HubDecision(best.hub.hub_id, Why.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
     left = f"the hub {owner} is not on the list any more"
     if held is not None:
         trouble = f"lost: {held.trouble}" if held.trouble else held.hub.state.value
         left = f"the hub {held.hub.name} is {trouble}"
-    return Decision(best.hub.hub_id, Why.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)
+    return HubDecision(best.hub.hub_id, Why.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)

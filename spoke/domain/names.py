@@ -12,8 +12,8 @@ from machinery.identity import (
     AGENT_ID_ALPHABET,
     AGENT_ID_LENGTH,
     AgentId,
+    CertificateSubject,
     ClusterName,
-    Subject,
     agent_id,
     agent_subject,
     cluster_name,
@@ -21,22 +21,22 @@ from machinery.identity import (
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class AgentNames:
     """What the hub knows this agent by."""
 
     cluster: ClusterName
     agent: AgentId
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> CertificateSubject:
         """The subject that every credential of this agent has."""
         return agent_subject(self.cluster, self.agent)
 
 
-def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> Names:
+def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> AgentNames:
     """Cluster name and agent id, each from the first source that is not empty. Raises InvalidError with the rule."""
     cluster, agent = (next(text for text in candidates if text) for candidates in zip(options, stored, fresh, strict=True))
-    return Names(cluster_name(cluster), agent_id(agent))
+    return AgentNames(cluster_name(cluster), agent_id(agent))
 
 
 def fresh_agent_id(entropy: int) -> str:

@@ -15,7 +15,7 @@ ADDONS_WITHIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class RequestedRenewal:
     """What the hub asks for."""
 
     within: timedelta | None = None

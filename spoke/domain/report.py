@@ -8,7 +8,7 @@ from spoke.domain.namespace import NamespaceReport
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterClaim:
+class ReportedClaim:
     name: str
     value: str
 
@@ -43,7 +43,7 @@ class ClusterReport:
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
     kubernetes_version: str = ""
-    claims: tuple[ClusterClaim, ...] = ()
+    claims: tuple[ReportedClaim, ...] = ()
     node_count: int = 0
     endpoints: tuple[ExternalEndpoint, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE, Condition
 from spoke.domain.quantity import add, format_quantity, parse_quantity
-from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.report import NodeResources, ReportedClaim
 
 FAILURE_THRESHOLD = timedelta(seconds=20)
 RECHECK = timedelta(seconds=5)
@@ -83,7 +83,7 @@ def _sum(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRules:
+class ClusterClaimRules:
     """`--max-custom-cluster-claims` and `--reserved-cluster-claim-suffixes`."""
 
     max_custom: int = 20
@@ -93,12 +93,12 @@ class ClaimRules:
         return name in RESERVED_CLAIMS or any(name.endswith(suffix) for suffix in self.reserved_suffixes if suffix)
 
 
-def merged_claims(sources: Sequence[Sequence[ClusterClaim]]) -> tuple[ClusterClaim, ...]:
+def merged_claims(sources: Sequence[Sequence[ReportedClaim]]) -> tuple[ReportedClaim, ...]:
     """Of one name the claim of the last source that has it: properties win over claims."""
     return tuple({claim.name: claim for source in sources for claim in source}.values())
 
 
-def exposed_claims(claims: Sequence[ClusterClaim], rules: ClaimRules) -> tuple[ClusterClaim, ...]:
+def exposed_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> tuple[ReportedClaim, ...]:
     """The claims to report: reserved, then as many custom ones as allowed, each sorted by name."""
     ordered = sorted(claims, key=lambda claim: claim.name)
     reserved = [claim for claim in ordered if rules.is_reserved(claim.name)]
@@ -106,6 +106,6 @@ def exposed_claims(claims: Sequence[ClusterClaim], rules: ClaimRules) -> tuple[C
     return (*reserved, *custom[: max(rules.max_custom, 0)])
 
 
-def truncated_claims(claims: Sequence[ClusterClaim], rules: ClaimRules) -> int:
+def truncated_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> int:
     """How many custom claims `exposed_claims` leaves out."""
     return len(claims) - len(exposed_claims(claims, rules))

@@ -11,11 +11,11 @@ from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Timetable
-from spoke.bootstraps import Bootstrap, Listing
+from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.owner_record import Owner
-from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why, choose, is_better, refuse_move
+from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
 from spoke.failover.standby_records import Reserve
-from spoke.observability.progress import Progress
+from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs
 
 REST, BACK = "hub-rest", "hub-fail-back"
@@ -42,7 +42,7 @@ class HubList:
         self,
         options: Hubs,
         reserve: Reserve,
-        progress: Progress,
+        progress: AgentProgress,
         *,
         clock: Clock,
         timetable: Timetable,
@@ -56,14 +56,14 @@ class HubList:
         self._timetable = timetable
         self._random = random
         self._stir = stir
-        self._listing = Listing()
+        self._listing = BootstrapListing()
         self._owner = Owner()
         self._busy: HubId | None = None
         self._met: dict[HubId, tuple[HubState, datetime | None]] = {}
         self._memories: dict[HubId, _Memory] = {}
         self._ready_since: dict[HubId, float] = {}
         self._lost_since: float | None = None
-        self._decision: Decision | None = None
+        self._decision: HubDecision | None = None
         self._decided_at: datetime | None = None
 
     @property
@@ -81,7 +81,7 @@ class HubList:
         """Whether an owner has failed since a session was last open."""
         return self._lost_since is not None
 
-    def settle(self, listing: Listing, owner: Owner) -> None:
+    def settle(self, listing: BootstrapListing, owner: Owner) -> None:
         """The list and the owner as they are now."""
         self._listing, self._owner = listing, owner
         self._show()
@@ -123,7 +123,7 @@ class HubList:
         if self._memories.pop(hub, None) is not None:
             self._show()
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[HubCandidate, ...]:
         found = tuple(self._candidate(hub) for hub in self._listing.hubs)
         ready = {each.hub.hub_id for each in found if each.ready_since is not None}
         self._ready_since = {hub: self._ready_since.get(hub, self._clock.monotonic()) for hub in ready}
@@ -132,7 +132,7 @@ class HubList:
     def listed(self) -> tuple[ListedHub, ...]:
         return tuple(each.hub for each in self.candidates())
 
-    def decide(self) -> Decision | None:
+    def decide(self) -> HubDecision | None:
         """Where the session is to be; None: no hub is listed."""
         candidates, now = self.candidates(), self._clock.now()
         self._wake_for_the_way_back(candidates, now)
@@ -150,7 +150,7 @@ class HubList:
         found = self._listing.get(hub)
         return found.name if found is not None else hub
 
-    def take(self, decision: Decision) -> bool:
+    def take(self, decision: HubDecision) -> bool:
         """The agent acts on it; whether it is another than the last one, and therefore told."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
         if decision.why is Why.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
@@ -161,7 +161,7 @@ class HubList:
         self._show()
         return not same
 
-    def _candidate(self, bootstrap: Bootstrap) -> Candidate:
+    def _candidate(self, bootstrap: Bootstrap) -> HubCandidate:
         hub_id, now = bootstrap.hub_id, self._clock.now()
         kept = self._reserve.hubs.get(hub_id)
         if kept is not None and hub_id != self._busy:
@@ -171,13 +171,13 @@ class HubList:
             hub = ListedHub(hub_id, bootstrap.name, bootstrap.connection.hub.server, state, ends_at)
         memory = self._memories.get(hub_id)
         since = self._when(self._ready_since.get(hub_id), now) or now if hub.state is HubState.READY else None
-        return Candidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
+        return HubCandidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
 
     def _when(self, moment: float | None, now: datetime) -> datetime | None:
         """A moment of the monotonic clock, by the wall clock as it is set now."""
         return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
 
-    def _wake_for_the_way_back(self, candidates: tuple[Candidate, ...], now: datetime) -> None:
+    def _wake_for_the_way_back(self, candidates: tuple[HubCandidate, ...], now: datetime) -> None:
         after = self._options.policy.fail_back_after
         if after is None:
             return
@@ -197,4 +197,6 @@ class HubList:
     def _show(self) -> None:
         found = self.candidates()
         hubs = tuple(each.hub for each in found)
-        self._progress.standing = Standing(self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found)
+        self._progress.standing = HubsStatus(
+            self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found
+        )

@@ -10,7 +10,7 @@ SHORTEST_TRY = 0.01
 """Seconds: what is left of the patience and is not worth another try."""
 
 
-class Trial:
+class ReconnectBudget:
     """The patience with one hub: drawn anew at the first loss after sessions that did their work.
 
     `spent` says whether it was spent already, on the hub before: of several dead hubs only the first is waited for.

@@ -20,9 +20,9 @@ from machinery.meta.timestamps import format_time
 from spoke.bootstraps import Bootstrap
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.failover.standby_records import Errand, Kept, Post, Reserve
-from spoke.failover.standby_registration import Keeper
-from spoke.options import Options, World
+from spoke.failover.standby_records import Reserve, StandbyContext, StandbyIdentity, StandbyRecord
+from spoke.failover.standby_registration import StandbyRegistration
+from spoke.options import AgentOptions, World
 
 LEFT_AFTER = timedelta(minutes=1)
 """How long a hub must have been off the list before its slot is deleted: a file may be replaced in two steps."""
@@ -35,19 +35,19 @@ Tell = Callable[[str, str], None]
 
 @dataclass(slots=True)
 class _Running:
-    keeper: Keeper
+    keeper: StandbyRegistration
     task: asyncio.Task[None]
 
 
 class Standby(Reserve):
     """Keeps every hub of the list but the busy one. `counted` counts what was told of each hub: (hub, reason) to times."""
 
-    def __init__(self, options: Options, world: World, tell: Tell = lambda _reason, _message: None) -> None:
+    def __init__(self, options: AgentOptions, world: World, tell: Tell = lambda _reason, _message: None) -> None:
         self._options = options
         self._world = world
         self._tell = tell
         self._running: dict[HubId, _Running] = {}
-        self._post: Post | None = None
+        self._post: StandbyContext | None = None
         self._stirred = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._hubs: Mapping[HubId, ListedHub] = MappingProxyType({})
@@ -67,7 +67,7 @@ class Standby(Reserve):
     def epoch(self) -> int:
         return max(self._claims.values(), default=0)
 
-    def attend(self, post: Post) -> None:
+    def attend(self, post: StandbyContext) -> None:
         self._post = post
         if post.busy is not None and post.busy in self._running:
             self._running[post.busy].task.cancel()
@@ -97,11 +97,11 @@ class Standby(Reserve):
             for hub in tuple(self._running):
                 await self._let_go(hub)
 
-    async def _arrange(self, post: Post) -> None:
+    async def _arrange(self, post: StandbyContext) -> None:
         """Keepers as `post` wants them."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
-        errand = Errand(post.names, post.cluster_uid, post.owner, post.epoch)
+        errand = StandbyIdentity(post.names, post.cluster_uid, post.owner, post.epoch)
         for hub, running in tuple(self._running.items()):
             bootstrap = wanted.get(hub)
             if bootstrap is None or running.task.done() or _is_another(running.keeper, bootstrap, errand):
@@ -110,14 +110,14 @@ class Standby(Reserve):
             if hub in self._running:
                 self._running[hub].keeper.tell(errand)
             else:
-                keeper = Keeper(bootstrap, errand, self._options, self._world, self._changed)
+                keeper = StandbyRegistration(bootstrap, errand, self._options, self._world, self._changed)
                 self._running[hub] = _Running(keeper, asyncio.create_task(keeper.run(), name=f"standby {bootstrap.name}"))
         self._show()
 
     async def _let_go(self, hub: HubId) -> None:
         await _ended(self._running.pop(hub).task)
 
-    def _changed(self, before: Kept, after: Kept) -> None:
+    def _changed(self, before: StandbyRecord, after: StandbyRecord) -> None:
         if after.epoch:
             self._claims[after.hub.hub_id] = after.epoch
         if before.hub.state is not after.hub.state:
@@ -152,13 +152,13 @@ class Standby(Reserve):
             log.warning("slots.not_swept", error=error.message)
 
 
-def _is_another(keeper: Keeper, bootstrap: Bootstrap, errand: Errand) -> bool:
+def _is_another(keeper: StandbyRegistration, bootstrap: Bootstrap, errand: StandbyIdentity) -> bool:
     """Whether the keeper stands on something else than what is known now: it is made anew, and goes on from the slot."""
     same = keeper.bootstrap.connection == bootstrap.connection and keeper.bootstrap.name == bootstrap.name
     return not same or (keeper.errand.names, keeper.errand.cluster_uid) != (errand.names, errand.cluster_uid)
 
 
-def _news(before: Kept, after: Kept) -> list[tuple[str, str]]:
+def _news(before: StandbyRecord, after: StandbyRecord) -> list[tuple[str, str]]:
     """What people are told: a reason, as an Event's, and a sentence."""
     name, state, told = after.hub.name, after.hub.state, []
     if state is not before.hub.state:

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from machinery.identity import HubId
-from spoke.bootstraps import Listing
+from spoke.bootstraps import BootstrapListing
 from spoke.domain.hubs import ListedHub
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class StandbyContext:
     """What whoever keeps the other hubs has to know."""
 
-    listing: Listing
-    names: Names
+    listing: BootstrapListing
+    names: AgentNames
     cluster_uid: str
     busy: HubId | None = None
     """The hub that the agent itself deals with: nobody else registers, renews or speaks there. None: there is none."""
@@ -28,17 +28,17 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class StandbyIdentity:
     """Who the agent is, and whom it reports to: the same for every hub."""
 
-    names: Names
+    names: AgentNames
     cluster_uid: str
     owner: HubId | None = None
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StandbyRecord:
     """How it stands with the hub."""
 
     hub: ListedHub
@@ -60,7 +60,7 @@ class Reserve(Protocol):
     def epoch(self) -> int:
         """The highest epoch that any hub has told."""
 
-    def attend(self, post: Post) -> None:
+    def attend(self, post: StandbyContext) -> None:
         """What is to be kept from now on; returns at once. Whoever is no longer busy is told of the owner."""
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -81,7 +81,7 @@ class NoReserve(Reserve):
     def epoch(self) -> int:
         return 0
 
-    def attend(self, post: Post) -> None:
+    def attend(self, post: StandbyContext) -> None:
         del post
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:

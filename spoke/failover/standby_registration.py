@@ -32,21 +32,21 @@ from machinery.errors import (
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Bootstrap
-from spoke.credentials.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
+from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection, view_stored
 from spoke.credentials.slot import Contents, hub_slot, settled
-from spoke.credentials.trust_bundle import Belief, fingerprints
-from spoke.domain.bootstrap import State
-from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity
+from spoke.credentials.trust_bundle import StoredTrust, fingerprints
+from spoke.domain.bootstrap import BootstrapState
+from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, judge, validity
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
 from spoke.domain.renewal import AskedAgain
 from spoke.domain.rotation import rotate_at
-from spoke.failover.standby_records import Errand, Kept
-from spoke.observability.progress import Progress
-from spoke.options import Options, Pause, World
-from spoke.ports import HubClient, Loss, StandingBy, loss_of
+from spoke.failover.standby_records import StandbyIdentity, StandbyRecord
+from spoke.observability.progress import AgentProgress
+from spoke.options import AgentOptions, Pause, World
+from spoke.ports import HubClient, SessionEnd, StandingBy, loss_of
 from spoke.registration.csr_flow import RequestDeniedError
 from spoke.registration.pending import pends_for, read_pending
-from spoke.registration.register import RECOVERABLE, Joining, StartOverError
+from spoke.registration.register import RECOVERABLE, Registration, StartOverError
 
 AGAIN = timedelta(minutes=5)
 """Between two words to a hub that does not say when it wants to be told again."""
@@ -59,32 +59,37 @@ LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
 """Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
 OVERTAKES_AGAIN = timedelta(hours=1)
 SOON = 0.1
-_FLAWS = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED, Loss.UNRECORDED: Flaw.UNRECORDED}
+_FLAWS = {SessionEnd.REVOKED: Flaw.REVOKED, SessionEnd.OUTLIVED: Flaw.OUTLIVED, SessionEnd.UNRECORDED: Flaw.UNRECORDED}
 """A credential that is not renewed with this part of its life left is told to people."""
 
 log = structlog.get_logger(__name__)
 
 
-class Keeper:
+class StandbyRegistration:
     """Keeps one hub. `changed` is called whenever `kept` is another; `run` never ends by itself."""
 
     def __init__(
-        self, bootstrap: Bootstrap, errand: Errand, options: Options, world: World, changed: Callable[[Kept, Kept], None]
+        self,
+        bootstrap: Bootstrap,
+        errand: StandbyIdentity,
+        options: AgentOptions,
+        world: World,
+        changed: Callable[[StandbyRecord, StandbyRecord], None],
     ) -> None:
         self.bootstrap = bootstrap
         self.errand = errand
         url = bootstrap.connection.hub.server
-        self.kept = Kept(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+        self.kept = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
         self._options = options
         self._world = world
         self._changed = changed
         self._clock = OffsetClock(world.clock)
         self._slot = hub_slot(world.secrets, bootstrap.hub_id)
-        self._belief = Belief(self._slot, bootstrap.hub_id, world.dial)
+        self._belief = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
         self._asked = AskedAgain()
-        self._joining = Joining(options, world, None, hub_clock=self._clock, progress=Progress(world.clock))
-        self._doubt: Finding | None = None
-        self._revoked: Finding | None = None
+        self._joining = Registration(options, world, None, hub_clock=self._clock, progress=AgentProgress(world.clock))
+        self._doubt: CredentialFinding | None = None
+        self._revoked: CredentialFinding | None = None
         self._previous: Contents = {}
         """The slot as it was before the last renewal, until the new credential has worked."""
         self._plain = False
@@ -101,7 +106,7 @@ class Keeper:
             pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
         )
 
-    def tell(self, errand: Errand) -> None:
+    def tell(self, errand: StandbyIdentity) -> None:
         """The owner, or the epoch, is another: the hub is told at once."""
         if errand != self.errand:
             self.errand = errand
@@ -173,7 +178,7 @@ class Keeper:
         finally:
             await client.close()
 
-    def _judge(self, contents: Contents) -> Finding | None:
+    def _judge(self, contents: Contents) -> CredentialFinding | None:
         hub, names = self.bootstrap.connection.hub, self.errand.names
         stored = view_stored(contents)
         finding, doubt = judge(stored, hub, names, self._clock.now()), self._doubt
@@ -184,7 +189,7 @@ class Keeper:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
 
-    async def _register(self, contents: Contents, finding: Finding) -> None:
+    async def _register(self, contents: Contents, finding: CredentialFinding) -> None:
         self._hold(None)
         names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
@@ -196,7 +201,7 @@ class Keeper:
         self._last_way = self._ways == 1 and (recovers if way.recovers else good)
         await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
 
-    async def _at(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+    async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """With a credential: tells the hub, and renews the credential when it is due."""
         standing = await self._stand_by(client, connection)
         self._clock.learn(standing.time)
@@ -216,7 +221,7 @@ class Keeper:
             again = min(again, self._unaccepted.next())
         return max(min(again, due, LATEST), LEAST)
 
-    def _accept(self, connection: Connection, standing: StandingBy) -> None:
+    def _accept(self, connection: HubConnection, standing: StandingBy) -> None:
         """The hub takes the credential, and says whether it would take a session."""
         if self._previous:
             self._previous = {}
@@ -231,7 +236,7 @@ class Keeper:
             if trouble != self.kept.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
         epoch = 0 if trouble else self._claimed(standing.epoch)
-        self._publish(Kept(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
+        self._publish(StandbyRecord(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
         """The claim as it counts: a hub overtakes the agent once in `OVERTAKES_AGAIN`, as each time costs a new session."""
@@ -243,7 +248,7 @@ class Keeper:
         self._overtaken_at = now
         return epoch
 
-    async def _stand_by(self, client: HubClient, connection: Connection) -> StandingBy:
+    async def _stand_by(self, client: HubClient, connection: HubConnection) -> StandingBy:
         try:
             return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
@@ -256,11 +261,11 @@ class Keeper:
             raise
 
     @staticmethod
-    def _told_off(connection: Connection, error: MusterError) -> Finding:
+    def _told_off(connection: HubConnection, error: MusterError) -> CredentialFinding:
         """What the hub's refusal says of the credential."""
-        flaw = _FLAWS.get(loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED)
+        flaw = _FLAWS.get(loss_of(error.verdict, SessionEnd.REFUSED), Flaw.REJECTED)
         serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
-        return Finding(flaw, f"the hub does not take the credential: {error.message}", serial)
+        return CredentialFinding(flaw, f"the hub does not take the credential: {error.message}", serial)
 
     async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
         """A hub that is still the owner's is told nothing, and only looked at."""
@@ -275,7 +280,7 @@ class Keeper:
         asked = await client.info()
         return StandingBy(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
 
-    async def _give_up(self, connection: Connection, finding: Finding) -> None:
+    async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
         """The certificate before is put back once; without one the hub is registered with anew."""
         previous, self._previous = self._previous, {}
         if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
@@ -285,12 +290,12 @@ class Keeper:
         self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
         await self._slot.change(lambda _: settled(previous))
 
-    async def _renew(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+    async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""
         errand = self.errand
         enrolment = self._joining.renewal(connection, errand.names, errand.cluster_uid, self._slot)
         enrolment.resume(contents)
-        log.info("CertificateRotationStarted", pending=enrolment.state is not State.UNPREPARED)
+        log.info("CertificateRotationStarted", pending=enrolment.state is not BootstrapState.UNPREPARED)
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 await enrolment.run(client)
@@ -311,7 +316,7 @@ class Keeper:
         if ends_at != self.kept.hub.credential_ends_at:
             self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))
 
-    def _publish(self, kept: Kept) -> None:
+    def _publish(self, kept: StandbyRecord) -> None:
         before, self.kept = self.kept, kept
         if kept != before:
             self._changed(before, kept)

@@ -10,7 +10,7 @@ from machinery.lifecycle import usage
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 from machinery.product import version
 from spoke.domain.hubs import HubState
-from spoke.observability.progress import Progress
+from spoke.observability.progress import AgentProgress
 
 OWNER, RESERVE = "owner", "reserve"
 
@@ -42,7 +42,7 @@ METRICS = (
 """Every one that an agent can tell, in the order of the reference page."""
 
 
-def registry_of(progress: Progress) -> Registry:
+def registry_of(progress: AgentProgress) -> Registry:
     """All of them, over what the agent writes down of its progress."""
     registry, counts = Registry(), progress.counts
     registry.bind(BUILD, lambda: {version(): 1})
@@ -64,12 +64,12 @@ def registry_of(progress: Progress) -> Registry:
     return registry
 
 
-def _by_state(progress: Progress) -> Mapping[str, int]:
+def _by_state(progress: AgentProgress) -> Mapping[str, int]:
     found = Counter(hub.state for hub in progress.standing.hubs)
     return {state.name.lower(): found[state] for state in HubState}
 
 
-def _ends(progress: Progress) -> Mapping[str, float]:
+def _ends(progress: AgentProgress) -> Mapping[str, float]:
     """The first end on either side."""
     ends: dict[str, float] = {}
     standing = progress.standing

@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from machinery.meta.timestamps import format_time
-from spoke.domain.hubs import Candidate, Standing
-from spoke.observability.progress import Decided, Progress
+from spoke.domain.hubs import HubCandidate, HubsStatus
+from spoke.observability.progress import AgentProgress, Decided
 
 Document = dict[str, Any]
 
 
-def overview(progress: Progress) -> Document:
+def overview(progress: AgentProgress) -> Document:
     """All of it; what is not known is left out."""
     role, standing, ready = progress.role(), progress.standing, progress.ready()
     return _present(
@@ -31,7 +31,7 @@ def overview(progress: Progress) -> Document:
     )
 
 
-def _owner(standing: Standing) -> Document:
+def _owner(standing: HubsStatus) -> Document:
     if standing.owner is None:
         return {}
     name = next((hub.name for hub in standing.hubs if hub.hub_id == standing.owner), "")
@@ -40,7 +40,7 @@ def _owner(standing: Standing) -> Document:
     return _present({"hubId": standing.owner, "name": name, "epoch": standing.epoch, "because": because, "since": since})
 
 
-def _hub(candidate: Candidate, standing: Standing, now: datetime) -> Document:
+def _hub(candidate: HubCandidate, standing: HubsStatus, now: datetime) -> Document:
     hub = candidate.hub
     return _present(
         {

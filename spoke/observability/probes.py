@@ -17,7 +17,7 @@ from ipaddress import IPv6Address, ip_address
 from machinery.observability.metrics import CONTENT_TYPE, Registry
 from spoke.observability.metrics import registry_of
 from spoke.observability.overview import overview
-from spoke.observability.progress import Answer, Progress
+from spoke.observability.progress import AgentProgress, ProbeResult
 
 PATIENCE = timedelta(seconds=5)
 LONGEST_REQUEST = 8 << 10
@@ -26,7 +26,7 @@ _MOST_HEADERS = 100
 
 
 @asynccontextmanager
-async def serve(progress: Progress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
+async def serve(progress: AgentProgress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
     """Answers probes for the length of the block; yields the port. Raises OSError when it cannot listen.
 
     `registry`: what `/metrics` tells; None: what can be told of every agent.
@@ -39,7 +39,9 @@ async def serve(progress: Progress, host: str, port: int, registry: Registry | N
         server.close()
 
 
-async def _answer(progress: Progress, registry: Registry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(
+    progress: AgentProgress, registry: Registry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
         async with asyncio.timeout(PATIENCE.total_seconds()):
             method, path = await _request(reader)
@@ -73,7 +75,7 @@ def is_near(peer: str) -> bool:
     return False
 
 
-def _respond(progress: Progress, registry: Registry, method: str, path: str, *, near: bool) -> tuple[str, str, str]:
+def _respond(progress: AgentProgress, registry: Registry, method: str, path: str, *, near: bool) -> tuple[str, str, str]:
     """Status line, body and its type."""
     if method not in ("GET", "HEAD"):
         return "405 Method Not Allowed", "only GET\n", TEXT
@@ -88,5 +90,5 @@ def _respond(progress: Progress, registry: Registry, method: str, path: str, *, 
     return "404 Not Found", "there are /livez, /healthz, /readyz and /metrics\n", TEXT
 
 
-def _verdict(answer: Answer) -> tuple[str, str, str]:
+def _verdict(answer: ProbeResult) -> tuple[str, str, str]:
     return ("200 OK" if answer.ok else "503 Service Unavailable"), f"{answer.text}\n", TEXT

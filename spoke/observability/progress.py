@@ -11,7 +11,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.observability.metrics import Distribution, Tally
 from machinery.runtime.clock import Clock
-from spoke.domain.hubs import Standing
+from spoke.domain.hubs import HubsStatus
 from spoke.ports import HubLostError
 
 STUCK = timedelta(minutes=5)
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """What a probe is told."""
 
     ok: bool
@@ -71,7 +71,7 @@ class Counts:
     """Of controllers, by name and outcome."""
 
 
-class Progress:
+class AgentProgress:
     """Written by the agent and its controllers, read by the health endpoints. Judges no hub."""
 
     def __init__(self, clock: Clock) -> None:
@@ -83,7 +83,7 @@ class Progress:
         self.counts = Counts()
         self.verdict: Callable[[], bool | None] = lambda: None
         """Whether the API server of the managed cluster answers; None: not known."""
-        self._standing = Standing()
+        self._standing = HubsStatus()
         self._step = "starting"
         self._trouble = ""
         self._path: set[str] = set()
@@ -93,15 +93,15 @@ class Progress:
         self._under_way: dict[int, tuple[str, float]] = {}
         self._numbers = 0
         self._sessions = 0
-        self._waits: Callable[[], Answer | None] = lambda: None
+        self._waits: Callable[[], ProbeResult | None] = lambda: None
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> HubsStatus:
         """The agent's hubs, and which of them holds its session."""
         return self._standing
 
     @standing.setter
-    def standing(self, standing: Standing) -> None:
+    def standing(self, standing: HubsStatus) -> None:
         made = standing.decision
         if made is not None and standing.decided_at is not None:
             decided = Decided(standing.decided_at, made.why.value, made.message)
@@ -161,7 +161,7 @@ class Progress:
 
     def stop(self) -> None:
         """This process works no more: what it knew of its hubs is the past's."""
-        self._standing, self._beat_at, self._trouble = Standing(), None, ""
+        self._standing, self._beat_at, self._trouble = HubsStatus(), None, ""
         self.enter("waiting to work")
 
     def now(self) -> datetime:
@@ -186,7 +186,7 @@ class Progress:
         """Whether a session is open that its hub would end for a newer one."""
         return self._sessions > 0
 
-    def waits(self, answer: Callable[[], Answer | None]) -> None:
+    def waits(self, answer: Callable[[], ProbeResult | None]) -> None:
         """Asks `answer` before anything else what readiness is; it says None where this process works."""
         self._waits = answer
 
@@ -201,24 +201,24 @@ class Progress:
         finally:
             del self._under_way[number]
 
-    def ready(self) -> Answer:
+    def ready(self) -> ProbeResult:
         """Ready: a beat was acknowledged within the lease duration. Else the step that fails, as text."""
         if (waiting := self._waits()) is not None:
             return waiting
         now = self._clock.monotonic()
         if self._beat_at is not None and now - self._beat_at <= self._lease.total_seconds():
-            return Answer(ok=True, text="ok")
+            return ProbeResult(ok=True, text="ok")
         trouble = f": {self._trouble}" if self._trouble else ""
         since = "no beat was acknowledged yet"
         if self._beat_at is not None:
             lease = self._lease.total_seconds()
             since = f"the last beat was acknowledged {now - self._beat_at:.0f} s ago, the lease lasts {lease:g} s"
-        return Answer(ok=False, text=f"not ready: {self._step}{trouble} ({since})")
+        return ProbeResult(ok=False, text=f"not ready: {self._step}{trouble} ({since})")
 
-    def live(self) -> Answer:
+    def live(self) -> ProbeResult:
         """Alive: nothing has been under way for longer than it can take. A hub that is away has no part in this."""
         now = self._clock.monotonic()
         stuck = [what for what, since in self._under_way.values() if now - since > STUCK.total_seconds()]
         if stuck:
-            return Answer(ok=False, text=f"stuck: {', '.join(sorted(stuck))}")
-        return Answer(ok=True, text="ok")
+            return ProbeResult(ok=False, text=f"stuck: {', '.join(sorted(stuck))}")
+        return ProbeResult(ok=True, text="ok")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from machinery.errors import ForbiddenError
 from machinery.identity import ClusterName
-from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.report import NodeResources, ReportedClaim
 
 
 class Cluster(Protocol):
@@ -19,12 +19,12 @@ class Cluster(Protocol):
     async def version(self) -> str:
         """The API server's gitVersion."""
 
-    async def health(self) -> "Health":
+    async def health(self) -> "ApiServerHealth":
         """One look at /livez, /healthz where /livez is not served (404 or 403). Never raises for an unhealthy server."""
 
     async def nodes(self) -> Sequence[NodeResources]: ...
 
-    async def claims(self) -> Sequence[ClusterClaim]:
+    async def claims(self) -> Sequence[ReportedClaim]:
         """ClusterClaims and ClusterProperties, as far as they are enabled and served, without those that are spoke-only."""
 
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
@@ -44,7 +44,7 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class ApiServerHealth:
     ok: bool
     status_code: int | None
     detail: str = ""

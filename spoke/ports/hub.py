@@ -14,10 +14,10 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.renewal import Renewal
+from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.domain.route import Driver
 
@@ -71,7 +71,7 @@ class HubInfo:
     """For whom a token of this cluster must be that a first registration brings; empty: it needs none."""
 
 
-class Acceptance(Enum):
+class HubAcceptance(Enum):
     """Whether an operator of a hub accepted this cluster. DENIED: accepted before; UNKNOWN: the hub does not report it."""
 
     UNKNOWN = auto()
@@ -81,14 +81,14 @@ class Acceptance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegistrationState:
     created: bool
     accepted: bool
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class RequestState:
+class CSRState:
     """State of a certificate signing request, as the hub tells it."""
 
     state: str
@@ -111,7 +111,7 @@ class Desired:
     revision: int = 0
     addons_known: bool = True
     """False: the hub's add-ons cannot be seen now; that is no word that there are none."""
-    renewal: Renewal | None = None
+    renewal: RequestedRenewal | None = None
     """Certificates that are to be renewed ahead of their time."""
     namespaces: tuple[ManagedNamespace, ...] = ()
     """What the cluster sets of the hub want to have on this cluster."""
@@ -186,7 +186,7 @@ class HubSession(Protocol):
         `driver`: `csr` or `token`, to be noted as how it identifies itself at the hub.
         """
 
-    async def tell(self, news: News) -> None:
+    async def tell(self, news: AgentEvent) -> None:
         """Tells people at the hub. A hub keeps only so many news, and none has to arrive."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:
@@ -235,7 +235,7 @@ class HubClient(Protocol):
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
-    ) -> Registered:
+    ) -> RegistrationState:
         """Makes or finds the ManagedCluster. `labels` are for one that is made, and as many of them as the hub allows."""
 
     async def submit_request(
@@ -250,7 +250,7 @@ class HubClient(Protocol):
     ) -> str:
         """Submits a CSR (PEM) and returns its name; the same bytes again return the same name."""
 
-    def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """The state at once and at every change, until it is decided for good.
 
         Raises NotFoundError or ForbiddenError, as the hub has it, for a request that is not there for us.
@@ -283,7 +283,7 @@ class HubClient(Protocol):
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         """Leaves the hub for good; whether it knew the cluster. Raises MethodNotAllowedError where it has no word for that."""
 
-    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+    async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """Whether the hub accepted the cluster of this credential. Reads, and changes nothing."""
 
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from enum import Enum
 
-from machinery.errors import UnavailableError, Verdict
+from machinery.errors import DenialCause, UnavailableError
 
 
-class Loss(Enum):
+class SessionEnd(Enum):
     """Why a session ended."""
 
     UNREACHABLE = "the hub is not reachable"
@@ -24,17 +24,17 @@ class Loss(Enum):
 
 
 _BY_VERDICT = {
-    Verdict.CLUSTER_DENIED: Loss.REFUSED,
-    Verdict.CLUSTER_REVOKED: Loss.REVOKED,
-    Verdict.CERTIFICATE_REVOKED: Loss.REVOKED,
-    Verdict.CLUSTER_DELETED: Loss.FORGOTTEN,
-    Verdict.CLUSTER_REBUILT: Loss.REFUSED,
-    Verdict.AUTHORITY_RETIRED: Loss.OUTLIVED,
-    Verdict.CERTIFICATE_LOST: Loss.UNRECORDED,
+    DenialCause.CLUSTER_DENIED: SessionEnd.REFUSED,
+    DenialCause.CLUSTER_REVOKED: SessionEnd.REVOKED,
+    DenialCause.CERTIFICATE_REVOKED: SessionEnd.REVOKED,
+    DenialCause.CLUSTER_DELETED: SessionEnd.FORGOTTEN,
+    DenialCause.CLUSTER_REBUILT: SessionEnd.REFUSED,
+    DenialCause.AUTHORITY_RETIRED: SessionEnd.OUTLIVED,
+    DenialCause.CERTIFICATE_LOST: SessionEnd.UNRECORDED,
 }
 
 
-def loss_of(verdict: Verdict | None, otherwise: Loss) -> Loss:
+def loss_of(verdict: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
     """What the hub has said of us, where it said so for machines; else what its status stands for."""
     return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
 
@@ -42,7 +42,9 @@ def loss_of(verdict: Verdict | None, otherwise: Loss) -> Loss:
 class HubLostError(UnavailableError):
     """The session is over; `loss` says how, the message says why."""
 
-    def __init__(self, message: str, loss: Loss = Loss.UNREACHABLE, *, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self, message: str, loss: SessionEnd = SessionEnd.UNREACHABLE, *, retry_after: timedelta | None = None
+    ) -> None:
         super().__init__(message, retry_after=retry_after)
         self.loss = loss
 
@@ -51,12 +53,12 @@ class HubLostError(UnavailableError):
         return HubLostError(self.message, self.loss, retry_after=self.retry_after)
 
 
-class StaleEpochError(HubLostError):
+class SessionEpochError(HubLostError):
     """The hub has heard of a higher `epoch` of this cluster than the session's."""
 
     def __init__(self, message: str, epoch: int) -> None:
-        super().__init__(message, Loss.STALE)
+        super().__init__(message, SessionEnd.STALE)
         self.epoch = epoch
 
     def afresh(self) -> HubLostError:
-        return StaleEpochError(self.message, self.epoch)
+        return SessionEpochError(self.message, self.epoch)

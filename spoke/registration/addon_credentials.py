@@ -19,14 +19,14 @@ from machinery.runtime.clock import Clock
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain import addon_token as addontoken
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
-from spoke.domain.bootstrap import State
+from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
-from spoke.domain.names import Names
-from spoke.domain.renewal import Renewal
+from spoke.domain.names import AgentNames
+from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.rotation import rotate_at
 from spoke.options import AddOnCare
 from spoke.ports import AddOnToken, HubClient, Secrets
-from spoke.registration.csr_flow import Enrolment, Wanted
+from spoke.registration.csr_flow import Enrolment, WantedCertificate
 
 PATIENCE = timedelta(seconds=30)
 """How long one look waits for a decision; the request stays, the next look goes on with it."""
@@ -34,10 +34,10 @@ RETRY = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class AddOnContext:
     """What the credentials of add-ons have in common, on one hub."""
 
-    names: Names
+    names: AgentNames
     cluster_uid: str
     kubeconfig: bytes
     secrets: Callable[[AddOn], Secrets]
@@ -50,10 +50,10 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RenewalRequest:
     """What the hub asks to be renewed, and when it was heard to, in hub time."""
 
-    renewal: Renewal
+    renewal: RequestedRenewal
     heard_at: datetime
 
 
@@ -83,7 +83,7 @@ class AddOnCredential(Protocol):
     target: Slot
     """Where it lies."""
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "Asked | None" = None) -> Looked:
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "RenewalRequest | None" = None) -> Looked:
         """Obtains it where that is needed. Raises RefusedError. `clock` tells the hub's time.
 
         `asked`: the hub asks for certificates of its own to be renewed ahead of their time.
@@ -96,7 +96,7 @@ class AddOnCredential(Protocol):
         """Deletes what is kept for a credential that is yet to come."""
 
 
-def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: Registered) -> AddOnCredential:
+def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: AddOnContext) -> AddOnCredential:
     """What a registration asks for."""
     target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.names.cluster.encode()}
     if entry.for_hub and entry.driver == TOKEN:
@@ -109,13 +109,13 @@ class CertificateCredential(AddOnCredential):
     """A certificate, renewed like the agent's own."""
 
     def __init__(
-        self, addon: AddOn, entry: AddOnRegistration, target: Slot, extra: Mapping[str, bytes], shared: Registered
+        self, addon: AddOn, entry: AddOnRegistration, target: Slot, extra: Mapping[str, bytes], shared: AddOnContext
     ) -> None:
         self.target = target
         self._entry = entry
         self._extra = dict(extra)
         self._pending = shared.pending(target.name)
-        self._wanted = Wanted(
+        self._wanted = WantedCertificate(
             shared.names, shared.cluster_uid, entry.subject, shared.duration, addon=(addon.name, entry.signer_name)
         )
         self._enrolment = self._afresh()
@@ -124,10 +124,10 @@ class CertificateCredential(AddOnCredential):
     def _afresh(self) -> Enrolment:
         return Enrolment(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None) -> Looked:
         del addon
         asked = asked if self._entry.for_hub else None
-        if self._enrolment.state is State.UNPREPARED:
+        if self._enrolment.state is BootstrapState.UNPREPARED:
             nap = self._good_for(await self._known(), clock, asked)
             if nap > timedelta():
                 return Looked(nap)
@@ -161,7 +161,7 @@ class CertificateCredential(AddOnCredential):
             return contents
         return await self.target.change(lambda present: {**present, KUBECONFIG: ours})
 
-    def _good_for(self, contents: Contents, clock: Clock, asked: Asked | None) -> timedelta:
+    def _good_for(self, contents: Contents, clock: Clock, asked: RenewalRequest | None) -> timedelta:
         """How long the stored certificate needs no replacement; nothing: it is due now."""
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
@@ -180,7 +180,7 @@ class CertificateCredential(AddOnCredential):
 class TokenCredential(AddOnCredential):
     """A token of the add-on's ServiceAccount on the hub, replaced when a fifth of its life is left."""
 
-    def __init__(self, addon: AddOn, target: Slot, extra: Mapping[str, bytes], shared: Registered) -> None:
+    def __init__(self, addon: AddOn, target: Slot, extra: Mapping[str, bytes], shared: AddOnContext) -> None:
         self.target = target
         self._addon = addon.name
         self._extra = dict(extra)
@@ -188,7 +188,7 @@ class TokenCredential(AddOnCredential):
         self._lifetime = shared.care.token_lifetime
         self._unsaved: AddOnToken | None = None
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None) -> Looked:
         del asked  # a token is no certificate
         if not addon.account_uid:
             return Looked(RETRY, there=False)  # the hub makes the account, and tells
@@ -225,7 +225,7 @@ class TokenCredential(AddOnCredential):
             await self.target.change(lambda _: wanted)
 
 
-def _until_due(leaf: CertificateFacts, clock: Clock, asked: Asked | None) -> timedelta:
+def _until_due(leaf: CertificateFacts, clock: Clock, asked: RenewalRequest | None) -> timedelta:
     due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
     sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.heard_at) if asked is not None else None
     return max(min(due, sooner or due) - clock.now(), timedelta())

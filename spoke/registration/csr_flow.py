@@ -12,16 +12,16 @@ from datetime import timedelta
 import structlog
 
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
-from machinery.identity import AddOnName, Subject
+from machinery.identity import AddOnName, CertificateSubject
 from machinery.meta.timestamps import format_time
 from machinery.observability import tracing
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
 from spoke.credentials.slot import Contents, Slot, settled, without_credential, without_trust
-from spoke.domain.bootstrap import Event, Pending, State, after, resume
+from spoke.domain.bootstrap import BootstrapEvent, BootstrapState, Pending, after, resume
 from spoke.domain.credential import CERTIFICATE, KEY, RECOVERY, HubEntry
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import CredentialDirectory, HubClient, RequestState
+from spoke.ports import CredentialDirectory, CSRState, HubClient
 from spoke.registration.pending import pending_contents, read_pending
 
 log = structlog.get_logger(__name__)
@@ -34,12 +34,12 @@ class RequestDeniedError(MusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCertificate:
     """The certificate to be obtained."""
 
-    names: Names
+    names: AgentNames
     cluster_uid: str
-    subject: Subject
+    subject: CertificateSubject
     duration: timedelta | None = None
     addon: tuple[AddOnName, str] | None = None
     """Add-on and signer, where the certificate is an add-on's."""
@@ -69,7 +69,7 @@ class Enrolment:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: WantedCertificate,
         *,
         pending: Slot,
         target: Slot,
@@ -81,7 +81,7 @@ class Enrolment:
         """`known_by`: how the hub is known from now on, of what is stored; None: nothing is stored of that."""
         self.wanted = wanted
         self.hub = hub
-        self.state = State.UNPREPARED
+        self.state = BootstrapState.UNPREPARED
         self.issued: Issued | None = None
         self.credential: Contents = {}
         self._pending_slot = pending
@@ -91,15 +91,15 @@ class Enrolment:
         self._known_by = known_by
         self._pending: Pending | None = None
         self._resubmitted = self._disappointed = False
-        self._steps: Mapping[State, Callable[[HubClient], Awaitable[Event]]] = {
-            State.UNPREPARED: self._prepare,
-            State.PREPARED: self._ensure,
-            State.KNOWN: self._submit,
-            State.SUBMITTED: self._note,
-            State.REQUESTED: self._follow,
-            State.ISSUED: self._store,
-            State.STORED: self._publish,
-            State.MIRRORED: self._forget,
+        self._steps: Mapping[BootstrapState, Callable[[HubClient], Awaitable[BootstrapEvent]]] = {
+            BootstrapState.UNPREPARED: self._prepare,
+            BootstrapState.PREPARED: self._ensure,
+            BootstrapState.KNOWN: self._submit,
+            BootstrapState.SUBMITTED: self._note,
+            BootstrapState.REQUESTED: self._follow,
+            BootstrapState.ISSUED: self._store,
+            BootstrapState.STORED: self._publish,
+            BootstrapState.MIRRORED: self._forget,
         }
 
     @property
@@ -115,15 +115,15 @@ class Enrolment:
         if self._pending is not None and parse_request(self._pending.request).subject != self.wanted.subject:
             self._pending = None  # made for a subject that is wanted no longer
         self.state = resume(self._pending, self.wanted.names)
-        if self.state is not State.UNPREPARED:
+        if self.state is not BootstrapState.UNPREPARED:
             log.info("request.resumed", request=self._pending.request_name if self._pending else "", next=self.state.value)
 
-    async def step(self, client: HubClient) -> State:
+    async def step(self, client: HubClient) -> BootstrapState:
         """Does what is next. An error leaves the state as it is, but for a denied request: then a new one is next."""
         try:
             event = await self._steps[self.state](client)
         except RequestDeniedError:
-            self.state = after(self.state, Event.DENIED)
+            self.state = after(self.state, BootstrapEvent.DENIED)
             raise
         self.state = after(self.state, event)
         return self.state
@@ -131,9 +131,9 @@ class Enrolment:
     @property
     def done(self) -> bool:
         """Everything is stored and the pending request forgotten."""
-        return self.state is State.DONE
+        return self.state is BootstrapState.DONE
 
-    async def run(self, client: HubClient, *, on_step: Callable[[State], object] | None = None) -> None:
+    async def run(self, client: HubClient, *, on_step: Callable[[BootstrapState], object] | None = None) -> None:
         """All steps; the first error ends it, a later call goes on there. They are one trace, however long the hub takes."""
         self._resubmitted = self._disappointed = False
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
@@ -142,14 +142,14 @@ class Enrolment:
                     on_step(self.state)
                 await self.step(client)
 
-    async def _prepare(self, _: HubClient) -> Event:
+    async def _prepare(self, _: HubClient) -> BootstrapEvent:
         key = generate_key()
         pending = Pending(self.wanted.names, key, build_request(self.wanted.subject, key))
         await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
         self._pending = pending
-        return Event.PERSISTED
+        return BootstrapEvent.PERSISTED
 
-    async def _ensure(self, client: HubClient) -> Event:
+    async def _ensure(self, client: HubClient) -> BootstrapEvent:
         wanted = self.wanted
         if wanted.ensure_cluster:
             try:
@@ -174,9 +174,9 @@ class Enrolment:
                 created=registered.created,
                 accepted=registered.accepted,
             )
-        return Event.ENSURED
+        return BootstrapEvent.ENSURED
 
-    async def _submit(self, client: HubClient) -> Event:
+    async def _submit(self, client: HubClient) -> BootstrapEvent:
         pending, wanted = self._present(), self.wanted
         name = await client.submit_request(
             wanted.names.cluster,
@@ -187,15 +187,15 @@ class Enrolment:
             addon=wanted.addon,
         )
         self._pending = Pending(pending.names, pending.key, pending.request, name)
-        return Event.ACCEPTED
+        return BootstrapEvent.ACCEPTED
 
-    async def _note(self, _: HubClient) -> Event:
+    async def _note(self, _: HubClient) -> BootstrapEvent:
         pending = self._present()
         await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
         log.info("request.submitted", request=pending.request_name)
-        return Event.NOTED
+        return BootstrapEvent.NOTED
 
-    async def _follow(self, client: HubClient) -> Event:
+    async def _follow(self, client: HubClient) -> BootstrapEvent:
         pending = self._present()
         try:
             decided = await _decision(client.follow_request(pending.request_name), pending.request_name)
@@ -204,42 +204,42 @@ class Enrolment:
                 raise
             self._resubmitted = True  # once: a hub that forgets at once is not asked in a tight circle
             log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
-            return Event.UNKNOWN
+            return BootstrapEvent.UNKNOWN
         leaf, why = _looked_at(decided, pending.key)
         if leaf is None:
             log.error("request.useless", request=pending.request_name, why=why, next="a new key and a new request")
             return self._disappoint(pending.request_name, why)
         self.issued = Issued(decided.certificate, pending.key, decided.recovery_certificate)
         log.info("request.issued", request=pending.request_name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
-        return Event.ISSUED
+        return BootstrapEvent.ISSUED
 
-    def _disappoint(self, request: str, why: str) -> Event:
+    def _disappoint(self, request: str, why: str) -> BootstrapEvent:
         """Once in a run: a signer that issues nothing else is not asked in a tight circle. Raises UnavailableError."""
         if self._disappointed:
             raise UnavailableError(f'what the hub issued for the certificate signing request "{request}" is of no use: {why}')
         self._disappointed = True
-        return Event.USELESS
+        return BootstrapEvent.USELESS
 
-    async def _store(self, _: HubClient) -> Event:
+    async def _store(self, _: HubClient) -> BootstrapEvent:
         if self.issued is None:
             raise AssertionError
         filled = {**self._extra, **self.issued.contents()}
         self.credential = await self._target.change(lambda present: {**self._kept(present), **filled})
-        return Event.STORED
+        return BootstrapEvent.STORED
 
     def _kept(self, present: Contents) -> Contents:
         kept = without_credential(present)
         return kept if self._known_by is None else {**without_trust(kept), **self._known_by(present)}
 
-    async def _publish(self, _: HubClient) -> Event:
+    async def _publish(self, _: HubClient) -> BootstrapEvent:
         if self._mirror is not None:
             self._mirror.replace(self.credential)
-        return Event.MIRRORED
+        return BootstrapEvent.MIRRORED
 
-    async def _forget(self, _: HubClient) -> Event:
+    async def _forget(self, _: HubClient) -> BootstrapEvent:
         await self._pending_slot.forget()
         self._pending = None
-        return Event.FORGOTTEN
+        return BootstrapEvent.FORGOTTEN
 
     def _present(self) -> Pending:
         if self._pending is None:
@@ -247,7 +247,7 @@ class Enrolment:
         return self._pending
 
 
-def _looked_at(decided: RequestState, key: bytes) -> tuple[CertificateFacts | None, str]:
+def _looked_at(decided: CSRState, key: bytes) -> tuple[CertificateFacts | None, str]:
     """The certificate that was issued; or None, and why it is of no use to who has this key."""
     try:
         leaf = parse_certificate(decided.certificate)
@@ -260,7 +260,7 @@ def _looked_at(decided: RequestState, key: bytes) -> tuple[CertificateFacts | No
     return leaf, ""
 
 
-async def _decision(states: AsyncGenerator[RequestState, None], name: str) -> RequestState:
+async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRState:
     """The issued state. Raises RequestDeniedError; UnavailableError when the stream ends before a decision."""
     waiting = ""
     async with aclosing(states) as following:

@@ -6,23 +6,23 @@ from collections.abc import Iterable, Mapping
 
 from structlog.contextvars import bind_contextvars
 
-from spoke.bootstraps import Listing
+from spoke.bootstraps import BootstrapListing
 from spoke.credentials.kubeconfigs import stored_texts
 from spoke.credentials.slot import Contents
-from spoke.domain.names import Names, choose_names, fresh_agent_id
-from spoke.options import Options
+from spoke.domain.names import AgentNames, choose_names, fresh_agent_id
+from spoke.options import AgentOptions
 from spoke.ports import CredentialDirectory
 
 
 class Naming:
     """Remembers the names of this run."""
 
-    def __init__(self, options: Options, directory: CredentialDirectory | None) -> None:
+    def __init__(self, options: AgentOptions, directory: CredentialDirectory | None) -> None:
         self._options = options
         self._directory = directory
-        self._names: Names | None = None
+        self._names: AgentNames | None = None
 
-    def choose(self, held: Contents, asked: Iterable[Contents], listing: Listing) -> Names:
+    def choose(self, held: Contents, asked: Iterable[Contents], listing: BootstrapListing) -> AgentNames:
         """`held`: the owner's secret; `asked`: the hubs' slots, the more telling first."""
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh

@@ -6,10 +6,10 @@ from machinery.pki import parse_request, public_key_of
 from spoke.credentials.slot import Contents
 from spoke.domain.bootstrap import Pending
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 
 
-def names_contents(names: Names) -> dict[str, bytes]:
+def names_contents(names: AgentNames) -> dict[str, bytes]:
     return {CLUSTER_NAME: names.cluster.encode(), AGENT_NAME: names.agent.encode()}
 
 
@@ -19,10 +19,10 @@ def pending_contents(pending: Pending) -> dict[str, bytes]:
     return {**contents, REQUEST_NAME: pending.request_name.encode()} if pending.request_name else contents
 
 
-def stored_names(contents: Contents) -> Names:
+def stored_names(contents: Contents) -> AgentNames:
     """The names in a secret. Raises InvalidError."""
     cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
-    return Names(cluster_name(cluster), agent_id(agent))
+    return AgentNames(cluster_name(cluster), agent_id(agent))
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:

@@ -8,25 +8,25 @@ import structlog
 from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
+    DenialCause,
     ForbiddenError,
     InvalidError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
-    Verdict,
 )
 from machinery.observability import tracing
 from machinery.runtime.clock import OffsetClock
-from spoke.credentials.kubeconfigs import Connection, recovery_connection, view_stored, why_not_recovered
+from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, view_stored, why_not_recovered
 from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.credentials.trust_bundle import trust_in
-from spoke.domain.credential import Finding, Flaw, validity
-from spoke.domain.names import Names
-from spoke.observability.progress import Progress
-from spoke.options import Options, World
+from spoke.domain.credential import CredentialFinding, Flaw, validity
+from spoke.domain.names import AgentNames
+from spoke.observability.progress import AgentProgress
+from spoke.options import AgentOptions, World
 from spoke.ports import HubClient
-from spoke.registration.csr_flow import Enrolment, Wanted
+from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from spoke.registration.pending import names_contents, pends_for
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
@@ -40,15 +40,15 @@ class StartOverError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RegistrationRoute:
     """Where and with which credential a certificate is asked for."""
 
-    connection: Connection
+    connection: HubConnection
     recovers: bool = False
     """With a recovery certificate; else with a bootstrap credential."""
 
 
-class Joining:
+class Registration:
     """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all.
 
     Where there are two ways it tries them in turn. With an `owner` the credential is that of the hub that the agent reports to,
@@ -56,7 +56,7 @@ class Joining:
     """
 
     def __init__(
-        self, options: Options, world: World, owner: Slot | None, *, hub_clock: OffsetClock, progress: Progress
+        self, options: AgentOptions, world: World, owner: Slot | None, *, hub_clock: OffsetClock, progress: AgentProgress
     ) -> None:
         self._options = options
         self._world = world
@@ -66,15 +66,23 @@ class Joining:
         self._present: Enrolment | None = None
         self._failures = 0
 
-    def way(self, contents: Contents, names: Names, finding: Finding, bootstrap: Connection | None) -> Way | None:
+    def way(
+        self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
+    ) -> RegistrationRoute | None:
         """The one to try next: the recovery certificate first, since it may need nobody's approval. None: there is no way."""
         recovery = None
         if finding.flaw in RECOVERABLE and self._world.recover is not None:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
-        ways = [Way(connection, recovers) for connection, recovers in ((recovery, True), (bootstrap, False)) if connection]
+        ways = [
+            RegistrationRoute(connection, recovers)
+            for connection, recovers in ((recovery, True), (bootstrap, False))
+            if connection
+        ]
         return ways[self._failures % len(ways)] if ways else None
 
-    async def obtain(self, way: Way, names: Names, cluster_uid: str, contents: Contents, finding: Finding) -> Contents:
+    async def obtain(
+        self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, contents: Contents, finding: CredentialFinding
+    ) -> Contents:
         """Obtains and stores a certificate; `finding` is what is wrong with the one in `contents`.
 
         Raises StartOverError when the hub's time takes that back.
@@ -98,7 +106,7 @@ class Joining:
         self._failures = 0
         return enrolment.credential
 
-    def _prepare(self, way: Way, names: Names, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
+    def _prepare(self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
         """The registration under way, while it is for this hub and these names; else the one that `kept` tells of, or anew.
 
         One that has its certificate already is stored, whichever way that came.
@@ -108,7 +116,7 @@ class Joining:
             goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.recovers
             if goes_on:
                 return present
-        wanted = Wanted(
+        wanted = WantedCertificate(
             names=names,
             cluster_uid=cluster_uid,
             subject=names.subject,
@@ -122,7 +130,7 @@ class Joining:
         self._present.resume(kept)
         return self._present
 
-    def enrolment(self, wanted: Wanted, connection: Connection, slot: Slot) -> Enrolment:
+    def enrolment(self, wanted: WantedCertificate, connection: HubConnection, slot: Slot) -> Enrolment:
         """Obtains a certificate for the agent itself: the first one or a renewal. `slot`: the hub's."""
         extra = names_contents(wanted.names)
 
@@ -136,12 +144,12 @@ class Joining:
         mirror = self._world.directory
         return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=mirror, hub=connection.hub, known_by=known_by)
 
-    def renewal(self, connection: Connection, names: Names, cluster_uid: str, slot: Slot) -> Enrolment:
+    def renewal(self, connection: HubConnection, names: AgentNames, cluster_uid: str, slot: Slot) -> Enrolment:
         """The next certificate, obtained with the present one."""
-        wanted = Wanted(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=self._options.duration)
+        wanted = WantedCertificate(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=self._options.duration)
         return self.enrolment(wanted, connection, slot)
 
-    async def _recover(self, way: Way, enrolment: Enrolment) -> None:
+    async def _recover(self, way: RegistrationRoute, enrolment: Enrolment) -> None:
         if self._world.recover is None:
             raise AssertionError
         self._progress.enter("coming back with the recovery certificate")
@@ -153,7 +161,7 @@ class Joining:
         finally:
             await client.close()
 
-    async def _register(self, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> None:
+    async def _register(self, bootstrap: HubConnection, enrolment: Enrolment, finding: CredentialFinding) -> None:
         client = self._world.dial(bootstrap.address, bootstrap.identity)
         try:
             if enrolment.issued is None:
@@ -167,7 +175,7 @@ class Joining:
         except (UnauthorizedError, UnavailableError) as error:
             raise self._refused(bootstrap, error) from error
         except ForbiddenError as error:
-            if error.verdict is not Verdict.CLUSTER_REVOKED:
+            if error.verdict is not DenialCause.CLUSTER_REVOKED:
                 raise
             raise self._refused(bootstrap, UnauthorizedError(error.message, causes=error.causes)) from error
         finally:
@@ -179,7 +187,7 @@ class Joining:
             raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
         client.bring(await self._world.attest.token(audience))
 
-    async def _meet(self, client: HubClient, bootstrap: Connection) -> str:
+    async def _meet(self, client: HubClient, bootstrap: HubConnection) -> str:
         """Learns the hub's time, that it is the kubeconfig's, and for whom a token of this cluster is wanted."""
         self._progress.enter("reaching the hub with the bootstrap credential")
         info = await client.info()
@@ -191,7 +199,7 @@ class Joining:
             )
         return info.attestation_audience
 
-    def _refused(self, bootstrap: Connection, error: MusterError) -> MusterError:
+    def _refused(self, bootstrap: HubConnection, error: MusterError) -> MusterError:
         """What to do, where the bootstrap credential is the reason or may be: TLS does not tell."""
         finding = validity(bootstrap.chain, self._hub_clock.now())
         if finding is None and not isinstance(error, UnauthorizedError):

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from machinery import product
 from machinery.client.namespaces import Namespace
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
-from machinery.client.rest import KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from spoke.ports import RefusedSecretError, Secrets, SecretSnapshot
 
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
 """The label of every secret that an agent has created. Charts label theirs with PART_OF as well."""

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from machinery import product
-from machinery.client.rest import KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import ClusterName
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME
 from spoke.ports import Remains, SecretPlace
 from spoke.secrets.kubernetes_secrets import AGENT, MANAGED_BY, SECRETS
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LEASES = RestResource("coordination.k8s.io", "v1", "leases")
 _OURS = {"labelSelector": f"app.kubernetes.io/part-of={product.PART_OF}"}
 _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 

@@ -13,24 +13,24 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Timetable
 from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.addon_registration import AddOnCertificates
-from spoke.credentials.kubeconfigs import HOWEVER, Connection
+from spoke.credentials.kubeconfigs import HOWEVER, HubConnection
 from spoke.credentials.owner_record import Owner
 from spoke.domain.ack_timeout import SILENCE
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Reach
-from spoke.domain.status import ClaimRules
-from spoke.observability.progress import Progress
+from spoke.domain.status import ClusterClaimRules
+from spoke.observability.progress import AgentProgress
 from spoke.options import AddOnCare
 from spoke.ports import Cluster, HubClient, HubSession
 
 
 @dataclass(slots=True)
-class Link:
+class ActiveSession:
     """An open session and what it stands on."""
 
-    connection: Connection
+    connection: HubConnection
     client: HubClient
     session: HubSession
     close: Callable[[], Awaitable[None]]
@@ -40,13 +40,13 @@ class Link:
 
 KeepAddOns = Callable[[bytes], Awaitable[None]]
 """Has the add-ons know the hub as this kubeconfig does."""
-TellNews = Callable[[News], None]
+TellNews = Callable[[AgentEvent], None]
 
 
 class Opener(Protocol):
     """Opens a link; raises HubLostError."""
 
-    async def __call__(self, connection: Connection) -> Link: ...
+    async def __call__(self, connection: HubConnection) -> ActiveSession: ...
 
 
 class HubNews(Protocol):
@@ -60,7 +60,7 @@ class HubNews(Protocol):
 
     def listed(self) -> tuple[ListedHub, ...]: ...
 
-    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+    async def follow_trust(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
         """Keeps what the hub tells of its CAs, for as long as the session lasts."""
 
 
@@ -76,26 +76,26 @@ class NoNews(HubNews):
     def listed(self) -> tuple[ListedHub, ...]:
         return ()
 
-    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+    async def follow_trust(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
         del link, addons, tell
         await asyncio.Event().wait()
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SessionSurroundings:
     """What outlives every session."""
 
     spoke: Cluster
     management: Cluster
     watch: AvailabilityWatch
-    claims: ClaimRules
+    claims: ClusterClaimRules
     endpoints: tuple[ExternalEndpoint, ...]
     resync: timedelta
     clock: Clock
     hub_clock: Clock
     """Tells the hub's time."""
     timetable: Timetable
-    progress: Progress
+    progress: AgentProgress
     random: Random
     reach: Reach = HOWEVER
     hubs: HubNews = field(default_factory=NoNews)
@@ -109,4 +109,4 @@ class Surroundings:
 class Registrar(Protocol):
     """Makes the add-on registration controller of a link: it keeps its certificates from session to session."""
 
-    def __call__(self, link: Link) -> AddOnCertificates: ...
+    def __call__(self, link: ActiveSession) -> AddOnCertificates: ...

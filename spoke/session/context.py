@@ -8,17 +8,17 @@ from machinery.errors import MusterError
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapWatch
-from spoke.controllers.addon_registration import Certificates
-from spoke.credentials.owner_record import Ownership
-from spoke.domain.credential import Finding, Flaw, validity
+from spoke.controllers.addon_registration import AddOnCredentials
+from spoke.credentials.owner_record import OwnerRecord
+from spoke.domain.credential import CredentialFinding, Flaw, validity
 from spoke.failover.candidates import HubList
 from spoke.failover.standby_records import Reserve
 from spoke.observability.event_recorder import Announcements
-from spoke.observability.progress import Progress
-from spoke.options import Options, World
-from spoke.ports import HubLostError, Loss
-from spoke.registration.register import Joining
-from spoke.session.active_session import Surroundings
+from spoke.observability.progress import AgentProgress
+from spoke.options import AgentOptions, World
+from spoke.ports import HubLostError, SessionEnd
+from spoke.registration.register import Registration
+from spoke.session.active_session import SessionSurroundings
 
 
 class FlawError(MusterError):
@@ -26,7 +26,7 @@ class FlawError(MusterError):
 
     reason = "Unauthorized"
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: CredentialFinding) -> None:
         super().__init__(finding.message)
         self.finding = finding
 
@@ -34,17 +34,17 @@ class FlawError(MusterError):
 def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datetime) -> None:
     """Raises FlawError when the loss, or the hub's time, says that the credential with this chain is spent."""
     finding = validity(chain, now)
-    if lost.loss is Loss.REVOKED:
+    if lost.loss is SessionEnd.REVOKED:
         message = f"the hub has revoked the stored credential: {lost.message}"
-        finding = Finding(Flaw.REVOKED, message, chain[0].serial if chain else None)
-    elif lost.loss is Loss.UNAUTHENTICATED:
-        finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
-    elif lost.loss is Loss.OUTLIVED:
-        finding = Finding(Flaw.OUTLIVED, lost.message)
-    elif lost.loss is Loss.UNRECORDED:
-        finding = Finding(Flaw.UNRECORDED, lost.message)
-    elif lost.loss is Loss.FORGOTTEN:
-        finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
+        finding = CredentialFinding(Flaw.REVOKED, message, chain[0].serial if chain else None)
+    elif lost.loss is SessionEnd.UNAUTHENTICATED:
+        finding = CredentialFinding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
+    elif lost.loss is SessionEnd.OUTLIVED:
+        finding = CredentialFinding(Flaw.OUTLIVED, lost.message)
+    elif lost.loss is SessionEnd.UNRECORDED:
+        finding = CredentialFinding(Flaw.UNRECORDED, lost.message)
+    elif lost.loss is SessionEnd.FORGOTTEN:
+        finding = CredentialFinding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
     elif finding is None or finding.flaw is not Flaw.EXPIRED:
         return
     raise FlawError(finding) from lost
@@ -55,18 +55,18 @@ class LeaveError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SessionContext:
     """Each of them once per agent."""
 
-    options: Options
+    options: AgentOptions
     world: World
     bootstrap: BootstrapWatch
     hubs: HubList
-    ownership: Ownership
+    ownership: OwnerRecord
     reserve: Reserve
-    joining: Joining
-    surroundings: Surroundings
+    joining: Registration
+    surroundings: SessionSurroundings
     hub_clock: OffsetClock
-    progress: Progress
-    certificates: Certificates
+    progress: AgentProgress
+    certificates: AddOnCredentials
     announcements: Announcements

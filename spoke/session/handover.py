@@ -6,28 +6,28 @@ from dataclasses import dataclass
 
 from machinery.errors import MusterError
 from spoke.ports import HubLostError
-from spoke.session.active_session import Link
+from spoke.session.active_session import ActiveSession
 
 
 class SucceededError(Exception):
     """Not a failure: another link has taken over."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ActiveSession) -> None:
         super().__init__("a successor took over")
         self.link = link
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class Handover:
     """How the link is opened that takes over."""
 
-    begin: Callable[[], Awaitable[Link]]
+    begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
     """Makes good what `begin` has done where the link does not take over, whether it was opened or not."""
 
 
-async def outcome(ended: BaseExceptionGroup[BaseException]) -> Link:
+async def outcome(ended: BaseExceptionGroup[BaseException]) -> ActiveSession:
     """The link that took over; else raises what ended the session."""
     leaves = list(_leaves(ended))
     task = asyncio.current_task()

@@ -6,7 +6,7 @@ from collections import deque
 import structlog
 
 from machinery.errors import MusterError
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.ports import HubLostError, HubSession
 
 WAITING = 20
@@ -18,16 +18,16 @@ EVERY = 10.0
 log = structlog.get_logger(__name__)
 
 
-class Telling:
+class HubEvents:
     """On one session. `run` must be running for anything to be told."""
 
     def __init__(self, session: HubSession) -> None:
         self._session = session
-        self._waiting: deque[News] = deque(maxlen=WAITING)
+        self._waiting: deque[AgentEvent] = deque(maxlen=WAITING)
         self._told: dict[tuple[str, str], str] = {}
         self._wake = asyncio.Event()
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: AgentEvent) -> None:
         """To be told soon; the same as last time is no news."""
         about = (news.reason, news.addon)
         if self._told.get(about) != news.message:

@@ -6,20 +6,20 @@ import structlog
 
 from machinery.errors import MusterError
 from spoke.controllers.addon_registration import AddOnCertificates
-from spoke.credentials.kubeconfigs import Connection
+from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.owner_record import Owner
 from spoke.credentials.slot import slot_at
 from spoke.credentials.trust_bundle import fingerprints
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 from spoke.ports import Capability, Greeting, HubLostError
-from spoke.registration.addon_credentials import Registered
-from spoke.session.active_session import Link, Registrar
-from spoke.session.context import Parts
+from spoke.registration.addon_credentials import AddOnContext
+from spoke.session.active_session import ActiveSession, Registrar
+from spoke.session.context import SessionContext
 
 log = structlog.get_logger(__name__)
 
 
-async def opened(parts: Parts, connection: Connection, owner: Owner, cluster_uid: str) -> Link:
+async def opened(parts: SessionContext, connection: HubConnection, owner: Owner, cluster_uid: str) -> ActiveSession:
     """A link with what the owner's secret says. Raises HubLostError."""
     parts.progress.enter("opening a session with the hub")
     client = parts.world.dial(connection.address, connection.identity)
@@ -36,16 +36,16 @@ async def opened(parts: Parts, connection: Connection, owner: Owner, cluster_uid
         stack.enter_context(parts.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
         parts.hub_clock.learn(parts.world.clock.now() + session.hub_time_offset)
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
-        return Link(connection, client, session, stack.pop_all().aclose, owner)
+        return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)
     raise AssertionError
 
 
-def registrar_of(parts: Parts, names: Names, cluster_uid: str) -> Registrar:
+def registrar_of(parts: SessionContext, names: AgentNames, cluster_uid: str) -> Registrar:
     """Makes the registrar of a link, with whichever hub that is."""
 
-    def registrar(link: Link) -> AddOnCertificates:
+    def registrar(link: ActiveSession) -> AddOnCertificates:
         hub = link.connection.hub_id
-        registered = Registered(
+        registered = AddOnContext(
             names=names,
             cluster_uid=cluster_uid,
             kubeconfig=link.connection.kubeconfig,

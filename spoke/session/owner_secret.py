@@ -10,11 +10,11 @@ from spoke.credentials.kubeconfigs import view_stored
 from spoke.credentials.owner_record import Owner
 from spoke.credentials.slot import Contents, credential_of, hub_slot
 from spoke.domain.credential import judge
-from spoke.domain.names import Names
-from spoke.failover.standby_records import Post
+from spoke.domain.names import AgentNames
+from spoke.failover.standby_records import StandbyContext
 from spoke.options import Pause
-from spoke.ports import HubLostError, Loss, StaleEpochError
-from spoke.session.context import Parts
+from spoke.ports import HubLostError, SessionEnd, SessionEpochError
+from spoke.session.context import SessionContext
 
 HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 """Between one raising of the epoch and the next, where raising it does not help for long."""
@@ -22,10 +22,10 @@ HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 log = structlog.get_logger(__name__)
 
 
-class Holding:
+class OwnerSecret:
     """`owner` is what the secret said when it was read or written last."""
 
-    def __init__(self, parts: Parts, owner: Owner, names: Names, cluster_uid: str) -> None:
+    def __init__(self, parts: SessionContext, owner: Owner, names: AgentNames, cluster_uid: str) -> None:
         self.owner = owner
         self._parts = parts
         self._names = names
@@ -37,7 +37,9 @@ class Holding:
         parts, owner = self._parts, self.owner
         parts.hubs.settle(parts.bootstrap.listing, owner)
         parts.hubs.deal_with(busy)
-        parts.reserve.attend(Post(parts.bootstrap.listing, self._names, self._cluster_uid, busy, owner.hub_id, owner.epoch))
+        parts.reserve.attend(
+            StandbyContext(parts.bootstrap.listing, self._names, self._cluster_uid, busy, owner.hub_id, owner.epoch)
+        )
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
         """Makes `hub` the owner in the secret, with the credential of its slot; `owner` stays as it is. Raises HubLostError."""
@@ -63,7 +65,7 @@ class Holding:
         """Raises OvertakenError when another copy of this agent has written the secret."""
         await self._parts.ownership.confirm(self.owner)
 
-    async def heal(self, stale: StaleEpochError, hub: HubId) -> None:
+    async def heal(self, stale: SessionEpochError, hub: HubId) -> None:
         """Goes above what the hub knows. Raises OvertakenError when another copy of this agent has written that."""
         await self.confirm()
         if self._heals.failures:
@@ -103,7 +105,7 @@ class Holding:
         finding = judge(view_stored(kept), None, self._names, self._parts.hub_clock.now())
         if finding is not None and not finding.about_time:  # the time is that of the hub that is left, which may be wrong
             self._parts.hubs.fail(hub, finding.message)
-            raise HubLostError(finding.message, Loss.UNAUTHENTICATED)
+            raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
         return kept
 
     def _mirror(self, owner: Owner) -> None:

@@ -10,14 +10,14 @@ from machinery.runtime.controller import Controller, Reconciler
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES
-from spoke.controllers.managed_namespaces import ManagedNamespaces
+from spoke.controllers.managed_namespaces import ManagedNamespaceController
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
-from spoke.domain.event import News, news_of
+from spoke.domain.event import AgentEvent, news_of
 from spoke.domain.namespace import hub_label
-from spoke.observability.progress import Progress
+from spoke.observability.progress import AgentProgress
 from spoke.ports import Desired, HubLostError
-from spoke.session.active_session import Link, Surroundings
-from spoke.session.hub_events import Telling
+from spoke.session.active_session import ActiveSession, SessionSurroundings
+from spoke.session.hub_events import HubEvents
 
 K = TypeVar("K")
 
@@ -25,14 +25,14 @@ TEAR_AFTER = timedelta(seconds=1)
 """How long a controller's step may go on when the session is over."""
 
 
-class Reporting:
+class ClusterReports:
     """Of one link. Nothing is told before the hub accepts the cluster."""
 
-    def __init__(self, link: Link, around: Surroundings) -> None:
+    def __init__(self, link: ActiveSession, around: SessionSurroundings) -> None:
         self._around = around
-        self._telling = Telling(link.session)
+        self._telling = HubEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
-        self._namespaces = ManagedNamespaces(around.spoke, label, self._namespaces_changed)
+        self._namespaces = ManagedNamespaceController(around.spoke, label, self._namespaces_changed)
         self._status = StatusController(
             link.session,
             around.spoke,
@@ -80,7 +80,7 @@ class Reporting:
         self._telling.tell(news_of(condition))
         self.changed()
 
-    def news(self, news: News) -> None:
+    def news(self, news: AgentEvent) -> None:
         """Tells people at the hub."""
         self._telling.tell(news)
 
@@ -91,7 +91,7 @@ class Reporting:
         self.changed()
 
 
-def watched(name: str, reconciler: Reconciler[K], progress: Progress, *, workers: int = 1) -> Controller[K]:
+def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:
     """A controller of a session: the probes know of its steps, and it leaves the loss of the session to others."""
 
     def observe(controller: str, outcome: str) -> None:
@@ -103,7 +103,7 @@ def watched(name: str, reconciler: Reconciler[K], progress: Progress, *, workers
 class _Watched(Reconciler[K]):
     """Notes when a step begins and ends, for `/livez`; the loss of the session is told elsewhere."""
 
-    def __init__(self, name: str, inner: Reconciler[K], progress: Progress) -> None:
+    def __init__(self, name: str, inner: Reconciler[K], progress: AgentProgress) -> None:
         self._name = name
         self._inner = inner
         self._progress = progress

@@ -20,11 +20,11 @@ from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.slot import Contents
 from spoke.domain.ack_timeout import SILENCE, UNANSWERED, patience
-from spoke.ports import Capability, Desired, HubLostError, Loss
+from spoke.ports import Capability, Desired, HubLostError, SessionEnd
 from spoke.registration.csr_flow import Enrolment
-from spoke.session.active_session import Link, Opener, Registrar, Surroundings
-from spoke.session.handover import SucceededError, Succession, outcome
-from spoke.session.reports import Reporting, watched
+from spoke.session.active_session import ActiveSession, Opener, Registrar, SessionSurroundings
+from spoke.session.handover import Handover, SucceededError, outcome
+from spoke.session.reports import ClusterReports, watched
 
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
@@ -40,7 +40,13 @@ class SessionRun:
     """Runs everything that lives as long as one link."""
 
     def __init__(
-        self, link: Link, around: Surroundings, *, open_link: Opener, rotation: Enrolment, registration: "Registrar"
+        self,
+        link: ActiveSession,
+        around: SessionSurroundings,
+        *,
+        open_link: Opener,
+        rotation: Enrolment,
+        registration: "Registrar",
     ) -> None:
         self._link = link
         self._around = around
@@ -54,7 +60,7 @@ class SessionRun:
             latency=around.progress.counts.acknowledgement,
             hub_clock=around.hub_clock if _acknowledges(link) else None,
         )
-        self._reporting = Reporting(link, around)
+        self._reporting = ClusterReports(link, around)
         self._addon_lease = AddOnLeaseController(
             link.session, around.spoke, around.management, around.clock, grace=around.addons.lease_grace
         )
@@ -72,13 +78,13 @@ class SessionRun:
         self.rotation = watched("certificate-rotation", self._rotation, around.progress)
         self._desired: Desired | None = None
         self._addons_known = False
-        self._successor: asyncio.Future[Succession] = asyncio.get_running_loop().create_future()
-        self._further: Succession | None = None
+        self._successor: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
+        self._further: Handover | None = None
         self._hubs_changed = asyncio.Event()
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def go_over(self, succession: Succession) -> None:
+    def go_over(self, succession: Handover) -> None:
         """Lets what it opens take over, once that has carried a beat. Where it is tried once and fails the session goes on."""
         self._succeed(succession)
 
@@ -86,7 +92,7 @@ class SessionRun:
         """The list of hubs is another: the hub is told soon."""
         self._hubs_changed.set()
 
-    async def run(self) -> Link:
+    async def run(self) -> ActiveSession:
         """Until the session is over: returns the link that took over. Raises HubLostError."""
         stop_listening = self._around.watch.listen(self._verdict_changed)
         self._schedule()
@@ -185,7 +191,7 @@ class SessionRun:
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
             wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
             await asyncio.sleep(wait.total_seconds())
-            self._succeed(Succession(lambda: self._open(self._link.connection)))
+            self._succeed(Handover(lambda: self._open(self._link.connection)))
 
     async def _tell_hubs(self) -> None:
         while True:
@@ -194,7 +200,7 @@ class SessionRun:
             await self._link.session.tell_hubs(self._around.hubs.listed())
             await asyncio.sleep(TELLING_PAUSE.total_seconds())
 
-    def _succeed(self, succession: Succession) -> None:
+    def _succeed(self, succession: Handover) -> None:
         """One at a time; a renewed certificate or a drain does not get lost behind a move that fails."""
         if not self._successor.done():
             self._successor.set_result(succession)
@@ -213,7 +219,7 @@ class SessionRun:
                 self._successor.set_result(self._further)
                 self._further = None
 
-    async def _go_over(self, succession: Succession) -> None:
+    async def _go_over(self, succession: Handover) -> None:
         """Raises SucceededError; returns when it was to be tried but once, and failed."""
         backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
         while True:
@@ -231,14 +237,14 @@ class SessionRun:
                     return
                 await asyncio.sleep(backoff.next().total_seconds())
 
-    async def _hand_over(self, link: Link) -> None:
+    async def _hand_over(self, link: ActiveSession) -> None:
         try:
             if self._desired is not None and self._desired.accepted:
                 async with asyncio.timeout(SILENCE.total_seconds()):
                     await link.session.beat(available=self._around.watch.verdict)
         except (HubLostError, TimeoutError) as error:
             await link.close()
-            raise HubLostError(f"the successor carried no beat: {error}", Loss.SILENT) from error
+            raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
         except BaseException:
             await link.close()
             raise
@@ -247,7 +253,7 @@ class SessionRun:
     def _renewed(self, contents: Contents) -> None:
         self._around.progress.counts.renewals += 1
         connection = stored_connection(contents, self._around.reach)
-        self._succeed(Succession(lambda: self._open(connection)))
+        self._succeed(Handover(lambda: self._open(connection)))
 
     def _acknowledged(self) -> None:
         self._around.progress.beat()
@@ -281,10 +287,10 @@ class SessionRun:
             self.addon_registration.enqueue(name)
 
 
-def _silence(link: Link, silence: timedelta) -> timedelta:
+def _silence(link: ActiveSession, silence: timedelta) -> timedelta:
     return patience(link.session.beat_interval, silence) if _acknowledges(link) else UNANSWERED
 
 
-def _acknowledges(link: Link) -> bool:
+def _acknowledges(link: ActiveSession) -> bool:
     """Whether the hub takes many beats at once. Where each is a request of its own, none is in step."""
     return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities

@@ -18,30 +18,30 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from spoke.bootstraps import BootstrapChangedError
-from spoke.credentials.kubeconfigs import Connection, stored_connection
+from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.owner_record import OvertakenError, Owner
 from spoke.credentials.slot import Contents, hub_slot
 from spoke.credentials.trust_bundle import known_by
-from spoke.domain.hubs import Decision, HubState, ListedHub, Why, incredible, is_credible
-from spoke.domain.names import Names
-from spoke.failover.reconnect import Trial
+from spoke.domain.hubs import HubDecision, HubState, ListedHub, Why, incredible, is_credible
+from spoke.domain.names import AgentNames
+from spoke.failover.reconnect import ReconnectBudget
 from spoke.options import Pause
-from spoke.ports import HubLostError, Loss, StaleEpochError
+from spoke.ports import HubLostError, SessionEnd, SessionEpochError
 from spoke.registration.csr_flow import Enrolment
 from spoke.registration.pending import pends_for
-from spoke.session.active_session import HubNews, KeepAddOns, Link, TellNews
-from spoke.session.context import LeaveError, Parts, judge_loss
-from spoke.session.handover import Succession
+from spoke.session.active_session import ActiveSession, HubNews, KeepAddOns, TellNews
+from spoke.session.context import LeaveError, SessionContext, judge_loss
+from spoke.session.handover import Handover
 from spoke.session.open_session import opened, registrar_of
-from spoke.session.owner_secret import Holding
+from spoke.session.owner_secret import OwnerSecret
 from spoke.session.runner import SessionRun
-from spoke.session.trust_bundle_sync import Stay, Trusting
+from spoke.session.trust_bundle_sync import Stay, TrustBundleSync
 
 T = TypeVar("T")
 
 SHORTEST_DIAL = 0.25
 """Seconds that a try may take however little of the patience is left."""
-PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
+PATIENT = (SessionEnd.UNREACHABLE, SessionEnd.SILENT, SessionEnd.DRAINED)
 """What may be over in a moment."""
 
 log = structlog.get_logger(__name__)
@@ -50,15 +50,17 @@ log = structlog.get_logger(__name__)
 class Attachment(HubNews, Stay):
     """`run` is the whole of it."""
 
-    def __init__(self, parts: Parts, owner: Owner, connection: Connection, names: Names, cluster_uid: str) -> None:
+    def __init__(
+        self, parts: SessionContext, owner: Owner, connection: HubConnection, names: AgentNames, cluster_uid: str
+    ) -> None:
         self._parts = parts
-        self._holding = Holding(parts, owner, names, cluster_uid)
+        self._holding = OwnerSecret(parts, owner, names, cluster_uid)
         self._connection = connection
-        self._previous: Connection | None = None
+        self._previous: HubConnection | None = None
         self._names = names
         self._cluster_uid = cluster_uid
         self._run: SessionRun | None = None
-        self._trial = Trial(parts.options.hubs, lambda: parts.hubs.is_lost, parts.world.clock, parts.world.random)
+        self._trial = ReconnectBudget(parts.options.hubs, lambda: parts.hubs.is_lost, parts.world.clock, parts.world.random)
         pauses = parts.options.pauses
         self._reconnect, self._superseded = map(self._backoff, (pauses.retry, pauses.refused))
         self._unwelcome = self._backoff(pauses.unwelcome)
@@ -71,7 +73,7 @@ class Attachment(HubNews, Stay):
         """Raises what the outer loop has to decide about; never returns."""
         parts = self._parts
         rotation = await self._rotation(kept)
-        link: Link | None = None
+        link: ActiveSession | None = None
         while True:
             try:
                 if link is None:
@@ -100,13 +102,13 @@ class Attachment(HubNews, Stay):
             )
             return
         message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
-        self._move(Decision(target, Why.MOVED, message))
+        self._move(HubDecision(target, Why.MOVED, message))
 
     def listed(self) -> tuple[ListedHub, ...]:
         return self._parts.hubs.listed()
 
-    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
-        await Trusting(self._parts, self).follow(link, addons, tell)
+    async def follow_trust(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
+        await TrustBundleSync(self._parts, self).follow(link, addons, tell)
 
     def know_by(self, authorities: bytes) -> None:
         self._connection = known_by(self._connection, authorities)
@@ -114,7 +116,7 @@ class Attachment(HubNews, Stay):
 
     # -- opening
 
-    async def _dialled(self) -> Link:
+    async def _dialled(self) -> ActiveSession:
         """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
         await self._holding.take_back(self.hub)
         left = self._trial.left
@@ -122,9 +124,9 @@ class Attachment(HubNews, Stay):
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
                 return await self.open(self._connection)
         except TimeoutError as error:
-            raise HubLostError("the hub did not answer in time", Loss.UNREACHABLE) from error
+            raise HubLostError("the hub did not answer in time", SessionEnd.UNREACHABLE) from error
 
-    async def open(self, connection: Connection, owner: Owner | None = None) -> Link:
+    async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
         """Opens a link with what the owner's secret says. Raises HubLostError."""
         return await opened(self._parts, connection, owner or self._holding.owner, self._cluster_uid)
 
@@ -134,7 +136,7 @@ class Attachment(HubNews, Stay):
         self._trial.opened()
         self._parts.hubs.be_open()
 
-    def _stand_on(self, link: Link) -> None:
+    def _stand_on(self, link: ActiveSession) -> None:
         """The link that took over is with a new certificate, or with another hub."""
         moved = link.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
@@ -146,7 +148,7 @@ class Attachment(HubNews, Stay):
 
     # -- a session
 
-    async def _session(self, link: Link, rotation: Enrolment) -> Link:
+    async def _session(self, link: ActiveSession, rotation: Enrolment) -> ActiveSession:
         parts = self._parts
 
         around, registrar = replace(parts.surroundings, hubs=self), registrar_of(parts, self._names, self._cluster_uid)
@@ -185,7 +187,7 @@ class Attachment(HubNews, Stay):
         if self._run is not None:
             self._run.tell_hubs()
             if self._parts.hubs.told > self._holding.owner.epoch:
-                self._run.go_over(Succession(self._outgrown, once=True))
+                self._run.go_over(Handover(self._outgrown, once=True))
                 return False
         if (decision := self._elsewhere()) is not None and decision.not_before is None:
             self._move(decision)
@@ -207,7 +209,7 @@ class Attachment(HubNews, Stay):
         self._holding.attend(self.hub)
         return False
 
-    def _elsewhere(self) -> Decision | None:
+    def _elsewhere(self) -> HubDecision | None:
         decision = self._parts.hubs.decide() if self._parts.hubs.several else None
         if decision is None:
             return None
@@ -216,11 +218,11 @@ class Attachment(HubNews, Stay):
             return None
         return decision
 
-    def _move(self, decision: Decision) -> None:
+    def _move(self, decision: HubDecision) -> None:
         if self._run is not None:
-            self._run.go_over(Succession(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
+            self._run.go_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
 
-    async def _go_over(self, decision: Decision) -> Link:
+    async def _go_over(self, decision: HubDecision) -> ActiveSession:
         """Makes another hub the owner and opens the link."""
         parts, holding = self._parts, self._holding
         holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
@@ -229,7 +231,7 @@ class Attachment(HubNews, Stay):
         self._announce(decision)
         return link
 
-    async def _stay(self, decision: Decision, error: HubLostError) -> None:
+    async def _stay(self, decision: HubDecision, error: HubLostError) -> None:
         """The session does not go over: this hub is the owner again, as soon as that can be written."""
         parts = self._parts
         parts.hubs.fail(decision.hub_id, error.message)
@@ -244,11 +246,11 @@ class Attachment(HubNews, Stay):
                 log.warning("hub.owner_not_put_back", error=failed.message)
                 await asyncio.sleep(pauses.next().total_seconds())
 
-    async def _outgrown(self) -> Link:
+    async def _outgrown(self) -> ActiveSession:
         await self._holding.outgrow(self.hub)
         return await self.open(self._connection)
 
-    def _announce(self, decision: Decision) -> None:
+    def _announce(self, decision: HubDecision) -> None:
         if self._parts.hubs.take(decision):
             self._parts.announcements.tell(decision.why.value, decision.message)
 
@@ -256,30 +258,30 @@ class Attachment(HubNews, Stay):
 
     async def _after(self, lost: HubLostError) -> None:
         """What follows from it. Returns when the same hub is to be dialled again; else raises."""
-        if lost.loss is Loss.UNAUTHENTICATED and self._previous is not None:
+        if lost.loss is SessionEnd.UNAUTHENTICATED and self._previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = self._previous, None
             return
         if self._trial.lost():
             self._parts.hubs.be_steady(self.hub)
             self._holding.be_steady()
-        if isinstance(lost, StaleEpochError):
+        if isinstance(lost, SessionEpochError):
             if is_credible(lost.epoch, self._parts.world.clock.now()):
                 await self._holding.heal(lost, self.hub)
                 return
             name = self._parts.hubs.name_of(self.hub)
-            lost = HubLostError(f"the hub {name} takes no session: {incredible(lost.epoch)}", Loss.REFUSED)
-        if lost.loss is Loss.SUPERSEDED:
+            lost = HubLostError(f"the hub {name} takes no session: {incredible(lost.epoch)}", SessionEnd.REFUSED)
+        if lost.loss is SessionEnd.SUPERSEDED:
             await self._holding.confirm()
         judge_loss(lost, self._connection.chain, self._parts.hub_clock.now())
-        pauses = {Loss.REFUSED: self._unwelcome, Loss.SUPERSEDED: self._superseded}
+        pauses = {SessionEnd.REFUSED: self._unwelcome, SessionEnd.SUPERSEDED: self._superseded}
         delay = pauses.get(lost.loss, self._reconnect).next()
         await self._rest(lost, max(delay, lost.retry_after or delay))
 
     async def _rest(self, lost: HubLostError, delay: timedelta) -> None:
         hubs = self._parts.hubs
         left = self._trial.left if lost.loss in PATIENT else 0.0
-        if lost.loss is Loss.REFUSED:
+        if lost.loss is SessionEnd.REFUSED:
             hubs.meet(self.hub, HubState.DENIED)
         if hubs.several:
             if not left:

@@ -21,9 +21,9 @@ from machinery.runtime.backoff import Backoff
 from spoke.credentials.reconciliation import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
 from spoke.credentials.trust_bundle import checked, fingerprints, known_by, retrust, tried
-from spoke.domain.event import WARNING, News
-from spoke.session.active_session import KeepAddOns, Link, TellNews
-from spoke.session.context import Parts
+from spoke.domain.event import WARNING, AgentEvent
+from spoke.session.active_session import ActiveSession, KeepAddOns, TellNews
+from spoke.session.context import SessionContext
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +38,14 @@ class Stay(Protocol):
         """Whatever is dialled from now on is known by these CAs."""
 
 
-class Trusting:
+class TrustBundleSync:
     """Of one stay with a hub."""
 
-    def __init__(self, parts: Parts, stay: Stay) -> None:
+    def __init__(self, parts: SessionContext, stay: Stay) -> None:
         self._parts = parts
         self._stay = stay
 
-    async def follow(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+    async def follow(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
         """Takes what the hub pushes, for as long as the session lasts; what is refused is told to people there and here."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class Trusting:
                     await asyncio.wait([working])
                 working = group.create_task(self._take(link, bundle, addons, tell), name="session/trust bundle")
 
-    async def _take(self, link: Link, bundle: bytes, addons: KeepAddOns, tell: TellNews) -> None:
+    async def _take(self, link: ActiveSession, bundle: bytes, addons: KeepAddOns, tell: TellNews) -> None:
         pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._parts.world.random)
         while True:
             try:
@@ -74,7 +74,7 @@ class Trusting:
             else:
                 return
 
-    async def _adopt(self, link: Link, bundle: bytes, addons: KeepAddOns) -> None:
+    async def _adopt(self, link: ActiveSession, bundle: bytes, addons: KeepAddOns) -> None:
         """Raises InvalidError: it is refused; another MusterError: it could not be kept now."""
         authorities = checked(bundle, self._parts.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
@@ -98,5 +98,5 @@ class Trusting:
     def _refused(self, error: InvalidError, tell: TellNews) -> None:
         message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
         log.error("trust.refused", why=error.message)
-        tell(News("TrustBundleRefused", message, WARNING))
+        tell(AgentEvent("TrustBundleRefused", message, WARNING))
         self._parts.announcements.tell("TrustBundleRefused", message, warning=True)

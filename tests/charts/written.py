@@ -14,9 +14,9 @@ import helm_python
 import yaml
 from pydantic import BaseModel
 
-from hub.settings import Settings as HubSettings
+from hub.settings import HubSettings
 from hubctl.commands.clusters import join as joining
-from spoke.settings import Settings as SpokeSettings
+from spoke.settings import SpokeSettings
 
 CHARTS = Path(__file__).parents[2] / "charts"
 HELMS = ("helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by")

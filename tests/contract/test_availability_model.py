@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
-from hub.api.liveness.brake import Limits
+from hub.api.liveness.brake import BrakeLimits
 from hub.api.managedclusters.taints import Patience
 from hub.api.managedclusters.transition import Damping
 from hub.registry.liveness import brake
@@ -110,7 +110,7 @@ class Model:
     Written to be obviously right and not fast. Times are the database's.
     """
 
-    def __init__(self, graces: dict[str, timedelta], began: datetime, patience: Patience, limits: Limits) -> None:
+    def __init__(self, graces: dict[str, timedelta], began: datetime, patience: Patience, limits: BrakeLimits) -> None:
         self.clusters = {name: Expected(grace, TRUE, began) for name, grace in graces.items()}
         self.heard = Heard()
         self.accepted = began
@@ -333,7 +333,7 @@ class Drive:
 async def test_a_fleet_is_at_every_step_what_the_model_says(clock: ManualClock, trial: int) -> None:
     damping = Damping(threshold=3, window=timedelta(seconds=200), hold=timedelta(seconds=40))
     patience = Patience(delay=timedelta(seconds=6), damping=damping)
-    limits = Limits(share=0.2, at_least=10, window=timedelta(seconds=60))
+    limits = BrakeLimits(share=0.2, at_least=10, window=timedelta(seconds=60))
     fleet = Fleet(InlineStore(clock), clock, trial, Setting(replicas=3 - trial % 3, patience=patience, limits=limits))
     await fleet.begin()
     model = Model({agent.name: agent.grace for agent in fleet.agents}, fleet.now, patience, limits)

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from hub.api.certificates.certificate import Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, Submission, phase
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Query
 from hub.controllers import ACTOR
-from hub.controllers.manager.manager import Controllers
+from hub.controllers.manager.manager import ControllerManager
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules.approval import RULE_ACTOR
 from hub.registry.bootstrapcredentials import service as credentials
@@ -60,7 +60,7 @@ async def working(store: Store, clock: ManualClock, issuer: WordIssuer, count: i
     async with GuardedTasks("hubs") as tasks:
         for _ in range(count):
             settings = load(AT_ONCE, None, {})
-            controllers = Controllers(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began)
+            controllers = ControllerManager(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began)
             await controllers.start(tasks)
         yield
         await tasks.stop()
@@ -71,7 +71,7 @@ def come(tx: Transaction, name: ClusterName, issuer: WordIssuer, key: bytes) -> 
     terms: dict[str, Any] = {"cluster": name, "uses": 1, "lifetime": None, "public_key": pki.public_key_of(pki.generate_key())}
     record, issued = credentials.create(tx, **terms, issuer=issuer, lifetimes=Lifetimes(), actor="admin")
     requester = present(tx.certificates.by_serial(issued.serial))
-    clusters.ensure(tx, Joining(name, f"uid-{name}", AGENT, credential=record.id), "agent")
+    clusters.ensure(tx, JoinRequest(name, f"uid-{name}", AGENT, credential=record.id), "agent")
     request = pki.build_request(agent_subject(name, AGENT), key)
     submission.submit(tx, Submission(name, AGENT, request, requester, f"uid-{name}"))
 

@@ -23,11 +23,21 @@ from machinery.pki import build_request, generate_key, key_matches, unverified_c
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import AddOn, AddOnRegistration
 from spoke.domain.addon_token import flaw
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
-from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import Acceptance, Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
+from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
+from spoke.ports import (
+    Capability,
+    Desired,
+    Greeting,
+    HubAcceptance,
+    HubClient,
+    HubLostError,
+    HubSession,
+    SessionEnd,
+    SessionEpochError,
+)
 from tests.checks import present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, Rig, rig_of
 from tests.fakes.stage import until
@@ -125,7 +135,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     with pytest.raises(HubLostError) as revoked:
         async with client.session(Greeting(UID)):
             pass
-    assert revoked.value.loss in (Loss.REVOKED, Loss.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
+    assert revoked.value.loss in (SessionEnd.REVOKED, SessionEnd.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
     await client.close()
     if Capability.ONE_SESSION in client.capabilities:
         await rig.go_away()
@@ -141,7 +151,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         capacity={"cpu": "4"},
         allocatable={"cpu": "3"},
         kubernetes_version="v1.34.2",
-        claims=(ClusterClaim("a", "b"),),
+        claims=(ReportedClaim("a", "b"),),
         node_count=1,
         endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
     )
@@ -155,7 +165,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
-        await session.tell(News("CustomClusterClaimsTruncated", "some are left out", "Warning"))
+        await session.tell(AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
         assert await session.report(report) >= 1
         await rig.add_on("logs", registration, namespace="logging")
         desired = await desired_when(session, lambda one: one.addons)
@@ -206,7 +216,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
         with pytest.raises(HubLostError) as refused:
             async with client.session(Greeting("another-uid")):
                 pass
-        assert refused.value.loss is Loss.REFUSED
+        assert refused.value.loss is SessionEnd.REFUSED
         async with client.session(Greeting(UID)) as old, client.session(Greeting(UID)) as new:
             await new.beat(available=True)
             if Capability.ONE_SESSION not in client.capabilities:
@@ -214,7 +224,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
             else:
                 ended = await old.ended()
                 assert isinstance(ended, HubLostError)
-                assert ended.loss is Loss.SUPERSEDED
+                assert ended.loss is SessionEnd.SUPERSEDED
             drained = asyncio.ensure_future(new.drained())
             await new.beat(available=True)
             assert not drained.done()
@@ -232,7 +242,13 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
 @over_sessions
 async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
     async with joined(rig) as client:
-        for loss in (Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN):
+        for loss in (
+            SessionEnd.UNREACHABLE,
+            SessionEnd.SUPERSEDED,
+            SessionEnd.UNAUTHENTICATED,
+            SessionEnd.REFUSED,
+            SessionEnd.FORGOTTEN,
+        ):
             async with client.session(Greeting(UID)) as session:
                 await session.beat(available=True)
                 await rig.end_session("that was it", loss)
@@ -260,7 +276,7 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
         rig.hold_beats()
         beat = asyncio.create_task(session.beat(available=True))
         await until(rig.is_holding_beats)
-        await rig.end_session("that was it", Loss.SUPERSEDED)
+        await rig.end_session("that was it", SessionEnd.SUPERSEDED)
         with pytest.raises(HubLostError):
             await beat
 
@@ -296,18 +312,18 @@ async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_sess
 
 async def outdated(client: HubClient, epoch: int) -> int:
     """The epoch that the hub knows when it refuses a session of this one."""
-    with pytest.raises(StaleEpochError) as stale:
+    with pytest.raises(SessionEpochError) as stale:
         async with client.session(Greeting(UID, epoch)):
             pass
-    assert stale.value.loss is Loss.STALE
+    assert stale.value.loss is SessionEnd.STALE
     return stale.value.epoch
 
 
 async def test_acceptance_of_the_cluster_is_reported_to_its_agent(rig: Rig) -> None:
     async with joined(rig) as client:
-        assert await client.acceptance(CLUSTER) is Acceptance.ACCEPTED
+        assert await client.acceptance(CLUSTER) is HubAcceptance.ACCEPTED
         await rig.accept(accepted=False)
-        assert await client.acceptance(CLUSTER) is Acceptance.DENIED
+        assert await client.acceptance(CLUSTER) is HubAcceptance.DENIED
 
 
 async def is_ended(session: HubSession) -> None:
@@ -328,8 +344,8 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             assert answer.trust_bundle == rig.trust
             await is_ended(session)
             ended = await session.ended()
-            assert isinstance(ended, StaleEpochError)
-            assert (ended.epoch, ended.loss) == (8, Loss.STALE)
+            assert isinstance(ended, SessionEpochError)
+            assert (ended.epoch, ended.loss) == (8, SessionEnd.STALE)
             assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)
         assert await outdated(client, 7) == 8

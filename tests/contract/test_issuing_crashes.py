@@ -7,7 +7,7 @@ from typing import Any
 
 from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as requests
@@ -98,7 +98,7 @@ class Hub:
 
     async def joined(self, requester: CertificateRecord) -> tuple[str, RequestState]:
         """What the agent does, and what the hub does for it."""
-        joining = Joining(self.newcomer.cluster, "uid-1", AGENT, credential=requester.credential)
+        joining = JoinRequest(self.newcomer.cluster, "uid-1", AGENT, credential=requester.credential)
         await self._run(lambda tx: clusters.ensure(tx, joining, requester.user))
         submission = self.newcomer.submission(requester, request=self.request)
         name: str = await self._run(lambda tx: submit(tx, submission))

@@ -12,7 +12,7 @@ import pytest
 
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
-from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, Storage, StorageEvent, Stored
 from machinery.apiserver.storages.admission import AdmittedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -78,12 +78,12 @@ def names(items: tuple[Stored, ...]) -> list[str]:
     return [item.key.name for item in items]
 
 
-async def take(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+async def take(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
     """Type and name of the next `count` events; bookmarks are left out."""
     taken: list[tuple[str, str]] = []
     while len(taken) < count:
         event = await anext(events)
-        if isinstance(event, Event):
+        if isinstance(event, StorageEvent):
             taken.append((event.type.value, event.stored.key.name))
     return taken
 
@@ -169,7 +169,7 @@ async def test_a_watch_sends_every_later_change_and_objects_that_enter_or_leave_
         await create(storage, "b", tier="gold")
         await remove(storage, "b")
         assert await take(events, 2) == [("ADDED", "a"), ("MODIFIED", "a")]
-        while not isinstance(event := await anext(events), Event):
+        while not isinstance(event := await anext(events), StorageEvent):
             pass
         assert (event.type.value, event.stored.revision) == ("DELETED", left.revision)
         assert metadata(event.stored)["resourceVersion"] == str(left.revision)
@@ -184,7 +184,7 @@ async def test_a_watch_without_changes_of_its_own_tells_how_far_it_is(storage: S
         newest = (await create(storage, "b", tier="iron")).revision
         for quiet in (events, others):
             while (bookmark := await anext(quiet)) != newest:
-                assert not isinstance(bookmark, Event)
+                assert not isinstance(bookmark, StorageEvent)
 
 
 async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> None:

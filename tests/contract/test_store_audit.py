@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.api.auditrecords.query import AuditQuery, Entry, Numbering, Place
+from hub.api.auditrecords.query import AuditEntry, AuditPosition, AuditQuery, Numbering
 from hub.api.auditrecords.record import STRANGERS
 from hub.audit.file_sink import FileSink
 from hub.audit.store_sink import StoreSink
-from hub.audit.trail import Sink
+from hub.audit.trail import AuditSink
 from hub.ports import Store
 from hub.registry.auditrecords import service as audit
 from machinery.errors import InvalidError, UnavailableError
@@ -20,7 +20,7 @@ from tests.fakes.databases import sqlite_database
 SECOND = timedelta(seconds=1)
 
 
-async def everything(store: Store) -> list[Entry]:
+async def everything(store: Store) -> list[AuditEntry]:
     found, _ = await store.read(audit.find, AuditQuery())
     return list(found)
 
@@ -47,7 +47,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     await store.run(audit.append, mine)
     await store.run(audit.append, others)
 
-    async def found(**query: object) -> list[Entry]:
+    async def found(**query: object) -> list[AuditEntry]:
         chosen, _ = await store.read(audit.find, AuditQuery(**query))  # type: ignore[arg-type]
         return list(chosen)
 
@@ -58,7 +58,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(equal=(("resource", "leases"), ("name", "x"))) == [others[1]]
     assert await found(since=now + 2 * SECOND, until=now + 2 * SECOND) == [others[1], mine[1]]
     assert await found(limit=2) == [mine[0], others[0], others[1]]
-    assert await found(after=Place(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
+    assert await found(after=AuditPosition(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
 
 
 async def test_the_oldest_records_go_by_age_and_for_room_in_parts(
@@ -88,7 +88,7 @@ async def test_records_are_kept_in_order_and_go_on_after_a_restart(kind: str, tm
     path, memory, documents = tmp_path / "audit.log", MemorySink(), list[bytes]()
     async with sqlite_database(tmp_path).opened(None) as store:
         for number in (1, 3):
-            sinks: dict[str, Sink] = {"memory": memory, "store": StoreSink(store, "here"), "file": FileSink(str(path))}
+            sinks: dict[str, AuditSink] = {"memory": memory, "store": StoreSink(store, "here"), "file": FileSink(str(path))}
             sink = sinks[kind]
             await sink.open()
             written = [sink.numbering.entry(record(each)) for each in (number, number + 1)]

@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
+from hub.api.certificateauthorities.authority import (
+    AuthorityId,
+    AuthorityOrder,
+    AuthorityRecord,
+    Follower,
+    HeldCertificate,
+    Phase,
+)
 from hub.api.certificateauthorities.trust import AgentTrust, told
 from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.managedclusters.cluster import Joining, joining_document
+from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities import trust
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificateauthorities.trust import Told
+from hub.registry.certificateauthorities.trust import TrustReport
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -30,8 +37,8 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def old(clock: ManualClock) -> Authority:
-    return Authority(OLD, b"pem", Phase.ISSUING, clock.now(), clock.now())
+def old(clock: ManualClock) -> AuthorityRecord:
+    return AuthorityRecord(OLD, b"pem", Phase.ISSUING, clock.now(), clock.now())
 
 
 def record(clock: ManualClock, serial: int, signed_by: str | None, **more: Any) -> CertificateRecord:
@@ -49,10 +56,10 @@ async def add(store: Store, *records: CertificateRecord) -> None:
 
 
 async def test_authorities_are_kept_in_the_order_of_their_creation_with_their_sealed_keys(
-    store: Store, old: Authority, clock: ManualClock
+    store: Store, old: AuthorityRecord, clock: ManualClock
 ) -> None:
     new = replace(old, id=NEW, phase=Phase.RETIRING, created_at=old.created_at + MOMENT, cross_signed=b"cross")
-    new = replace(new, ends_at=clock.now() + DAY, wish=Wish.PROCEED, wished_by="somebody", compromised=True)
+    new = replace(new, ends_at=clock.now() + DAY, wish=AuthorityOrder.PROCEED, wished_by="somebody", compromised=True)
     word = asyncio.Event()
 
     async def keys() -> list[bytes | None]:
@@ -119,7 +126,7 @@ async def test_an_agent_holds_its_newest_certificate(store: Store, clock: Manual
         record(clock, 5, "hub/b", purpose=Purpose.RECOVERY, cluster=FAR),
         record(clock, 6, "hub/b", purpose=Purpose.SERVING, cluster=None, agent=None),
     )
-    expected = [Held(EDGE, AGENT, "hub/b", later), Held(FAR, AGENT, None, clock.now())]
+    expected = [HeldCertificate(EDGE, AGENT, "hub/b", later), HeldCertificate(FAR, AGENT, None, clock.now())]
     assert list(await store.read(lambda tx: tx.authorities.held(Purpose.AGENT, clock.now()))) == expected
 
 
@@ -189,10 +196,10 @@ async def test_of_several_agents_of_a_cluster_the_certificate_counts_that_ends_l
 
 async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_gone(store: Store, clock: ManualClock) -> None:
     for name in (EDGE, FAR):
-        document = joining_document(Joining(name, "uid-1", AGENT), timedelta(seconds=60))
+        document = joining_document(JoinRequest(name, "uid-1", AGENT), timedelta(seconds=60))
         await store.run(clusters.put, document, None, "ann", writer="test")
     known = record(clock, 1, "hub/1")
-    words = [Told(known, frozenset((FORMER,)))]
+    words = [TrustReport(known, frozenset((FORMER,)))]
 
     async def kept() -> AgentTrust:
         return present(await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)))
@@ -203,13 +210,13 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     assert await store.run(trust.note, words) == 0
     assert await kept() == before, "what is on record is not written again"
     newer = record(clock, 2, "hub/1", issued_at=clock.now() + MOMENT)
-    assert await store.run(trust.note, [Told(known, frozenset((FORMER, NEXT)))]) == 1
-    assert await store.run(trust.note, [Told(newer, frozenset((FORMER, NEXT)))]) == 1
+    assert await store.run(trust.note, [TrustReport(known, frozenset((FORMER, NEXT)))]) == 1
+    assert await store.run(trust.note, [TrustReport(newer, frozenset((FORMER, NEXT)))]) == 1
     assert ((await kept()).serial, (await kept()).trusts(NEXT), (await kept()).signed_by) == (2, True, "hub/1")
-    await store.run(trust.note, [Told(known, None)])
+    await store.run(trust.note, [TrustReport(known, None)])
     assert (await kept()).serial == 1, "the agent has gone back to the one before: its CA is not retired while it is needed"
     ended = record(clock, 3, "hub/1", not_after=clock.now() - DAY, cluster=FAR)
-    await store.run(trust.note, [Told(ended, None)])
+    await store.run(trust.note, [TrustReport(ended, None)])
     assert [each.cluster for each in await store.read(trust.standing)] == [EDGE], "an ended certificate is not waited for"
 
     def delete(tx: Transaction) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from hub.api.hubreplicas.replica import AgentSession, Load, Replica
-from hub.api.liveness.coverage import Mark
+from hub.api.liveness.coverage import Checkpoint
 from hub.api.liveness.heartbeat import Beat, LastBeat
 from hub.api.managedclusters.detach import MOVED, STANDBY
 from hub.api.managedclusters.transition import Transition
@@ -73,9 +73,9 @@ async def test_the_silent_are_those_that_fell_silent_and_are_so_still(store: Sto
 
 async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(store: Store, clock: ManualClock) -> None:
     start = clock.now()
-    first = Mark("b", start, start)
+    first = Checkpoint("b", start, start)
     later = replace(first, at=start + 2 * SECOND)
-    other = Mark("a", start - SECOND, start)
+    other = Checkpoint("a", start - SECOND, start)
     for mark in (first, other, later):
         await store.run(lambda tx, put: tx.marks.put(put), mark)
     assert await store.read(lambda tx: tx.marks.all()) == [other, later]

@@ -25,7 +25,7 @@ from hub.replica.installation import settle
 from hub.store import SqlStore, schema
 from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest
 from hub.store.backup.backup import BACKUP_MADE, note_backup, write_tables
-from hub.store.backup.restore import RATE, Restored, Target, restore_tables
+from hub.store.backup.restore import RATE, Restored, RestoreTarget, restore_tables
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.migrate import HEAD, schema_of
 from hub.store.query.inventory import inventory
@@ -113,7 +113,7 @@ def backed_up(url: str, file: Path) -> Manifest:
 def restore(file: Path, url: str, *, replaces: bool = False, above: int = 0) -> Restored:
     with Archive(file) as archive:
         archive.verify()
-        return restore_tables(archive, Target(url, replaces, above), lambda tx: tx.facts.set("restored", "yes"))[0]
+        return restore_tables(archive, RestoreTarget(url, replaces, above), lambda tx: tx.facts.set("restored", "yes"))[0]
 
 
 @asynccontextmanager
@@ -240,7 +240,7 @@ async def test_restore_replaces_a_database_only_when_told_and_as_its_last_step(
     with untouched(file), pytest.raises(AlreadyExistsError, match="--replace"):
         restore(backup, url)
     with untouched(file), Archive(backup) as archive, pytest.raises(InvalidError):
-        restore_tables(archive, Target(url, replaces=True), fail)
+        restore_tables(archive, RestoreTarget(url, replaces=True), fail)
     assert found(tmp_path, ".hub.db.restored*") == []
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", crash)
@@ -318,7 +318,7 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
     async with databases["postgres"].opened(None) as store:
         await store.run(lambda tx: tx.replicas.remove("r2"))
     with Archive(backup) as archive, pytest.raises(InvalidError, match="no"):
-        restore_tables(archive, Target(url, replaces=True), fail)
+        restore_tables(archive, RestoreTarget(url, replaces=True), fail)
     async with databases["postgres"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is not None
     with pytest.raises(AlreadyExistsError, match="--replace"):
@@ -401,4 +401,4 @@ def restored(release: Path, url: str) -> None:
     with Archive(release / "backup.zip") as archive:
         archive.verify()
         assert archive.manifest.schema <= HEAD
-        restore_tables(archive, Target(url), lambda tx: tx.facts.get("hub-id"))
+        restore_tables(archive, RestoreTarget(url), lambda tx: tx.facts.get("hub-id"))

@@ -15,7 +15,7 @@ from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction, Written
-from hub.store.changelog.past import Past
+from hub.store.changelog.past import ChangeLogPast
 from machinery.errors import ExpiredError
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
@@ -254,13 +254,13 @@ async def test_a_page_of_the_past_that_few_fit_takes_few_statements(store: Store
         await store.run(put, f"c{number:03}", env="prod" if number == 100 else "test", size=number)
     newest = await store.read(lambda tx: tx.changes.newest())
     asked = []
-    listed = Past._places
+    listed = ChangeLogPast._places
 
-    def counted(self: Past, *arguments: Any) -> Any:
+    def counted(self: ChangeLogPast, *arguments: Any) -> Any:
         asked.append(arguments[-1])
         return listed(self, *arguments)
 
-    monkeypatch.setattr(Past, "_places", counted)
+    monkeypatch.setattr(ChangeLogPast, "_places", counted)
     label = (Requirement("env", Operator.EQUALS, ("prod",)),)
     assert await store.read(lambda tx: sizes(tx, newest - 1, labels=label, limit=1)) == {"c100": 100}
     assert len(asked) <= 4

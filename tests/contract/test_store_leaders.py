@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.hubreplicas.leader_terms import FACT, KEPT
 from hub.api.meta.change import EVENTS, Query
 from hub.election import FencedStore, RowLock
@@ -15,7 +15,7 @@ from hub.registry.core import namespaces
 from hub.registry.hubreplicas import leader_terms as succession
 from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Leadership, Lock
-from machinery.election.lock import Record
+from machinery.election.lock import LockRecord
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
@@ -153,11 +153,11 @@ async def row_lock(lifeline: Lifeline, store: Store) -> RowLock:
     return RowLock(lifeline)
 
 
-async def tell(store: Store, clock: ManualClock, held: Record) -> None:
+async def tell(store: Store, clock: ManualClock, held: LockRecord) -> None:
     """As the leader of that term does."""
     flag = Leadership(clock)
     flag.hold(held.term, clock.monotonic() + 10)
-    ours = Told("", ABOUT, "LeaderElection", f"{held.holder} leads in term {held.term}")
+    ours = EventRecord("", ABOUT, "LeaderElection", f"{held.holder} leads in term {held.term}")
     await FencedStore(store, flag, held.term).run(succession.tell, held.term, ours, "tester")
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from hub.api.bootstrapcredentials.attestation import Binding, Demand
-from hub.api.bootstrapcredentials.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
+from hub.api.bootstrapcredentials.credential import CredentialBounds, CredentialRecord, CredentialUse, UseCount, token_hash
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.liveness.heartbeat import Beat, LastBeat
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificates import revocation_lists as lists
 from hub.registry.certificatesigningrequests import issuance, submission
 from hub.registry.certificatesigningrequests import service as requests
@@ -188,7 +188,7 @@ async def test_credential_remembers_its_token_whom_it_admitted_and_when_it_was_r
     await store.run(credentials.revoke, once.id)
     assert sorted(await revoked_since(clock.now())) == [other.id, once.id]
     assert await revoked_since(clock.now() + timedelta(microseconds=1)) == []
-    record, token = await store.run(credentials.create_token, Terms(EDGE, 3, timedelta(hours=1)), "ann")
+    record, token = await store.run(credentials.create_token, CredentialTerms(EDGE, 3, timedelta(hours=1)), "ann")
     assert await store.read(lambda tx: tx.credentials.by_id(record.id)) == record
     expected = replace(credential, id=record.id, created_at=clock.now(), expires_at=clock.now() + timedelta(hours=1))
     assert record == replace(expected, token_hash=token_hash(token))
@@ -248,7 +248,7 @@ async def test_credential_is_read_as_it_was_last_written(
     store: Store, credential: CredentialRecord, clock: ManualClock
 ) -> None:
     demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
-    bounds = Bounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
+    bounds = CredentialBounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
     bound = replace(credential, id=CredentialId("bound"), cluster=None, bounds=bounds)
 
     def all_of_it(tx: Transaction) -> list[object]:
@@ -288,14 +288,14 @@ async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential:
     assert await store.read(lambda tx: list(tx.credentials.uses(credential.id))) == [held, spent]
     assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a1"))) == spent
     assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a2"))) is None
-    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 1, 1)
-    assert await store.read(lambda tx: tx.credentials.tallies()) == {credential.id: Tally(1, 1, 1)}
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 1, 1)
+    assert await store.read(lambda tx: tx.credentials.tallies()) == {credential.id: UseCount(1, 1, 1)}
     await store.run(lambda tx: tx.credentials.drop_use(held))
-    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 2)
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 0, 2)
     await store.run(lambda tx: tx.credentials.forget_name(EDGE, CredentialId("another")))
-    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 2)
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 0, 2)
     await store.run(lambda tx: tx.credentials.forget_name(EDGE, credential.id))
-    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 1)
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 0, 1)
     assert await store.run(lambda tx: tx.credentials.forget_ended(credential.expires_at)) == 0
     assert await store.run(lambda tx: tx.credentials.forget_ended(credential.expires_at + timedelta(seconds=1))) == 1
     assert await store.read(lambda tx: (list(tx.credentials.all()), list(tx.credentials.uses(credential.id)))) == ([], [])

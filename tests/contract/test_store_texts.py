@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from hub.api.managedclusters.cluster import Claim, Joining, StatusReport
+from hub.api.managedclusters.cluster import ClusterClaim, JoinRequest, StatusReport
 from hub.api.meta.change import REQUESTS, Key
 from hub.api.meta.document import mapping
 from hub.grpc_door.session.sessions import Sessions
@@ -23,8 +23,8 @@ from tests.fakes.databases import SqlDatabase
 EDGE = ClusterName("edge")
 AGENT, SERIAL = AgentId("a"), SerialNumber(10)
 ODD = (
-    StatusReport(claims=(Claim("a\x00", "b"),)),
-    StatusReport(claims=(Claim("a", "\x00"),)),
+    StatusReport(claims=(ClusterClaim("a\x00", "b"),)),
+    StatusReport(claims=(ClusterClaim("a", "\x00"),)),
     StatusReport(capacity={"\x00": "1"}),
     StatusReport(kubernetes_version="\x00"),
     StatusReport(conditions=(Condition("A\x00", "True", "B\x00", "\x00"),)),
@@ -41,7 +41,7 @@ def refused(database: SqlDatabase) -> AbstractContextManager[object]:
 
 
 async def accepted(store: Store, cluster: ClusterName = EDGE) -> None:
-    await store.run(lambda tx: clusters.enter(tx, Joining(cluster, "uid-1"), "agent", timedelta(seconds=60)))
+    await store.run(lambda tx: clusters.enter(tx, JoinRequest(cluster, "uid-1"), "agent", timedelta(seconds=60)))
     await store.run(clusters.set_accepted, cluster, accepted=True, actor="admin")
 
 

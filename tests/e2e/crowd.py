@@ -13,12 +13,12 @@ from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
 from machinery.client.rest import KubeClient
 from machinery.errors import MusterError, TooManyRequestsError, UnavailableError
-from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.runtime.clock import SystemClock
 from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.options import Options, Pauses
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, HubSession, Loss, RequestState
+from spoke.options import AgentOptions, Pauses
+from spoke.ports import ClientIdentity, CSRState, Greeting, HubAddress, HubLostError, HubSession, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.e2e.processes import until
@@ -42,7 +42,7 @@ class Entrance:
 
 async def entrance(admin: Path, uses: int) -> Entrance:
     key = pki.generate_key()
-    request = pki.build_request(Subject("bootstrap"), key).decode()
+    request = pki.build_request(CertificateSubject("bootstrap"), key).decode()
     body = {
         "apiVersion": "hub.open-cluster-management.io/v1alpha1",
         "kind": "BootstrapCredential",
@@ -63,14 +63,14 @@ class Joiner:
     entrance: Entrance
     key: bytes = field(default_factory=pki.generate_key)
     request: str = ""
-    issued: RequestState | None = None
+    issued: CSRState | None = None
 
     @property
     def identity(self) -> ClientIdentity:
         assert self.issued is not None
         return ClientIdentity(self.issued.certificate, self.key)
 
-    async def join(self) -> RequestState:
+    async def join(self) -> CSRState:
         """Returns with the certificate. Raises what the hub refuses for good."""
         request = pki.build_request(agent_subject(self.name, AGENT), self.key)
         while self.issued is None:
@@ -134,7 +134,7 @@ class Tally:
         self.heard, self.sent = now, sent
 
     def loses(self, session: int, error: HubLostError) -> None:
-        if self.leaving or error.loss is Loss.SUPERSEDED or self.carried > session:
+        if self.leaving or error.loss is SessionEnd.SUPERSEDED or self.carried > session:
             return
         self.why[f"{error.loss.name}: {error.message}"] += 1
         if self.begun > session:
@@ -221,7 +221,7 @@ class Crowd:
             random=Random(number),
             recover=lambda address, identity: RecoveringHubClient(address, identity, SystemClock()),
         )
-        return SpokeAgent(Options(cluster_name=name, pauses=self.pauses), world)
+        return SpokeAgent(AgentOptions(cluster_name=name, pauses=self.pauses), world)
 
     async def all_heard(self, since: float = 0.0) -> None:
         """Returns when a beat of every agent was acknowledged after `since`."""

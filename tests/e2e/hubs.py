@@ -11,17 +11,17 @@ from typing import Any, Self
 
 from hollow.cluster import HollowCluster
 from hollow.fleet import write_kubeconfig
-from hollow.objects import Shape
-from hub.api.managedclusters.agent_annotations import HubState, hubs_of
+from hollow.objects import ClusterShape
+from hub.api.managedclusters.agent_annotations import AgentHubState, hubs_of
 from machinery.client.kubeconfig import read_kubeconfig
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import NotFoundError
 from tests.e2e.processes import AVAILABLE, Bench, Program, free_port, until
 from tests.fakes.forwarder import Forwarder
 
 NAMESPACE = "open-cluster-management-agent"
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 HERE = "ManagedClusterAvailable"
 ELSEWHERE = ("ManagedClusterStandby", "ManagedClusterMoved")
 QUICK = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=300ms", "--flush-window=50ms")
@@ -134,7 +134,9 @@ class Hubs:
     async def cluster(self, name: str) -> HollowCluster:
         """A hollow cluster in this process; the same one for the same name."""
         if name not in self.clusters:
-            self.clusters[name] = cluster = await self.stack.enter_async_context(HollowCluster(Shape(name, nodes=1, claims=0)))
+            self.clusters[name] = cluster = await self.stack.enter_async_context(
+                HollowCluster(ClusterShape(name, nodes=1, claims=0))
+            )
             write_kubeconfig(cluster, self.kubeconfig(name))
         return self.clusters[name]
 
@@ -194,7 +196,7 @@ class Hubs:
             await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE))
 
         def heard(one: Mapping[str, Any]) -> bool:
-            ready = [hub for hub in hubs_of(one) if hub.get("state") == HubState.READY]
+            ready = [hub for hub in hubs_of(one) if hub.get("state") == AgentHubState.READY]
             return len(ready) >= count
 
         await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready")

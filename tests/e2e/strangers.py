@@ -21,7 +21,7 @@ import aiohttp
 
 from bench.bodies import worst
 from machinery import pki
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 LOGINS = "/apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"
@@ -55,7 +55,7 @@ def requests() -> Iterator[Request]:
         yield "PATCH", f"{CLUSTERS}/edge", {"Content-Type": f"application/{kind}"}, b"[" * STRANGERS
     for number in range(20):
         names = [f"n{number}-{each}.example.org" for each in range(50)]
-        csr = pki.build_request(Subject("x" * 60, frozenset(names)), pki.generate_key())
+        csr = pki.build_request(CertificateSubject("x" * 60, frozenset(names)), pki.generate_key())
         request = {
             "kind": "CertificateSigningRequest",
             "apiVersion": "certificates.k8s.io/v1",

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import yaml
 
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from tests.e2e.processes import SHORT_LEASE, Bench, free_port, is_gone, until
 from tests.programs import STDOUT, run, unread
 
@@ -49,9 +49,9 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
 
     await until(lambda: is_gone(bench.cluster("c1")), what="the hub has forgotten the cluster")
     async with bench.kubernetes("c1") as client:
-        secrets = await client.list(Resource("", "v1", "secrets").path(namespace=NAMESPACE))
+        secrets = await client.list(RestResource("", "v1", "secrets").path(namespace=NAMESPACE))
         assert [(each["metadata"]["name"], set(each["data"])) for each in secrets] == [("hub-kubeconfig-secret", {"left"})]
-        assert not await client.list(Resource("coordination.k8s.io", "v1", "leases").path(namespace=NAMESPACE))
+        assert not await client.list(RestResource("coordination.k8s.io", "v1", "leases").path(namespace=NAMESPACE))
     await says("status", 0, "stays away: this cluster has left its hubs")
     assert agent.running
     assert agent.output.count("session.opened") == 2

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from hollow.objects import Shape
-from machinery.client.rest import KubeClient, Resource
+from hollow.objects import ClusterShape
+from machinery.client.rest import KubeClient, RestResource
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
 from spoke.cluster import KubeEvents
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.e2e
 
 NAMESPACE = "fleet"
 HUB_VALUES = BOTH["hub"]
-SECRETS, LEASES = Resource("", "v1", "secrets"), Resource("coordination.k8s.io", "v1", "leases")
+SECRETS, LEASES = RestResource("", "v1", "secrets"), RestResource("coordination.k8s.io", "v1", "leases")
 VALUES: dict[str, Any] = {
     "clusterName": "c1",
     "bootstrap": {"furtherSecrets": ["west"]},
@@ -56,7 +56,7 @@ class Stage:
     kubeconfig: Path = field(default=Path())
 
     async def token(self) -> str:
-        path = Resource("", "v1", "serviceaccounts").path("muster-muster-spoke", namespace=NAMESPACE, subresource="token")
+        path = RestResource("", "v1", "serviceaccounts").path("muster-muster-spoke", namespace=NAMESPACE, subresource="token")
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         return str((await self.admin.create(path, asked))["status"]["token"])
 
@@ -90,7 +90,7 @@ async def stage(bench: Bench) -> AsyncIterator[Stage]:
     calls = Calls()
     calls.of(NAMESPACE, "muster-muster-spoke")
     async with (
-        HollowCluster(Shape("c1"), tell=calls.tell) as cluster,
+        HollowCluster(ClusterShape("c1"), tell=calls.tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
 
@@ -225,7 +225,7 @@ async def ran(container: dict[str, Any], environment: dict[str, str]) -> tuple[i
 
 
 async def test_the_kubeconfig_that_a_hub_puts_into_its_secret_opens_it(bench: Bench) -> None:
-    async with HollowCluster(Shape("host")) as cluster, await KubeClient.from_document(cluster.kubeconfig()) as admin:
+    async with HollowCluster(ClusterShape("host")) as cluster, await KubeClient.from_document(cluster.kubeconfig()) as admin:
         host = bench.folder / "host.kubeconfig"
         host.write_text(yaml.safe_dump(cluster.kubeconfig()))
         await bench.hub(f"--management-cluster={host}", "--admin-kubeconfig-secret=default/hub-admin")

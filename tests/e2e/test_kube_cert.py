@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from machinery import pki
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ForbiddenError
 from machinery.runtime.tls import client_context
 from tests.e2e.processes import Bench, is_gone, until
@@ -23,7 +23,7 @@ from tests.programs import run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 ISSUER = "/apis/hub.open-cluster-management.io/v1alpha1/credentialissuers/hub"
-PODS, DEPLOYMENT = Resource("", "v1", "pods"), Resource("apps", "v1", "deployments").path("agent", namespace="default")
+PODS, DEPLOYMENT = RestResource("", "v1", "pods"), RestResource("apps", "v1", "deployments").path("agent", namespace="default")
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FLAGS = (
     "--kube-cert-agent=true",

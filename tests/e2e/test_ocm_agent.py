@@ -18,7 +18,7 @@ from google.protobuf.internal import decoder, encoder
 
 from machinery import pki
 from machinery.client.rest import KubeClient
-from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.product import KUBECONFIG_EXTENSION
 from tests.e2e.processes import Bench, is_available, status_of, until
 
@@ -305,7 +305,7 @@ async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
 
     key = pki.generate_key()
     told = said[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
-    subject = Subject(told["user"], frozenset(told["groups"]))
+    subject = CertificateSubject(told["user"], frozenset(told["groups"]))
     asked = await agent.ask(said[22], said[22].with_request(pki.build_request(subject, key)))
     await hub.bench.hubctl("certificate", "approve", asked["metadata"]["name"])
     name = asked["metadata"]["name"]

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import yaml
 
-from machinery.client.rest import Resource
+from machinery.client.rest import RestResource
 from machinery.runtime.clock import SystemClock
 from tests.e2e.hubs import now
 from tests.e2e.processes import AVAILABLE, SHORT_LEASE, Bench, Program, recorded, status_of, until
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 FAKETIME = "libfaketimeMT.so.1"
 NAMESPACE = "open-cluster-management-agent"
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 LIVES = 8
 
 

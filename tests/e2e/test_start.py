@@ -18,9 +18,9 @@ import yaml
 
 from hub.api.certificates.certificate import Lifetimes
 from hub.commands.doctor.command import examined
-from hub.commands.doctor.findings import Finding, State
+from hub.commands.doctor.findings import DoctorFinding, DoctorState
 from hub.issuer import LocalIssuer, ServingNames
-from hub.settings import Settings, load
+from hub.settings import HubSettings, load
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from tests.e2e.processes import Bench, Program, free_port
@@ -172,16 +172,16 @@ async def test_full_disk_at_the_first_start_is_named(bench: Bench) -> None:
 BOTH = ("h2", "http/1.1")
 
 
-def settings_of(bench: Bench, **more: Any) -> Settings:
+def settings_of(bench: Bench, **more: Any) -> HubSettings:
     doors = {"grpc_listen": f"127.0.0.1:{bench.grpc_port}", "https_listen": f"127.0.0.1:{bench.https_port}"}
     return load({"data_dir": bench.data, **doors, **more}, None, {})
 
 
-async def ill(settings: Settings, clock: Clock | None = None) -> dict[str, Finding]:
+async def ill(settings: HubSettings, clock: Clock | None = None) -> dict[str, DoctorFinding]:
     """What is broken, by name."""
     found = [finding async for finding in examined(settings, clock or SystemClock())]
-    assert all(finding.advice for finding in found if finding.state is not State.WELL)
-    return {finding.name: finding for finding in found if finding.state is State.BROKEN}
+    assert all(finding.advice for finding in found if finding.state is not DoctorState.WELL)
+    return {finding.name: finding for finding in found if finding.state is DoctorState.BROKEN}
 
 
 @asynccontextmanager

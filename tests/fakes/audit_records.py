@@ -4,18 +4,20 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hub.api.auditrecords.query import Entry, Numbering
-from hub.api.auditrecords.record import Level, ObjectReference, Record, ResponseStatus, Stage, User
-from hub.audit.trail import Sink
+from hub.api.auditrecords.query import AuditEntry, Numbering
+from hub.api.auditrecords.record import AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
+from hub.audit.trail import AuditSink
 from machinery.errors import UnavailableError
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def record(number: int = 0, *, at: datetime | None = None, user: str = "ann", verb: str = "create", **reference: str) -> Record:
+def record(
+    number: int = 0, *, at: datetime | None = None, user: str = "ann", verb: str = "create", **reference: str
+) -> AuditRecord:
     """A record like any other; `number` makes it another one, a second later."""
-    return Record(
-        level=Level.METADATA,
+    return AuditRecord(
+        level=AuditLevel.METADATA,
         audit_id=f"id-{number}",
         stage=Stage.RESPONSE_COMPLETE,
         verb=verb,
@@ -26,12 +28,12 @@ def record(number: int = 0, *, at: datetime | None = None, user: str = "ann", ve
     )
 
 
-def entries(replica: str, *records: Record) -> list[Entry]:
+def entries(replica: str, *records: AuditRecord) -> list[AuditEntry]:
     numbering = Numbering(replica)
     return [numbering.entry(each) for each in records]
 
 
-class MemorySink(Sink):
+class MemorySink(AuditSink):
     """`gate` is closed to make it slow, `failing` to make it fail.
 
     `broken`: how often it fails in a way that nobody foresaw. `refused`: a user of whom it never takes a record.
@@ -41,7 +43,7 @@ class MemorySink(Sink):
 
     def __init__(self) -> None:
         self.numbering = Numbering("memory")
-        self.entries: list[Entry] = []
+        self.entries: list[AuditEntry] = []
         self.batches: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -53,7 +55,7 @@ class MemorySink(Sink):
     async def open(self) -> None:
         """It is always there."""
 
-    async def write(self, entries: Sequence[Entry]) -> None:
+    async def write(self, entries: Sequence[AuditEntry]) -> None:
         self.asked += 1
         await self.gate.wait()
         if self.failing:

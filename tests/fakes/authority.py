@@ -9,23 +9,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates.certificate import Lifetimes
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
-from hub.issuer.rotating import Standing
+from hub.issuer.rotating import AuthoritySnapshot
 from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.client.kubeconfig import Credential
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.runtime.clock import SystemClock
 
 DAY = timedelta(days=1)
 
 
-def _authority(name: str, key: bytes) -> pki.Authority:
+def _authority(name: str, key: bytes) -> pki.CertificateAuthority:
     now = SystemClock().now()
-    return pki.create_authority(Subject(name), key, pki.random_serial(), now - DAY, now + 9 * DAY)
+    return pki.create_authority(CertificateSubject(name), key, pki.random_serial(), now - DAY, now + 9 * DAY)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OtherCA:
 
     name: str = "other-ca"
     key: bytes = field(default_factory=pki.generate_key, repr=False)
-    authority: pki.Authority = field(init=False)
+    authority: pki.CertificateAuthority = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "authority", _authority(self.name, self.key))
@@ -45,7 +45,7 @@ class OtherCA:
 
     def issue(self, user: str, *groups: str, lifetime: timedelta = DAY) -> Credential:
         now, key = SystemClock().now(), pki.generate_key()
-        subject = Subject(user, frozenset(groups))
+        subject = CertificateSubject(user, frozenset(groups))
         begin = min(now, now + lifetime) - timedelta(minutes=5)
         plan = pki.Plan(subject, pki.public_key_of(key), pki.random_serial(), begin, now + lifetime)
         return Credential(self.authority.sign(plan), key)
@@ -90,17 +90,17 @@ class Generations:
     """`issuer` knows the CAs that were made; each is signed across by the one before it."""
 
     issuer: RotatingIssuer = field(default_factory=RotatingIssuer)
-    authorities: list[Authority] = field(default_factory=list)
+    authorities: list[AuthorityRecord] = field(default_factory=list)
     keys: dict[AuthorityId, LocalIssuer] = field(default_factory=dict)
 
-    def add(self, phase: Phase) -> Authority:
+    def add(self, phase: Phase) -> AuthorityRecord:
         now = SystemClock().now()
         made, key = make_authority(Lifetimes(), now)
         crossed = self.keys[self.authorities[-1].id].cross_sign(made.certificate) if self.authorities else None
         one = authority_id(made.certificate)
         begun = now + len(self.authorities) * timedelta(seconds=1)
-        self.authorities.append(Authority(one, made.certificate, phase, begun, now, cross_signed=crossed))
-        self.keys[one] = LocalIssuer(pki.Authority(made.certificate, key))
+        self.authorities.append(AuthorityRecord(one, made.certificate, phase, begun, now, cross_signed=crossed))
+        self.keys[one] = LocalIssuer(pki.CertificateAuthority(made.certificate, key))
         self.take()
         return self.authorities[-1]
 
@@ -109,4 +109,4 @@ class Generations:
         self.authorities[index] = replace(self.authorities[index], phase=phase, **more)
 
     def take(self) -> None:
-        self.issuer.take(Standing(tuple(self.authorities), dict(self.keys)))
+        self.issuer.take(AuthoritySnapshot(tuple(self.authorities), dict(self.keys)))

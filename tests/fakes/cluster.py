@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from machinery.errors import ForbiddenError, MusterError
-from spoke.domain.report import ClusterClaim, NodeResources
-from spoke.ports import Cluster, Health
+from spoke.domain.report import NodeResources, ReportedClaim
+from spoke.ports import ApiServerHealth, Cluster
 
-HEALTHY = Health(ok=True, status_code=200, detail="ok")
+HEALTHY = ApiServerHealth(ok=True, status_code=200, detail="ok")
 
 
 class MemoryCluster(Cluster):
@@ -20,7 +20,7 @@ class MemoryCluster(Cluster):
         uid: str = "6b7f2d5e-0000-4000-8000-000000000001",
         version: str = "v1.34.2",
         nodes: Sequence[NodeResources] = (),
-        claims: Sequence[ClusterClaim] = (),
+        claims: Sequence[ReportedClaim] = (),
     ) -> None:
         self.fail: MusterError | None = None
         self.answered_health = HEALTHY
@@ -37,7 +37,7 @@ class MemoryCluster(Cluster):
         self._nodes = tuple(nodes)
         self._tell("nodes")
 
-    def set_claims(self, claims: Sequence[ClusterClaim]) -> None:
+    def set_claims(self, claims: Sequence[ReportedClaim]) -> None:
         self._claims = tuple(claims)
         self._tell("claims")
 
@@ -49,14 +49,14 @@ class MemoryCluster(Cluster):
         self._check()
         return self._version
 
-    async def health(self) -> Health:
+    async def health(self) -> ApiServerHealth:
         return self.answered_health
 
     async def nodes(self) -> Sequence[NodeResources]:
         self._check()
         return self._nodes
 
-    async def claims(self) -> Sequence[ClusterClaim]:
+    async def claims(self) -> Sequence[ReportedClaim]:
         self._check()
         return self._claims
 

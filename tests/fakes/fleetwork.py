@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.api.certificatesigningrequests.request import Requester
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.core.namespace import namespace
 from hub.api.managedclustersets.clusterset import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Document, Key, Kind, StoredObject
 from hub.controllers.feed import Feed
-from hub.controllers.manager.fleet import Fleet, Gates
+from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Store, Transaction
 from hub.registry.core import namespaces
 from hub.registry.kinds import WRITE_PATHS
@@ -24,10 +24,10 @@ class Fleetwork:
     """One hub's worth of them. `told`: the Events that were asked for."""
 
     def __init__(self, store: Store, *, default_cluster_set: bool = False, cluster_profiles: bool = False) -> None:
-        self.told: list[Told] = []
+        self.told: list[EventRecord] = []
         self.store = store
         gates = Gates(default_cluster_set=default_cluster_set, cluster_profiles=cluster_profiles)
-        self.fleet = Fleet(store, gates, self.told.append)
+        self.fleet = FleetControllers(store, gates, self.told.append)
         self._feed = Feed(store, self.fleet.routes, self.fleet.observer, relisting=(self.fleet.begin,))
         self._revision = 0
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from hub.api.logins.credentialissuer import Strategy
 from hub.api.meta.change import Document
-from hub.kubecert.cluster_client import Surroundings, is_outdated
+from hub.kubecert.cluster_client import ClusterClient, is_outdated
 from hub.kubecert.controller import Book
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from machinery.errors import MusterError, NotLeaderError
 
-SHAPE = Shape(
+SHAPE = AgentDeploymentShape(
     namespace="muster",
     name="hub-kube-cert-agent",
     image="muster/hub:test",
@@ -68,7 +68,7 @@ def printed(certificate: bytes, key: bytes) -> bytes:
 
 
 @dataclass
-class HostInMemory(Surroundings):
+class HostInMemory(ClusterClient):
     """`failures`: what a call raises, by its name. `done`: writes, in their order, with the object that they were for."""
 
     managing: list[Any] = field(default_factory=lambda: [manager()])

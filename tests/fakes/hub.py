@@ -19,31 +19,31 @@ from machinery.errors import (
     BY_REASON,
     AlreadyExistsError,
     ConflictError,
+    DenialCause,
     ForbiddenError,
     MethodNotAllowedError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
-    Verdict,
 )
 from machinery.identity import (
     BOOTSTRAP_USER_PREFIX,
     RECOVERY_USER_PREFIX,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
     CredentialId,
     HubId,
     SerialNumber,
-    Subject,
     agent_subject,
     bootstrap_subject,
     recovery_subject,
 )
 from machinery.meta.conditions import Condition
 from machinery.pki import (
-    Authority,
+    CertificateAuthority,
     Plan,
     check_request,
     create_authority,
@@ -55,29 +55,29 @@ from machinery.pki import (
 from machinery.runtime.clock import Clock
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.renewal import Renewal
+from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
     NONE,
-    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
+    CSRState,
     Desired,
     Drain,
     Greeting,
+    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,
     HubLostError,
     HubSession,
-    Loss,
-    Registered,
-    RequestState,
-    StaleEpochError,
+    RegistrationState,
+    SessionEnd,
+    SessionEpochError,
     StandingBy,
     loss_of,
 )
@@ -140,7 +140,7 @@ class KnownCluster:
 class MemoryHub:
     """Set what it shall do; read what it was told."""
 
-    verdict: Verdict | None = None
+    verdict: DenialCause | None = None
     """What a revoked one is told for machines; None: nothing."""
     barred: MusterError | None = None
     """Why no bootstrap credential lets a cluster in."""
@@ -201,7 +201,9 @@ class MemoryHub:
         self.dialled = 0
         self._changed = asyncio.Event()
         begins, ends = clock.now() - timedelta(days=2), clock.now() + timedelta(days=3650)
-        self.authority: Authority = create_authority(Subject("memory hub"), generate_key(), random_serial(), begins, ends)
+        self.authority: CertificateAuthority = create_authority(
+            CertificateSubject("memory hub"), generate_key(), random_serial(), begins, ends
+        )
         self.bundle = self.authority.certificate
         """What it wants to be known by."""
         self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)
@@ -217,7 +219,7 @@ class MemoryHub:
         self.dialled += 1
         return RecoveringMemoryClient(self, identity, address.ca)
 
-    def credential(self, subject: Subject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
+    def credential(self, subject: CertificateSubject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
         """A client certificate of this hub; without a subject a bootstrap credential."""
         key = generate_key()
         subject = subject or bootstrap_subject(CredentialId("boot"))
@@ -271,9 +273,9 @@ class MemoryHub:
     def asked_of(self, identity: ClientIdentity) -> timedelta | None:
         return self.renew_within if parse_certificate(identity.certificate).serial in self._asked else None
 
-    def renewal_of(self, identity: ClientIdentity) -> Renewal | None:
+    def renewal_of(self, identity: ClientIdentity) -> RequestedRenewal | None:
         within = self.asked_of(identity)
-        return Renewal(within, self.renew_addons_before) if self.renew_addons_before is not None else None
+        return RequestedRenewal(within, self.renew_addons_before) if self.renew_addons_before is not None else None
 
     def set_addons(self, addons: Sequence[AddOn]) -> None:
         self.addons = tuple(addons)
@@ -319,7 +321,7 @@ class MemoryHub:
             message = "the certificate is not known here"
             raise UnauthorizedError(message, causes=self.verdict.because(message) if self.verdict else ())
         if certificate.serial in self.outlived:
-            raise UnauthorizedError("its CA goes", causes=Verdict.AUTHORITY_RETIRED.because("its CA goes"))
+            raise UnauthorizedError("its CA goes", causes=DenialCause.AUTHORITY_RETIRED.because("its CA goes"))
         return self.users[certificate.serial]
 
     def heard(self, cluster: ClusterName, epoch: int, owner: HubId | None) -> None:
@@ -328,13 +330,13 @@ class MemoryHub:
         if self.plain or not epoch:
             return
         if epoch < known.epoch:
-            raise StaleEpochError(f"the epoch {known.epoch} of this cluster is known, {epoch} is older", known.epoch)
+            raise SessionEpochError(f"the epoch {known.epoch} of this cluster is known, {epoch} is older", known.epoch)
         higher, known.epoch, known.owner = epoch > known.epoch, epoch, owner
         for other in self.open_sessions:
             if higher and other.cluster == cluster and other.epoch < epoch and owner != self.hub_id:
-                other.end(StaleEpochError(f"the epoch {epoch} of this cluster is known", epoch))
+                other.end(SessionEpochError(f"the epoch {epoch} of this cluster is known", epoch))
 
-    def _sign(self, subject: Subject, public_key: bytes, lifetime: timedelta) -> bytes:
+    def _sign(self, subject: CertificateSubject, public_key: bytes, lifetime: timedelta) -> bytes:
         serial = random_serial()
         now = self.clock.now()
         self.users[serial] = subject.common_name
@@ -375,7 +377,7 @@ class MemoryHubClient(HubClient):
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
-    ) -> Registered:
+    ) -> RegistrationState:
         del agent
         self._enter("ensure_cluster")
         if self._hub.barred is not None:
@@ -389,7 +391,7 @@ class MemoryHubClient(HubClient):
             known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints), labels=dict(labels))
             self._hub.clusters[cluster] = known
         known.annotations = {**known.annotations, **annotations}
-        return Registered(created=created, accepted=known.accepted, uid=known.uid)
+        return RegistrationState(created=created, accepted=known.accepted, uid=known.uid)
 
     async def submit_request(
         self,
@@ -415,7 +417,7 @@ class MemoryHubClient(HubClient):
             self._hub.approve_request(name)
         return name
 
-    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         user = self._enter("follow_request")
         told = ""
         while True:
@@ -426,7 +428,7 @@ class MemoryHubClient(HubClient):
                 raise ForbiddenError("the request is somebody else's")
             if request.state != told:
                 told = request.state
-                yield RequestState(
+                yield CSRState(
                     state=told,
                     message=request.message,
                     certificate=request.certificate,
@@ -458,20 +460,20 @@ class MemoryHubClient(HubClient):
         try:
             user = self._enter("session")
         except UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+            raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
         except UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])
         known = self._hub.clusters.get(cluster)
         if known is None:
-            raise HubLostError("there is no such cluster", Loss.FORGOTTEN)
+            raise HubLostError("there is no such cluster", SessionEnd.FORGOTTEN)
         if known.cluster_uid != greeting.cluster_uid:
-            raise HubLostError("the name belongs to another cluster", Loss.REFUSED)
+            raise HubLostError("the name belongs to another cluster", SessionEnd.REFUSED)
         self._hub.heard(cluster, greeting.epoch, self._hub.hub_id)
         known.hubs = greeting.hubs
         for other in self._hub.open_sessions:
             if other.cluster == cluster:
-                other.end(HubLostError("superseded", Loss.SUPERSEDED))
+                other.end(HubLostError("superseded", SessionEnd.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
         self._hub.trusted[cluster] = greeting.trusted
         self._hub.greeted.append(greeting.trusted)
@@ -503,7 +505,7 @@ class MemoryHubClient(HubClient):
         known = self._known(cluster, cluster_uid, "stand_by")
         if known is None:
             raise NotFoundError(f'there is no cluster "{cluster}"')
-        with suppress(StaleEpochError):
+        with suppress(SessionEpochError):
             self._hub.heard(cluster, epoch, owner)
         self._hub.trusted[cluster] = tuple(trusted)
         within = self._hub.asked_of(self._identity)
@@ -516,17 +518,17 @@ class MemoryHubClient(HubClient):
         del self._hub.clusters[cluster]
         for session in self._hub.open_sessions:
             if session.cluster == cluster:
-                session.end(HubLostError("the cluster has left", Loss.FORGOTTEN))
+                session.end(HubLostError("the cluster has left", SessionEnd.FORGOTTEN))
         return True
 
-    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+    async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         self._enter("acceptance")
         known = self._hub.clusters.get(cluster)
         if known is None or self._hub.plain:
-            return Acceptance.UNKNOWN
+            return HubAcceptance.UNKNOWN
         if known.accepted:
-            return Acceptance.ACCEPTED
-        return Acceptance.DENIED if known.denied else Acceptance.WAITING
+            return HubAcceptance.ACCEPTED
+        return HubAcceptance.DENIED if known.denied else HubAcceptance.WAITING
 
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         user = self._enter("withdraw")
@@ -582,7 +584,7 @@ class RecoveringMemoryClient(MemoryHubClient):
         self._asked = True
         return await super().submit_request(*asked, **further)
 
-    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         if not self._asked:
             raise NotFoundError(name)
         async for state in super().follow_request(name):
@@ -606,7 +608,7 @@ class MemorySession(HubSession):
     beats: list[bool | None] = field(default_factory=list)
     reports: list[ClusterReport] = field(default_factory=list)
     addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
-    news: list[News] = field(default_factory=list)
+    news: list[AgentEvent] = field(default_factory=list)
     refuse_reports: str = ""
     """A Kubernetes reason with which reports are refused."""
     epoch: int = 0
@@ -652,7 +654,7 @@ class MemorySession(HubSession):
         self.hub.changed()
         return len(self.addon_reports)
 
-    async def tell(self, news: News) -> None:
+    async def tell(self, news: AgentEvent) -> None:
         self._check()
         self.news.append(news)
         self.hub.changed()
@@ -703,7 +705,7 @@ class MemorySession(HubSession):
             return
         self.farewells.append((hub_id, epoch))
         if hub_id:
-            with suppress(StaleEpochError):
+            with suppress(SessionEpochError):
                 self.hub.heard(self.cluster, epoch, hub_id)
         self.end(HubLostError("the agent has left"))
 
@@ -729,7 +731,7 @@ class MemorySession(HubSession):
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""
         known = self.hub.clusters.get(self.cluster)
         if self.epoch and known is not None and self.epoch < known.epoch:
-            stale = StaleEpochError(f"the epoch {known.epoch} of this cluster is known", known.epoch)
+            stale = SessionEpochError(f"the epoch {known.epoch} of this cluster is known", known.epoch)
             self.end(stale)
             raise stale
         if self.epoch:

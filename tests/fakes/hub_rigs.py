@@ -26,7 +26,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.route import Driver
-from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, Loss
+from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from tests.checks import present
@@ -35,11 +35,11 @@ from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 
 AT_THE_HUB = AddOnRegistration(KUBE_SIGNER, "u")
 ENDS = {
-    Loss.UNREACHABLE: UnavailableError,
-    Loss.SUPERSEDED: ConflictError,
-    Loss.UNAUTHENTICATED: UnauthorizedError,
-    Loss.REFUSED: ForbiddenError,
-    Loss.FORGOTTEN: NotFoundError,
+    SessionEnd.UNREACHABLE: UnavailableError,
+    SessionEnd.SUPERSEDED: ConflictError,
+    SessionEnd.UNAUTHENTICATED: UnauthorizedError,
+    SessionEnd.REFUSED: ForbiddenError,
+    SessionEnd.FORGOTTEN: NotFoundError,
 }
 CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
 
@@ -113,7 +113,7 @@ class MemoryRig:
     async def refuse_addon_reports(self) -> None:
         self.hub.session.refuse_reports = NotFoundError.reason
 
-    async def end_session(self, message: str, loss: Loss) -> None:
+    async def end_session(self, message: str, loss: SessionEnd) -> None:
         self.hub.session.end(HubLostError(message, loss))
 
     async def drain(self, target: HubId | None) -> None:
@@ -227,7 +227,7 @@ class HubRig:
     async def refuse_addon_reports(self) -> None:
         """As it always does."""
 
-    async def end_session(self, message: str, loss: Loss) -> None:
+    async def end_session(self, message: str, loss: SessionEnd) -> None:
         (session,) = self.stage.parts.sessions.all()
         session.end(ENDS[loss](message))
 
@@ -251,7 +251,7 @@ class HubRig:
     async def hubs(self) -> Sequence[tuple[str, str, str]]:
         """The agent's list as the hub knows it: id, name and state."""
         told = reported.hubs_of(await self.stage.cluster(CLUSTER))
-        return [(each["id"], each["name"], reported.HubState(each["state"]).name) for each in told]
+        return [(each["id"], each["name"], reported.AgentHubState(each["state"]).name) for each in told]
 
     async def owner(self) -> tuple[str, int]:
         """Which hub CLUSTER belongs to, and the epoch of that."""

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from machinery import pki
 from machinery.apiserver.http.listener import serve
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import Material, server_context
 from tests.fakes.authority import OtherCA
@@ -75,11 +75,11 @@ def claims_of(issuer: str, user: str = "ann", **more: Any) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def serving_material(authority: pki.Authority) -> Material:
+def serving_material(authority: pki.CertificateAuthority) -> Material:
     """For a server at the loopback address, good for an hour."""
     now, key = SystemClock().now(), pki.generate_key()
     begins, ends, named = now - timedelta(minutes=5), now + timedelta(hours=1), ("127.0.0.1",)
-    subject, public, serial = Subject("others"), pki.public_key_of(key), pki.random_serial()
+    subject, public, serial = CertificateSubject("others"), pki.public_key_of(key), pki.random_serial()
     plan = pki.Plan(subject, public, serial, begins, ends, pki.Usage.SERVER, ip_addresses=named)
     return Material(authority.sign(plan), key, authority.certificate)
 

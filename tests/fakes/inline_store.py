@@ -12,10 +12,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, event, make_url, select, text
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.hubreplicas.replica import AgentSession, Replica
-from hub.api.liveness.coverage import Mark
+from hub.api.liveness.coverage import Checkpoint
 from hub.api.liveness.heartbeat import LastBeat
 from hub.api.managedclusters.transition import Transition
 from hub.api.meta.change import Change, Key, Kind, StoredObject
@@ -29,8 +29,8 @@ from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
 from hub.store.store import _call
 from hub.store.writer.transaction import SqlTransaction
-from hub.store.writer.write_queue import CLOSED, Job, UseCase, Writer
-from machinery.election.lock import Record
+from hub.store.writer.write_queue import CLOSED, UseCase, WriteQueue, WriteTask
+from machinery.election.lock import LockRecord
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki.encryption import Seal
@@ -139,11 +139,11 @@ class InlineStore(SqlStore):
         return Tail(self._fetch, self._mend, newest, POLL, self._is_told)
 
 
-class InlineWriter(Writer):
+class InlineWriter(WriteQueue):
     """Runs each use case when it is submitted."""
 
     def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
-        job = Job(use_case, recording)
+        job = WriteTask(use_case, recording)
         job.future.set_running_or_notify_cancel()
         self._run([job])
         return job.future
@@ -187,7 +187,7 @@ class State:
         return self._ask(lambda tx: {beat.cluster: beat for beat in tx.heartbeats.all()})
 
     @property
-    def marks(self) -> Mapping[str, Mark]:
+    def marks(self) -> Mapping[str, Checkpoint]:
         return self._ask(lambda tx: {mark.replica: mark for mark in tx.marks.all()})
 
     @property
@@ -210,7 +210,7 @@ class State:
         return self._ask(lambda tx: {name: tx.credentials.admitted(name) for name in credentials})
 
     @property
-    def authorities(self) -> Mapping[AuthorityId, Authority]:
+    def authorities(self) -> Mapping[AuthorityId, AuthorityRecord]:
         return self._ask(lambda tx: {each.id: each for each in tx.authorities.all()})
 
     @property
@@ -236,7 +236,7 @@ class State:
         return self._ask(lambda tx: [each for (name,) in rows for each in reversed(tx.transitions.of(name, limit=MANY))])
 
     @property
-    def leader(self) -> Record | None:
+    def leader(self) -> LockRecord | None:
         return self._ask(lambda tx: tx.leaders.record())
 
 

@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hub.composition.authenticators import ExternalAuthenticators, external_authenticators
-from hub.composition.context import Process
+from hub.composition.context import ProcessContext
 from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.issuer import RotatingIssuer
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub.moves import HUB_ID
 from hub.serve import build
-from hub.settings import Settings, load
+from hub.settings import HubSettings, load
 from hub.settings.fields import Address
 from hub.store import SqlStore
 from machinery.identity import ClusterName, HubId
@@ -70,7 +70,7 @@ class InProcessHub:
 
     def configure(self, **settings: Any) -> None:
         """Settings from the next start on."""
-        assert set(settings) <= set(Settings.model_fields), settings
+        assert set(settings) <= set(HubSettings.model_fields), settings
         self._settings = self._settings.model_copy(update=settings)
 
     @property
@@ -132,7 +132,7 @@ class InProcessHub:
 
     async def _run(self, built: "asyncio.Future[Hub]") -> None:
         shutdown = ShutdownReason(asyncio.Event())
-        process = Process(shutdown, Inspection(asyncio.get_running_loop()), self.verbosity)
+        process = ProcessContext(shutdown, Inspection(asyncio.get_running_loop()), self.verbosity)
         async with AsyncExitStack() as stack:
             hub = await build(
                 self._settings, self._clock, process, stack, leads=self._leads, authenticators=self.authenticators

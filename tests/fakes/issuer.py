@@ -1,6 +1,6 @@
 """Issuers whose certificates are readable words, or that skip the check of the profile."""
 
-from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.api.certificates.certificate import CertificateHolder, CertificateRecord, IssuedCertificate, Profile
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates.service import key_hash
 from machinery import pki
@@ -25,7 +25,7 @@ class WordIssuer(Issuer):
         return b"trust\n"
 
 
-def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
+def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
     """As `hub.registry.certificates.service.sign`, without its look at the profile."""
     serial = SerialNumber(pki.random_serial())
     issued = issuer.issue(profile, serial, tx.now)

@@ -6,7 +6,7 @@ from typing import Any
 from machinery.meta.managedfields import holdings as held
 from machinery.meta.managedfields.applying import Application, Applied
 from machinery.meta.managedfields.fieldset import encoded
-from machinery.meta.managedfields.holdings import Holding, Holdings, Writer, applier, updater
+from machinery.meta.managedfields.holdings import FieldHolding, FieldWriter, Holdings, applier, updater
 from machinery.meta.managedfields.structure import structure
 from machinery.meta.managedfields.updating import Comparisons, OneVersion, Versions, conflict_error, current, updated
 
@@ -88,7 +88,7 @@ class World:
         """Who holds what: by manager, with `!` after the name of an applier."""
         return {_name(writer): encoded(holding.fields) for writer, holding in self.holdings.items()}
 
-    def holding(self, manager: str) -> Holding:
+    def holding(self, manager: str) -> FieldHolding:
         return self.holdings[next(writer for writer in self.holdings if _name(writer) == manager)]
 
     @property
@@ -96,5 +96,5 @@ class World:
         return f"2026-11-21T00:{self.tick // 60:02}:{self.tick % 60:02}Z"
 
 
-def _name(writer: Writer) -> str:
+def _name(writer: FieldWriter) -> str:
     return f"{writer.manager}!" if writer.operation is held.Operation.APPLY else writer.manager

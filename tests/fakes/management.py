@@ -11,11 +11,11 @@ from aiohttp import web
 from machinery.apiserver.access import AllowEverything, Attributes, Decision, EveryoneIsAdmin
 from machinery.apiserver.authn import Identity, TokenAuthenticator
 from machinery.apiserver.authn.kinds import token_review
-from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.authz.role_index import HeldRules
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import access_reviews
-from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -65,7 +65,9 @@ class ManagementInMemory(TokenAuthenticator):
     async def __aenter__(self) -> Self:
         reviews = (token_review(self, ("https://kubernetes.default.svc",)), *access_reviews(self))
         resources = (CONFIG_MAP, API_SERVICE, *reviews)
-        groups = [Group(name, tuple(each for each in resources if each.group == name)) for name in {r.group for r in resources}]
+        groups = [
+            ApiGroup(name, tuple(each for each in resources if each.group == name)) for name in {r.group for r in resources}
+        ]
         server = ApiServer(
             groups,
             self.storage,
@@ -131,9 +133,9 @@ class ManagementInMemory(TokenAuthenticator):
         self.asked.append((actor.user, attributes))
         return Decision((actor.user, attributes.verb) in self.may)
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         del actor, namespace
-        return Held((), ())
+        return HeldRules((), ())
 
 
 @asynccontextmanager

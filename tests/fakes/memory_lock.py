@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.lock import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, UnavailableError
 from machinery.runtime.clock import Clock
 
@@ -15,7 +15,7 @@ class MemoryLock(Lock):
     """What candidates share. Each uses it through a `way` of its own."""
 
     def __init__(self, clock: Clock) -> None:
-        self.record: Record | None = None
+        self.record: LockRecord | None = None
         self.clock = clock
         self.terms = 0
         self.status = ""
@@ -26,10 +26,10 @@ class MemoryLock(Lock):
     def way(self) -> "Way":
         return Way(self)
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         return self.record
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         found = self.record
         if (found and found.version) != (seen and seen.version):
             raise ConflictError("another has taken the lock")
@@ -37,14 +37,14 @@ class MemoryLock(Lock):
         now, changed = self.clock.now(), found is not None and found.holder != candidate.identity
         transitions = found.transitions + changed if found else 0
         version = str(int(found.version) + 1) if found else "1"
-        self.record = Record(candidate.identity, candidate.incarnation, self.terms, transitions, lease, now, now, version)
+        self.record = LockRecord(candidate.identity, candidate.incarnation, self.terms, transitions, lease, now, now, version)
         self.written.append(("taken", candidate.identity, self.terms))
         return self.record
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         return self._change(held, renewed_at=self.clock.now(), status=self.status)
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         try:
             self._change(held, holder="")
         except ConflictError:
@@ -52,7 +52,7 @@ class MemoryLock(Lock):
         self.written.append(("released", held.holder, held.term))
         return True
 
-    def _change(self, held: Record, **changes: Any) -> Record:
+    def _change(self, held: LockRecord, **changes: Any) -> LockRecord:
         found = self.record
         if found is None or not found.holder or (found.incarnation, found.term) != (held.incarnation, held.term):
             raise ConflictError("the lock is held by another, or in another term")
@@ -82,21 +82,21 @@ class Way(Lock):
             await asyncio.Event().wait()
         await asyncio.sleep(self.takes_seconds)
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LockRecord | None:
         await self._passes("read")
         return await self._lock.read()
 
-    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         await self._passes("take")
         taken = await self._lock.take(seen, candidate, lease)
         if self.swallows_answers:
             await asyncio.Event().wait()
         return taken
 
-    async def renew(self, held: Record) -> Record:
+    async def renew(self, held: LockRecord) -> LockRecord:
         await self._passes("renew")
         return await self._lock.renew(held)
 
-    async def release(self, held: Record) -> bool:
+    async def release(self, held: LockRecord) -> bool:
         await self._passes("release")
         return await self._lock.release(held)

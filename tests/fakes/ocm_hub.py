@@ -20,13 +20,13 @@ from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, CERTIFICATES
 from machinery.apiserver.kinds.coordination import COORDINATION, LEASE
 from machinery.apiserver.kinds.events import EVENTS, EVENTS_V1
-from machinery.apiserver.resource import Group, Resource, selectable_fields
+from machinery.apiserver.resource import ApiGroup, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import Actor, Key, Selection
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.client.kubeconfig import ClusterEntry, write_token_kubeconfig
 from machinery.errors import NotFoundError, UnauthorizedError
-from machinery.identity import Subject, parse_agent_user
+from machinery.identity import CertificateSubject, parse_agent_user
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
 from machinery.meta.timestamps import format_micro_time
 from machinery.pki import (
@@ -47,12 +47,12 @@ HUB = Actor("system:hub", ("system:masters",))
 BOOTSTRAP = Actor("system:bootstrap", ("system:bootstrappers:managedcluster",))
 CLUSTER, ADD_ON = managed_cluster(), managed_cluster_add_on(GROUP_SUFFIX)
 GROUPS = (
-    Group("", (core.NAMESPACE,)),
+    ApiGroup("", (core.NAMESPACE,)),
     CERTIFICATES,
     COORDINATION,
     EVENTS,
-    Group(CLUSTER.group, (CLUSTER,)),
-    Group(ADD_ON.group, (ADD_ON,)),
+    ApiGroup(CLUSTER.group, (CLUSTER,)),
+    ApiGroup(ADD_ON.group, (ADD_ON,)),
 )
 READ = frozenset(("get", "list", "watch"))
 PAUSE = 0.02
@@ -67,7 +67,7 @@ class OcmHub(Authenticator, Authorizer):
         self.storage = MemoryStorage(selectable_fields(GROUPS), clock=self._clock)
         begins = self._clock.now() - timedelta(days=2)
         self.authority = create_authority(
-            Subject("ocm hub"), generate_key(), random_serial(), begins, begins + timedelta(days=99)
+            CertificateSubject("ocm hub"), generate_key(), random_serial(), begins, begins + timedelta(days=99)
         )
         self.accepted: set[str] = set()
         self.refused: list[Attributes] = []

@@ -7,7 +7,7 @@ from typing import Any
 from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestState, Submission
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS, Key, StoredObject
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
@@ -15,7 +15,7 @@ from hub.registry.certificatesigningrequests import issuance, submission
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
-from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
@@ -49,7 +49,7 @@ class Newcomer:
         create = partial(credentials.create, public_key=public_key, issuer=self.issuer, lifetimes=LIFETIMES, actor=OPERATOR)
         return self.store.transact(lambda tx: create(tx, **asked))
 
-    def request(self, subject: Subject | None = None, key: bytes | None = None) -> bytes:
+    def request(self, subject: CertificateSubject | None = None, key: bytes | None = None) -> bytes:
         return pki.build_request(subject or agent_subject(self.cluster, self.agent), key or self.key)
 
     def submission(self, requester: CertificateRecord, **changed: Any) -> Submission:
@@ -66,7 +66,7 @@ class Newcomer:
         return self.store.transact(submission.submit, self.submission(requester, **changed))
 
     def join(self, requester: CertificateRecord) -> None:
-        joining = Joining(self.cluster, self.uid, self.agent, credential=requester.credential)
+        joining = JoinRequest(self.cluster, self.uid, self.agent, credential=requester.credential)
         self.store.transact(clusters.ensure, joining, requester.user)
 
     def accept(self, *, accepted: bool = True) -> None:

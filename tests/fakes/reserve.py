@@ -9,14 +9,14 @@ from datetime import timedelta
 from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock
-from spoke.bootstraps import Bootstrap, Listing
+from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.credentials.slot import hub_slot
 from spoke.domain.hubs import HubState
-from spoke.domain.names import Names, choose_names
+from spoke.domain.names import AgentNames, choose_names
 from spoke.failover.standby import Standby
-from spoke.failover.standby_records import Post
-from spoke.options import Options
+from spoke.failover.standby_records import StandbyContext
+from spoke.options import AgentOptions
 from spoke.ports import HubAddress, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
@@ -24,7 +24,7 @@ from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import world_of
 from tests.fakes.virtual_time import LoopClock, ManualTimetable
 
-NAMES: Names = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
+NAMES: AgentNames = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 UID = "6b7f2d5e-0000-4000-8000-000000000001"
 A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
 
@@ -42,8 +42,8 @@ class ReserveStage:
         self.hubs = {hub: MemoryHub(self.clock, hub_id=hub) for hub in (A, B, C)}
         for each in self.hubs.values():
             each.again_after = timedelta(hours=6)
-        self.listing = Listing(tuple(self.bootstrap(hub) for hub in self.hubs))
-        self.post = Post(self.listing, NAMES, UID, busy=A, owner=A, epoch=7)
+        self.listing = BootstrapListing(tuple(self.bootstrap(hub) for hub in self.hubs))
+        self.post = StandbyContext(self.listing, NAMES, UID, busy=A, owner=A, epoch=7)
         self.standby = self.make()
 
     @classmethod
@@ -61,7 +61,7 @@ class ReserveStage:
             timetable=ManualTimetable(),
             recover=lambda address, identity: self._hub_of(address).dial_to_recover(address, identity),
         )
-        return Standby(Options(), world, lambda reason, message: self.told.append((reason, message)))
+        return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
 
     def bootstrap(self, hub: HubId, *, life: timedelta | None = None) -> Bootstrap:
         text = self.hubs[hub].bootstrap_kubeconfig(lifetime=life or self.bootstrap_life)
@@ -81,7 +81,7 @@ class ReserveStage:
             if not task.cancelled() and (error := task.exception()):
                 raise error
 
-    def attend(self, post: Post) -> None:
+    def attend(self, post: StandbyContext) -> None:
         self.post = post
         self.standby.attend(post)
 

@@ -12,14 +12,14 @@ import grpc
 from grpc import aio
 
 from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import Record, read_record
-from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds
+from hub.api.auditrecords.record import AuditRecord, read_record
+from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds
 from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.api.liveness.heartbeat import LastBeat
 from hub.api.meta.change import Query
 from hub.grpc_door.errors import REASON
 from hub.grpc_door.server import RpcDoor
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import issuance
@@ -116,7 +116,7 @@ class RpcStage(InProcessHub):
         return self.hub.agents.door
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> DoorContext:
         return self.hub.agents.parts
 
     @property
@@ -139,7 +139,7 @@ class RpcStage(InProcessHub):
         *,
         uses: int | None = None,
         lifetime: timedelta | None = None,
-        bounds: Bounds = UNBOUND,
+        bounds: CredentialBounds = UNBOUND,
     ) -> Credential:
         """A bootstrap credential."""
         key = pki.generate_key()
@@ -213,7 +213,7 @@ class RpcStage(InProcessHub):
 
         await until_found(recorded)
 
-    async def audit(self) -> list[Record]:
+    async def audit(self) -> list[AuditRecord]:
         """All audit records; nothing is recorded afterwards."""
         await self.parts.sessions.write()
         await self.parts.auditor.finish()

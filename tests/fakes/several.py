@@ -15,7 +15,7 @@ from machinery.runtime.clock import Clock
 from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources
-from spoke.options import Options
+from spoke.options import AgentOptions
 from spoke.ports import (
     Announcer,
     ClientIdentity,
@@ -58,7 +58,7 @@ class Several:
 
     folder: Path
     count: int = 2
-    options: Options = field(default_factory=lambda: Options(cluster_name=CLUSTER, agent_id=AGENT))
+    options: AgentOptions = field(default_factory=lambda: AgentOptions(cluster_name=CLUSTER, agent_id=AGENT))
     secrets: Secrets = field(default_factory=MemorySecrets)
     random: Random = field(default_factory=lambda: Random(1))
     clock: Clock = field(default_factory=lambda: LoopClock(asyncio.get_running_loop()))
@@ -148,7 +148,7 @@ class Several:
         return name, int(contents.get("epoch", b"0"))
 
 
-def with_hubs(options: Options, **changes: Any) -> Options:
+def with_hubs(options: AgentOptions, **changes: Any) -> AgentOptions:
     return replace(options, hubs=replace(options.hubs, **changes))
 
 

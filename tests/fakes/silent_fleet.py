@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from hub.api.liveness.brake import Limits
+from hub.api.liveness.brake import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.managedclusters.taints import Patience
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Document
 from hub.controllers.batch import TOGETHER
-from hub.controllers.clusters.availability import Availability
+from hub.controllers.clusters.availability import AvailabilityController
 from hub.controllers.clusters.taints import Taints
-from hub.heartbeat import BeatBuffer, Hearing, Sink
+from hub.heartbeat import BeatBuffer, BeatSink, HeartbeatCoverage
 from hub.ports import Store, Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import StaleEpochError, UnavailableError
@@ -29,7 +29,7 @@ WINDOW = SECOND
 
 
 @dataclass
-class Agent(Sink):
+class Agent(BeatSink):
     """One cluster's agent. `quiet_until`: it sends nothing before that step."""
 
     name: ClusterName
@@ -63,7 +63,7 @@ class Replica:
 
     def __init__(self, name: str, store: Store, clock: ManualClock) -> None:
         self.beats = BeatBuffer(store, clock, WINDOW)
-        self.hearing = Hearing(store, clock, name, lambda: self.beats.storing)
+        self.hearing = HeartbeatCoverage(store, clock, name, lambda: self.beats.storing)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Setting:
     agents: int = 200
     replicas: int = 1
     patience: Patience = field(default_factory=Patience)
-    limits: Limits = field(default_factory=Limits)
+    limits: BrakeLimits = field(default_factory=BrakeLimits)
 
 
 class Fleet:
@@ -147,7 +147,7 @@ class Fleet:
     def lead(self, number: int) -> None:
         """Another leader begins with nothing but the database."""
         self.leader, self._led_by = number, (replica := present(self.replicas[number]))
-        self.judging = Availability(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
+        self.judging = AvailabilityController(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
         self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
         self._followed = False
 

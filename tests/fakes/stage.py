@@ -15,7 +15,7 @@ from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
-from spoke.options import Options, Pause, Pauses, World
+from spoke.options import AgentOptions, Pause, Pauses, World
 from spoke.ports import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
@@ -49,7 +49,7 @@ class Stage:
     addon_secrets: MemorySecrets = field(default_factory=MemorySecrets)
     timetable: ManualTimetable = field(default_factory=ManualTimetable)
     attest: Attest | None = None
-    options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE)))
+    options: AgentOptions = field(default_factory=lambda: AgentOptions(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE)))
 
     def world(self) -> World:
         return world_of(

@@ -59,7 +59,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 def recorded(share: float = 1.0) -> Iterator[Recorded]:
     """A block whose spans are kept, by the sampler that programs have."""
     kept = Recorded()
-    told = telemetry.Told("test", "http://nowhere", share)
+    told = telemetry.TraceExporter("test", "http://nowhere", share)
     tracer, close = telemetry.tracer_of(told, kept._exporter, SimpleSpanProcessor)
     tracing.use(tracer)
     try:

@@ -18,8 +18,8 @@ from machinery.apiserver.access import AllowEverything, Authenticator, EveryoneI
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.resource import Column, Group, Resource, Row, Version, selectable_fields
-from machinery.apiserver.server import ApiServer, Limits
+from machinery.apiserver.resource import ApiGroup, Column, Resource, ServedVersion, TableRow, selectable_fields
+from machinery.apiserver.server import ApiServer, RequestBounds
 from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import UnavailableError
@@ -41,7 +41,7 @@ THING = Resource(
     counts_generations=True,
     columns=(Column("Size", lambda row: row.document["spec"].get("size"), type="integer"),),
     versions=(
-        Version(
+        ServedVersion(
             "v1alpha1",
             OLD_SCHEMA,
             from_stored=lambda stored: {
@@ -55,7 +55,7 @@ THING = Resource(
         ),
     ),
 )
-GROUPS = (Group("", (NAMESPACE, CONFIG_MAP)), COORDINATION, Group("example.com", (THING,)))
+GROUPS = (ApiGroup("", (NAMESPACE, CONFIG_MAP)), COORDINATION, ApiGroup("example.com", (THING,)))
 THINGS = "/apis/example.com/v1/things"
 MISSHAPEN: tuple[dict[str, Any], ...] = (
     {"spec": []},
@@ -231,7 +231,7 @@ async def test_errors_deadlines_and_absent_parts_have_their_status() -> None:
     assert (status, answer["reason"]) == (500, "InternalError")
     assert "secret" not in json.dumps(answer)
 
-    async with running(Stuck(), limits=Limits(request=timedelta(milliseconds=100))) as client:
+    async with running(Stuck(), limits=RequestBounds(request=timedelta(milliseconds=100))) as client:
         status, answer = await client("GET", f"{THINGS}/a")
     assert (status, answer["reason"]) == (504, "Timeout")
 
@@ -276,7 +276,7 @@ async def test_a_listener_that_closes_ends_open_watches(client: Client) -> None:
 async def test_a_quiet_watch_tells_bookmarks_to_those_who_want_them() -> None:
     storage = MemoryStorage(bookmark_every=timedelta(milliseconds=20))
     async with (
-        running(storage, limits=Limits(bookmark=timedelta())) as client,
+        running(storage, limits=RequestBounds(bookmark=timedelta())) as client,
         watching(client, "&allowWatchBookmarks=true") as read,
     ):
         created = await client("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}}, Content_Type="application/json")
@@ -302,10 +302,10 @@ async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> No
 
 
 async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
-    def cell(row: Row) -> int:
+    def cell(row: TableRow) -> int:
         return int(row.document["spec"]["size"])
 
-    groups = (Group("example.com", (replace(THING, columns=(Column("Size", cell),)),)),)
+    groups = (ApiGroup("example.com", (replace(THING, columns=(Column("Size", cell),)),)),)
     headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     async with running(groups=groups) as client:
         await client.thing("a")
@@ -337,7 +337,7 @@ async def test_table_cells_can_come_from_beside_the_documents() -> None:
         return {Key("", "a"): {"seen": 5}}
 
     columns = (Column("Seen", lambda row: row.extras.get("seen"), type="integer"),)
-    groups = (Group("example.com", (replace(THING, columns=columns, extras=extras),)),)
+    groups = (ApiGroup("example.com", (replace(THING, columns=columns, extras=extras),)),)
     async with running(groups=groups) as client:
         await client.thing("a")
         await client.thing("b")

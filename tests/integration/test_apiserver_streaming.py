@@ -14,8 +14,8 @@ from aiohttp import web
 
 from machinery.apiserver.http.streaming import LONG, PIECE
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.resource import Group, Version
-from machinery.apiserver.storage import Event, GroupResource, Key, Selection
+from machinery.apiserver.resource import ApiGroup, ServedVersion
+from machinery.apiserver.storage import GroupResource, Key, Selection, StorageEvent
 from machinery.apiserver.storages.memory import MemoryStorage
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
@@ -84,16 +84,16 @@ async def test_a_client_that_leaves_in_the_middle_leaves_no_error(client: Client
 class Sharing(MemoryStorage):
     """Tells all watchers of a change by one event, as the hub's feed does."""
 
-    events: dict[int, Event]
+    events: dict[int, StorageEvent]
 
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
         async with super().watch(resource, selection, after=after) as inner:
             yield self._shared(inner)
 
-    async def _shared(self, inner: AsyncIterator[Event | int]) -> AsyncIterator[Event | int]:
+    async def _shared(self, inner: AsyncIterator[StorageEvent | int]) -> AsyncIterator[StorageEvent | int]:
         async for event in inner:
             yield event if isinstance(event, int) else self.events.setdefault(event.stored.revision, event)
 
@@ -109,11 +109,11 @@ async def test_a_change_is_written_once_for_all_watchers_that_ask_for_the_same_f
         return {name: part for name, part in stored.items() if name != "spec"}
 
     other = replace(THING, versions=(replace(THING.versions[0], from_stored=convert),))
-    assert isinstance(THING.versions[0], Version)
+    assert isinstance(THING.versions[0], ServedVersion)
     storage = Sharing()
     storage.events = {}
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if table else "application/json"
-    async with running(storage, groups=(*GROUPS[:2], Group("example.com", (other,)))) as client:
+    async with running(storage, groups=(*GROUPS[:2], ApiGroup("example.com", (other,)))) as client:
         await client.thing("before", size=1)
         url = f"{client.url}{THINGS.replace('/v1/', '/v1alpha1/')}?watch=1&resourceVersion={await storage.revision()}"
         watches = [await client.session.get(url, headers={"Accept": accept}) for _ in range(20)]

@@ -11,7 +11,7 @@ import yaml
 
 from machinery.apiserver.access import AllowEverything, Attributes, Authorizer, Decision
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.resource import STATUS, Group, Resource, Version
+from machinery.apiserver.resource import STATUS, ApiGroup, Resource, ServedVersion
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.runtime.clock import ManualClock
@@ -38,7 +38,7 @@ EXAMPLE = Resource(
     subresources=(STATUS,),
     counts_generations=True,
     versions=(
-        Version(
+        ServedVersion(
             "v2",
             {"type": "object", "properties": {name: part for name, part in _PROPERTIES.items() if name != "text"}},
             from_stored=lambda stored: _renamed(stored, "text", "label"),
@@ -79,7 +79,7 @@ class Applier(Client):
 
 @pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Applier]:
-    clock, groups = ManualClock(), (Group("", (NAMESPACE, CONFIG_MAP)), Group("example.com", (EXAMPLE,)))
+    clock, groups = ManualClock(), (ApiGroup("", (NAMESPACE, CONFIG_MAP)), ApiGroup("example.com", (EXAMPLE,)))
     authorizer = getattr(request, "param", AllowEverything())
     async with running(MemoryStorage(clock=clock), groups=groups, authorizer=authorizer, clock=clock, namespaces=None) as made:
         yield Applier(made.session, made.listening, made.server, made.storage, clock)

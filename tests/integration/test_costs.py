@@ -17,7 +17,7 @@ from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key
 from machinery.runtime.scheduler import Scheduler
-from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.domain.report import ClusterReport, ReportedClaim
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
 from tests.fakes.forwarder import Forwarder
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
@@ -173,7 +173,7 @@ async def test_beats_of_one_window_cost_one_transaction_and_a_row_each(stage: Rp
 
 async def test_a_status_report_costs_one_transaction_and_writes_only_changes(stage: RpcStage, meter: Meter) -> None:
     def report(cpu: str) -> ClusterReport:
-        conditions, claims = (Condition(AVAILABLE, TRUE, "r", "m"),), (ClusterClaim("a", "b"),)
+        conditions, claims = (Condition(AVAILABLE, TRUE, "r", "m"),), (ReportedClaim("a", "b"),)
         return ClusterReport(conditions, complete=True, capacity={"cpu": cpu}, claims=claims)
 
     async with connected(stage, CLUSTER) as (line, session):

@@ -11,7 +11,7 @@ import pytest
 from hub.api.hubreplicas.replica import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
-from hub.commands.doctor.findings import Finding, State, broken, looked
+from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, looked
 from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
@@ -19,7 +19,7 @@ from hub.settings import load
 from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD
 from hub.store.migrate_url import migrate_database
-from machinery.election.lock import Record
+from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.clock import ManualClock
 from tests.integration.test_store_upgrades import LEFT, left_behind
@@ -27,16 +27,16 @@ from tests.integration.test_store_upgrades import LEFT, left_behind
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1.0", "g", "h", NOW, NOW, sessions=3, ready=True)
 LEASE, SHIFT = timedelta(seconds=15), timedelta(seconds=3)
-LEADER = Record("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
+LEADER = LockRecord("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
 FACTS = {AUTHORITY: None, SUFFIX: "open-cluster-management.io", HUB_ID: "b2f1"}
 WELL = Seen(NOW, FACTS, [ONE], LEADER)
 
 
-def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, Finding]:
+def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, DoctorFinding]:
     """What is not well, by name; the last of a name."""
     settings = load({"data_dir": folder}, None, {})
     found = database.judged(seen, settings, ManualClock(now), timedelta(milliseconds=3))
-    return {each.name: each for each in found if each.state is not State.WELL}
+    return {each.name: each for each in found if each.state is not DoctorState.WELL}
 
 
 def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> None:
@@ -51,17 +51,22 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
     versions = replace(WELL, replicas=[ONE, replace(ONE, name="hub-1", version="1.1")])
     ahead, behind = (replace(WELL, replicas=[replace(ONE, load=Load(0, 0.1, 2**20, each))]) for each in (SHIFT, -SHIFT))
     rows = (
-        (ahead, "clock", State.BROKEN, "the replica hub-0 is 3s ahead of"),
-        (behind, "clock", State.BROKEN, "the replica hub-0 is 3s behind"),
-        (replace(WELL, facts={**FACTS, SUFFIX: "example.org"}), "identity", State.BROKEN, "--api-group-suffix example.org"),
-        (replace(WELL, replicas=[], leader=None), "replicas", State.BROKEN, ""),
-        (replace(WELL, replicas=[], leader=None), "leader", State.BROKEN, ""),
-        (gone, "replicas", State.BROKEN, "none has told of itself for ten seconds"),
-        (gone, "leader", State.BROKEN, "has not renewed its lease"),
-        (replace(WELL, leader=replace(LEADER, holder="")), "leader", State.BROKEN, "no replica leads"),
-        (versions, "replicas", State.WARNING, "hub-0 1.0, hub-1 1.1"),
-        (replace(WELL, replicas=[ONE, lost]), "replicas", State.WARNING, "lost: hub-1"),
-        (replace(WELL, replicas=[replace(ONE, drained=True)]), "replicas", State.BROKEN, "uncordon"),
+        (ahead, "clock", DoctorState.BROKEN, "the replica hub-0 is 3s ahead of"),
+        (behind, "clock", DoctorState.BROKEN, "the replica hub-0 is 3s behind"),
+        (
+            replace(WELL, facts={**FACTS, SUFFIX: "example.org"}),
+            "identity",
+            DoctorState.BROKEN,
+            "--api-group-suffix example.org",
+        ),
+        (replace(WELL, replicas=[], leader=None), "replicas", DoctorState.BROKEN, ""),
+        (replace(WELL, replicas=[], leader=None), "leader", DoctorState.BROKEN, ""),
+        (gone, "replicas", DoctorState.BROKEN, "none has told of itself for ten seconds"),
+        (gone, "leader", DoctorState.BROKEN, "has not renewed its lease"),
+        (replace(WELL, leader=replace(LEADER, holder="")), "leader", DoctorState.BROKEN, "no replica leads"),
+        (versions, "replicas", DoctorState.WARNING, "hub-0 1.0, hub-1 1.1"),
+        (replace(WELL, replicas=[ONE, lost]), "replicas", DoctorState.WARNING, "lost: hub-1"),
+        (replace(WELL, replicas=[replace(ONE, drained=True)]), "replicas", DoctorState.BROKEN, "uncordon"),
     )
     for seen, name, state, words in rows:
         found = judged(seen, tmp_path, now=seen.now)[name]
@@ -71,11 +76,11 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
 def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:
     left_behind(tmp_path / "old.db", LEFT[1])
     old = database.schema(f"sqlite:///{tmp_path / 'old.db'}")
-    assert (old.state, old.said) == (State.WARNING, f'"0005", {int(HEAD) - 5} behind this release\'s "{HEAD}"')
+    assert (old.state, old.said) == (DoctorState.WARNING, f'"0005", {int(HEAD) - 5} behind this release\'s "{HEAD}"')
     none = database.schema(f"sqlite:///{tmp_path / 'none.db'}")
-    assert (none.state, (tmp_path / "none.db").exists()) == (State.BROKEN, False)
+    assert (none.state, (tmp_path / "none.db").exists()) == (DoctorState.BROKEN, False)
     migrate_database(parse_url(f"sqlite:///{tmp_path / 'new.db'}"))
-    assert database.schema(f"sqlite:///{tmp_path / 'new.db'}").state is State.WELL
+    assert database.schema(f"sqlite:///{tmp_path / 'new.db'}").state is DoctorState.WELL
     with closing(sqlite3.connect(tmp_path / "new.db")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.execute("UPDATE facts SET value = '9998' WHERE name = 'schema-usable-from'")
@@ -89,7 +94,7 @@ async def test_a_look_that_fails_is_a_finding() -> None:
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
     ):
 
-        async def look(error: Exception = error) -> list[Finding]:
+        async def look(error: Exception = error) -> list[DoctorFinding]:
             raise error
 
         assert await looked("database", look, "advice") == [broken("database", said, "advice")]

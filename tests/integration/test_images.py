@@ -10,8 +10,7 @@ import click
 import yaml
 
 from hollow.__main__ import main as hollow
-from hub.settings import Settings as HubSettings
-from hub.settings import load
+from hub.settings import HubSettings, load
 from spoke.cli.flags import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]

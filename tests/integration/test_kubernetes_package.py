@@ -14,7 +14,7 @@ from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 from kubernetes.informer import informer as sync_informer
 
 from hollow.cluster import HollowCluster
-from hollow.objects import Shape
+from hollow.objects import ClusterShape
 from tests.integration.https_door.conftest import HubUnderTest
 
 # Every field of the typed models is optional: as Any the tests can say what they expect.
@@ -41,7 +41,7 @@ class Server:
 async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     group = "cluster.open-cluster-management.io"
     if request.param == "hollow":
-        async with HollowCluster(Shape("test")) as cluster:
+        async with HollowCluster(ClusterShape("test")) as cluster:
             yield Server(cluster.kubeconfig(), f"{group}/v1alpha1", "ClusterClaim", {"value": "x"})
         return
     hub = HubUnderTest(tmp_path_factory.mktemp("hub"))

@@ -17,9 +17,9 @@ from aiohttp import web
 from machinery.apiserver.access import Attributes, Authenticator
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.limit_filter import LEVEL_HEADER, Limiting
-from machinery.apiserver.http.limits import BODY_LIMIT, Level, Pool, Pools, Rates
+from machinery.apiserver.http.limits import BODY_LIMIT, Pool, Pools, PriorityLevel, Rates
 from machinery.apiserver.resource import selectable_fields
-from machinery.apiserver.server import Limits
+from machinery.apiserver.server import RequestBounds
 from machinery.apiserver.storage import Actor, GroupResource, Page, Selection
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.runtime.clock import SystemClock
@@ -89,7 +89,7 @@ async def patient() -> AsyncIterator[Stage]:
 @asynccontextmanager
 async def staged(request: timedelta) -> AsyncIterator[Stage]:
     clock, storage = SystemClock(), SlowStorage()
-    pools = Pools((Level("exempt"), Level("read", 4, each=1), Level("write", 1)), clock)
+    pools = Pools((PriorityLevel("exempt"), PriorityLevel("read", 4, each=1), PriorityLevel("write", 1)), clock)
 
     def place(actor: Actor, asked: Attributes) -> tuple[Pool, str]:
         if actor.user == "admin":
@@ -97,7 +97,7 @@ async def staged(request: timedelta) -> AsyncIterator[Stage]:
         return pools["read" if asked.verb in ("get", "list", "watch") else "write"], actor.user
 
     filters = Filters(limits=(Limiting(place, Rates(0, 1, clock), clock, request),))
-    limits = Limits(request=request)
+    limits = RequestBounds(request=request)
     async with running(storage, filters=filters, authenticator=ByHeader(), limits=limits) as client:
         yield Stage(client, storage, pools)
         storage.gate.set()

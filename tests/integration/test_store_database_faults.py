@@ -24,7 +24,7 @@ from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits
 from machinery import pki
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
-from machinery.identity import ClusterName, SerialNumber, Subject
+from machinery.identity import CertificateSubject, ClusterName, SerialNumber
 from machinery.runtime.clock import SystemClock
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres import small_disk
@@ -250,9 +250,11 @@ async def until_visible(server: "PostgresServer", serial: SerialNumber) -> None:
 def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
     """An operator's certificate, good for a day, and what is on record of it."""
     began, ends = now - timedelta(minutes=5), now + timedelta(days=1)
-    authority = pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), began, ends + timedelta(days=1))
+    authority = pki.create_authority(
+        CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), began, ends + timedelta(days=1)
+    )
     public = pki.public_key_of(pki.generate_key())
-    plan = pki.Plan(Subject("ann"), public, pki.random_serial(), began, ends)
+    plan = pki.Plan(CertificateSubject("ann"), public, pki.random_serial(), began, ends)
     record = CertificateRecord(plan.serial, Purpose.OPERATOR, "ann", (), began, ends, certificates.key_hash(public), now)
     return authority.sign(plan), record
 

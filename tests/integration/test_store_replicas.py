@@ -22,7 +22,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.hubreplicas.service import Opened, open_session
 from hub.store import SqlStore
 from hub.store.engine.commit import UnknownOutcomeError
@@ -102,7 +102,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         await one.run(lambda tx: tx.certificates.add(record))
         await one.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
         assert [await queue.get() for queue in found] == [record.serial] * 2
-        token, _ = await one.run(credentials.create_token, Terms(None, None, timedelta(hours=1)), "ann")
+        token, _ = await one.run(credentials.create_token, CredentialTerms(None, None, timedelta(hours=1)), "ann")
         word, own = asyncio.Event(), asyncio.Event()
         with two.told_of_revocations(word.set):
             await one.run(credentials.revoke, token.id)

@@ -21,7 +21,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store.backup.schema_copy import KEPT, copies, copy_before_migration
 from hub.store.engine.engine import migrating_engine, parse_url
-from hub.store.engine.timeouts import Bounds, SessionLimits
+from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
 from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
 from hub.store.migrate_url import migrate_database
 from machinery.errors import UnavailableError
@@ -32,8 +32,8 @@ from tests.fixtures.postgres import Databases
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "databases"
 LEFT = sorted(FIXTURES.glob("v*.sql"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SHORT = Bounds(session=SessionLimits(timedelta(seconds=1)))
-PATIENT = Bounds(session=SessionLimits(timedelta(minutes=1)))
+SHORT = DatabaseTimeouts(session=SessionLimits(timedelta(seconds=1)))
+PATIENT = DatabaseTimeouts(session=SessionLimits(timedelta(minutes=1)))
 """A server ends sessions that stand still in a transaction, and those of a machine that is busy seem to."""
 LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
@@ -131,7 +131,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 @contextmanager
-def opened(url: str, bounds: Bounds = PATIENT) -> Iterator[Engine]:
+def opened(url: str, bounds: DatabaseTimeouts = PATIENT) -> Iterator[Engine]:
     engine = migrating_engine(parse_url(url), bounds)
     try:
         yield engine
@@ -202,7 +202,7 @@ def test_database_is_migrated_only_behind_a_copy_and_few_copies_are_kept(
 
 
 @contextmanager
-def upgrading(url: str, bounds: Bounds = PATIENT) -> Iterator[tuple[Event, list[Exception]]]:
+def upgrading(url: str, bounds: DatabaseTimeouts = PATIENT) -> Iterator[tuple[Event, list[Exception]]]:
     """An upgrade on a thread: whether it has ended, and what it raised."""
     ended, raised = Event(), list[Exception]()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.listener import NO_DESCRIPTOR, Listening, OutOfDescriptors, serve
 from machinery.apiserver.http.loopback import SERVER_NAME, Loopback
 from machinery.apiserver.http.proxy_protocol import SIGNATURE
@@ -89,7 +89,7 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
 
 
 async def test_connections_beyond_the_bound_are_closed_and_the_others_served(capsys: pytest.CaptureFixture[str]) -> None:
-    listening = await serve(web.Application(), "127.0.0.1", 0, bounds=Bounds(connections=2))
+    listening = await serve(web.Application(), "127.0.0.1", 0, bounds=ConnectionBounds(connections=2))
     try:
         kept = [await asyncio.open_connection("127.0.0.1", listening.port) for _ in range(2)]
         await until(lambda: len(listening.connections) == 2)
@@ -144,7 +144,7 @@ async def echoing(**bounds: Any) -> AsyncIterator[tuple[Listening, ssl.SSLContex
 
     app, pair = web.Application(), Loopback.fresh(SystemClock().now()).material
     app.router.add_get("/", address)
-    listening = await serve(app, "127.0.0.1", 0, server_context(pair), bounds=Bounds(**bounds))
+    listening = await serve(app, "127.0.0.1", 0, server_context(pair), bounds=ConnectionBounds(**bounds))
     try:
         yield listening, client_context(pair.trust)
     finally:

@@ -13,7 +13,7 @@ import yaml
 
 import hub.metrics as of_hub
 import spoke.observability.metrics as of_spoke
-from machinery.observability.metrics import Kind, Metric, described
+from machinery.observability.metrics import Metric, MetricKind, described
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
 
 ROOT = Path(__file__).parents[2]
@@ -79,12 +79,12 @@ def flaws_of_query(each: Asked) -> Iterator[str]:
         if metric is None:
             yield f"{name} is not exported"
             continue
-        labels = {*metric.labels, *OF_PROMETHEUS, *(("le",) if metric.kind is Kind.HISTOGRAM else ())}
+        labels = {*metric.labels, *OF_PROMETHEUS, *(("le",) if metric.kind is MetricKind.HISTOGRAM else ())}
         allowed |= labels
         if not set(matched) <= labels:
             yield f"{name} has no label {set(matched) - labels}"
         is_rated = re.search(rf"(rate|increase)\([^()]*{name}\b", each.query) is not None
-        if is_rated != (metric.kind is not Kind.GAUGE):
+        if is_rated != (metric.kind is not MetricKind.GAUGE):
             yield f"{name}: rates are for what only grows"
     if not labels_in(each.query) <= allowed:
         yield f"labels {labels_in(each.query) - allowed}"
@@ -170,7 +170,7 @@ def flaws_of_metric(half: str, metric: Metric) -> Iterator[str]:
         yield "a label without a bound"
     if not re.fullmatch(rf"(muster_{half}|process|python)_[a-z0-9_]+", metric.name):
         yield "prefix"
-    if metric.name.endswith("_total") != (metric.kind is Kind.COUNTER):
+    if metric.name.endswith("_total") != (metric.kind is MetricKind.COUNTER):
         yield "counters end in _total"
     if not metric.help.endswith("."):
         yield "help"

@@ -18,7 +18,7 @@ from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.https_door.server import build_door
-from hub.https_door.virtual.bootstrapcredentials import HubAddress
+from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress
 from hubctl.__main__ import hubctl
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
@@ -159,7 +159,7 @@ def test_threat_model_lists_every_rpc_kind_and_certificate_purpose() -> None:
     async def refuse(_certificate: bytes) -> CertificateRecord:
         raise UnauthorizedError("nobody")
 
-    address = HubAddress(HubId("hub"), "https://hub.example:6443", "hub.example:8443")
+    address = AdvertisedAddress(HubId("hub"), "https://hub.example:6443", "hub.example:8443")
     door = build_door(InlineStore(), WordIssuer(), refuse, address, clock=ManualClock())
     discovery = door.server._site._discovery
     files = (registration_pb2.DESCRIPTOR, session_pb2.DESCRIPTOR)

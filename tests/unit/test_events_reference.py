@@ -20,10 +20,8 @@ from spoke.domain.hubs import Why
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
-PLACES = {"Told": 2, "News": 0, "tell": 0}
+PLACES = {"EventRecord": 2, "AgentEvent": 0, "tell": 0}
 """Which argument is the reason; `tell` is that of announcements."""
-OTHERS = frozenset({"hubctl/auth/identity.py", "hub/grpc_door/session/trust_bundle_push.py"})
-"""What is called Told there is something else."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
 ENDED = {f"Certificate{phase}" for phase in (RequestPhase.ISSUED, RequestPhase.DENIED, RequestPhase.FAILED)}
@@ -66,15 +64,15 @@ def told() -> Iterator[tuple[str, ast.expr]]:
     for path in sorted((*(ROOT / "hub").rglob("*.py"), *(ROOT / "spoke").rglob("*.py"))):
         name = str(path.relative_to(ROOT))
         text = path.read_text()
-        for node in ast.walk(ast.parse(text if re.search(r"Told\(|News\(|tell\(", text) else "")):
+        for node in ast.walk(ast.parse(text if re.search(r"EventRecord\(|AgentEvent\(|tell\(", text) else "")):
             if isinstance(node, ast.Call) and (place := _place(node, name)) is not None and node.args:
                 yield name, node.args[min(place, len(node.args) - 1)]
 
 
 def _place(call: ast.Call, file: str) -> int | None:
     function = ast.unparse(call.func)
-    if function in ("Told", "News"):
-        return None if function == "Told" and file in OTHERS else PLACES[function]
+    if function in ("EventRecord", "AgentEvent"):
+        return PLACES[function]
     announced = function.endswith("announcements.tell") or (file == "spoke/failover/standby.py" and function == "self._tell")
     return PLACES["tell"] if announced else None
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from hub.api.approvalrules.rule import CLUSTER_FIELDS, AskerKind, Requesters, Rule, Verdict
+from hub.api.approvalrules.rule import CLUSTER_FIELDS, ApprovalRule, AskerKind, Requesters, RuleVerdict
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
 from machinery.expression import Expression, ExpressionError, parse
 from machinery.meta.selectors import LabelSelector, selector_of
 from machinery.product import GROUP_SUFFIX
@@ -20,18 +20,18 @@ KIND = "ApprovalRule"
 
 
 @lru_cache(maxsize=512)
-def rule_of(encoded: bytes) -> Rule:
+def rule_of(encoded: bytes) -> ApprovalRule:
     """The rule that an object says, by the bytes that are stored. Raises InvalidError with a cause per mistake."""
     return read(msgspec.json.decode(encoded))
 
 
-def read(document: Document) -> Rule:
+def read(document: Document) -> ApprovalRule:
     """The rule that a document says. Raises InvalidError with a cause per mistake."""
     spec = doc.mapping(document, "spec")
     causes: list[Cause] = []
-    rule = Rule(
+    rule = ApprovalRule(
         name=doc.name(document),
-        decides=frozenset(Verdict(each) for each in doc.sequence(document, "spec", "decides") if each in set(Verdict)),
+        decides=frozenset(RuleVerdict(each) for each in doc.sequence(document, "spec", "decides") if each in set(RuleVerdict)),
         globs=tuple(map(str, doc.sequence(document, "spec", "clusterNames"))),
         requesters=tuple(_requesters(document, causes)),
         selector=_selector(document, causes),
@@ -86,7 +86,7 @@ def _condition(text: object, causes: list[Cause]) -> Expression | None:
 def _invalid(name: str, causes: Sequence[Cause]) -> InvalidError:
     listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     listed = listed if len(causes) == 1 else f"[{listed}]"
-    subject = Subject(name=name, group=GROUP, kind=KIND)
+    subject = ErrorSubject(name=name, group=GROUP, kind=KIND)
     return InvalidError(f'{KIND}.{GROUP} "{name[:80]}" is invalid: {listed}', subject=subject, causes=causes)
 
 

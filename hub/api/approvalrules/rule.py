@@ -29,7 +29,7 @@ FLAG = "--auto-approve"
 """The name under which the globs of this setting decide: no object can have it."""
 
 
-class Verdict(StrEnum):
+class RuleVerdict(StrEnum):
     """What a rule decides."""
 
     ACCEPT = "Accept"
@@ -69,7 +69,7 @@ class Requesters:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RuleInput:
     """What a rule is asked about. `request`: the CertificateSigningRequest; `asker`: who made it."""
 
     cluster: ClusterName
@@ -81,11 +81,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ApprovalRule:
     """A rule as it decides."""
 
     name: str
-    decides: frozenset[Verdict]
+    decides: frozenset[RuleVerdict]
     globs: tuple[str, ...] = ()
     requesters: tuple[Requesters, ...] = ()
     selector: LabelSelector | None = None
@@ -93,7 +93,7 @@ class Rule:
     dry_run: bool = False
     paused: bool = False
 
-    def fits(self, verdict: Verdict, candidate: Candidate) -> bool:
+    def fits(self, verdict: RuleVerdict, candidate: RuleInput) -> bool:
         """Whether all that the rule names is so."""
         return (
             not self.paused
@@ -104,10 +104,10 @@ class Rule:
             and (self.condition is None or self.condition.holds(values_of(candidate)))
         )
 
-    def _fits_asker(self, verdict: Verdict, asker: Asker | None) -> bool:
+    def _fits_asker(self, verdict: RuleVerdict, asker: Asker | None) -> bool:
         if self.requesters:
             return asker is not None and any(each.include(asker) for each in self.requesters)
-        return verdict is Verdict.ACCEPT or (asker is not None and asker.kind is AskerKind.CREDENTIAL)
+        return verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is AskerKind.CREDENTIAL)
 
     def _fits_labels(self, cluster: Document | None) -> bool:
         if self.selector is None:
@@ -116,11 +116,11 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RuleDecision:
     """What a rule decided, or in a dry run would have, of one object."""
 
     rule: str
-    verdict: Verdict
+    verdict: RuleVerdict
     cluster: str
     about: Document = field(repr=False)
     dry_run: bool = False
@@ -131,9 +131,9 @@ def dry_run(message: str) -> Condition:
     return Condition(DRY_RUN, TRUE, "WouldAccept", message)
 
 
-def of_flag(globs: tuple[str, ...]) -> tuple[Rule, ...]:
+def of_flag(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """The rule that `--auto-approve` is."""
-    return (Rule(FLAG, frozenset(Verdict), globs),) if globs else ()
+    return (ApprovalRule(FLAG, frozenset(RuleVerdict), globs),) if globs else ()
 
 
 def matches_glob(name: str, globs: Iterable[str]) -> bool:
@@ -168,7 +168,7 @@ CLUSTER_FIELDS = Fields(
 """What a condition may speak of: the ManagedCluster, and the request with who made it."""
 
 
-def values_of(candidate: Candidate) -> dict[str, Any]:
+def values_of(candidate: RuleInput) -> dict[str, Any]:
     """The fields of a candidate; what it lacks is missing."""
     asker, request = candidate.asker, candidate.request
     credential = asker.name if asker is not None and asker.kind is AskerKind.CREDENTIAL else None

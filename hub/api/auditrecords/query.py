@@ -5,11 +5,11 @@ from datetime import datetime
 from itertools import count
 from uuid import uuid4
 
-from hub.api.auditrecords.record import Fields, Record, fields_of, plain_record, written_record
+from hub.api.auditrecords.record import AuditFields, AuditRecord, fields_of, plain_record, written_record
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """A record as it is kept. `replica` and `sequence` are its place, which no other record has.
 
     `replica` is the name of a replica and an id of one of its runs. `fields` and `at` repeat what the document says.
@@ -18,7 +18,7 @@ class Entry:
     replica: str
     sequence: int
     at: datetime
-    fields: Fields
+    fields: AuditFields
     document: bytes
 
 
@@ -29,10 +29,10 @@ class Numbering:
         self.replica = f"{replica}.{uuid4().hex[:8]}{suffix}"
         self._numbers = count(1)
 
-    def entry(self, record: Record) -> Entry:
+    def entry(self, record: AuditRecord) -> AuditEntry:
         """Never fails for what clients wrote into the record."""
         record = plain_record(record)
-        return Entry(self.replica, next(self._numbers), record.at, fields_of(record), written_record(record))
+        return AuditEntry(self.replica, next(self._numbers), record.at, fields_of(record), written_record(record))
 
 
 def named(at: datetime, replica: str, sequence: int) -> str:
@@ -41,7 +41,7 @@ def named(at: datetime, replica: str, sequence: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AuditPosition:
     """Where a record stands among all of them: ordered by time, then by replica."""
 
     at: datetime
@@ -57,7 +57,7 @@ class AuditQuery:
     unequal: tuple[tuple[str, str], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
-    after: Place | None = None
+    after: AuditPosition | None = None
     limit: int | None = None
 
 

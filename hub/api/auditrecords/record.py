@@ -20,7 +20,7 @@ STRANGERS = ".refused"
 """The end of the place of each refusal of a stranger."""
 
 
-class Level(StrEnum):
+class AuditLevel(StrEnum):
     """How much is remembered: each includes the one before."""
 
     NONE = "None"
@@ -92,10 +92,10 @@ _NAMES = {
 NO_BODY = msgspec.Raw()
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename=_NAMES):
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename=_NAMES):
     """One record. Bodies are JSON, NO_BODY where none is remembered; no field ever holds a credential."""
 
-    level: Level
+    level: AuditLevel
     audit_id: str = ""
     stage: Stage
     request_uri: str = ""
@@ -115,7 +115,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rena
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class AuditFields:
     """What records are found by. `resource` is the plain one, without group and subresource."""
 
     user: str = ""
@@ -125,16 +125,16 @@ class Fields:
     name: str = ""
 
 
-def fields_of(record: Record) -> Fields:
+def fields_of(record: AuditRecord) -> AuditFields:
     """What the record is found by: the real asker, also where another was impersonated."""
     reference = record.object_ref or ObjectReference()
     user = record.user.username if record.user else ""
-    return Fields(user, record.verb, reference.resource, reference.namespace, reference.name)
+    return AuditFields(user, record.verb, reference.resource, reference.namespace, reference.name)
 
 
-def plain_record(record: Record) -> Record:
+def plain_record(record: AuditRecord) -> AuditRecord:
     """The record with text alone in it: what clients send may be anything, and could be neither encoded nor looked for."""
-    cleaned: Record = _cleaned(record)
+    cleaned: AuditRecord = _cleaned(record)
     return cleaned
 
 
@@ -154,15 +154,15 @@ def _cleaned(value: Any) -> Any:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(AuditRecord).decode
 
 
-def written_record(record: Record) -> bytes:
+def written_record(record: AuditRecord) -> bytes:
     """The record as JSON."""
     return _encode(record)
 
 
-def read_record(document: bytes) -> Record | None:
+def read_record(document: bytes) -> AuditRecord | None:
     """The record in the bytes; None when they hold none."""
     try:
         return _decode(document)

@@ -28,7 +28,7 @@ DELETED = "Deleted"
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CredentialBounds:
     """What else binds a credential, and what it gives a cluster that joins with it."""
 
     patterns: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Bounds:
     """What proof a cluster must bring of which cluster it is; None: as the hub's setting says."""
 
 
-UNBOUND = Bounds()
+UNBOUND = CredentialBounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class CredentialRecord:
     revoked_at: datetime | None = None
     token_hash: str | None = None
     """Of a credential that is a token; None: it is a certificate."""
-    bounds: Bounds = UNBOUND
+    bounds: CredentialBounds = UNBOUND
     revoked_by: str | None = None
     revoked_reason: str | None = None
 
@@ -91,7 +91,7 @@ class CredentialUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class UseCount:
     """How many uses are spent, held for requests, and held by names without one."""
 
     issued: int = 0
@@ -159,7 +159,7 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
         )
 
 
-def taken(record: CredentialRecord, tally: Tally) -> ForbiddenError:
+def taken(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
     """What is said when no use is left for one more agent."""
     if record.uses is not None and tally.issued >= record.uses:
         spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"

@@ -43,7 +43,7 @@ ADMITTED = BUNDLED | RECOVERING
 """The doors' TLS lets certificates of these in."""
 
 
-class Wish(StrEnum):
+class AuthorityOrder(StrEnum):
     """What an operator wants of a CA. The leader sees to it, and takes the wish back when it is done."""
 
     ROTATE = "Rotate"
@@ -55,7 +55,7 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class AuthorityRecord:
     """One CA. Its key is not here."""
 
     id: AuthorityId
@@ -72,7 +72,7 @@ class Authority:
     enough in its present phase; None: at once."""
     within: timedelta | None = None
     """Of one that is given up: for how long each of two phases waits for agents: trusting the next CA, and renewing."""
-    wish: Wish | None = None
+    wish: AuthorityOrder | None = None
     wished_by: str | None = None
     compromised: bool = False
 
@@ -84,11 +84,11 @@ class Authority:
     @property
     def is_given_up(self) -> bool:
         """Somebody else may have its key."""
-        return self.compromised or self.wish is Wish.COMPROMISED
+        return self.compromised or self.wish is AuthorityOrder.COMPROMISED
 
-    def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "Authority":
+    def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "AuthorityRecord":
         """In its next phase, with nothing wished of it any more but that it goes, where it is compromised."""
-        wish = self.wish if self.wish is Wish.COMPROMISED and phase is not Phase.RETIRED else None
+        wish = self.wish if self.wish is AuthorityOrder.COMPROMISED and phase is not Phase.RETIRED else None
         return replace(self, phase=phase, since=now, ends_at=ends_at, wish=wish, wished_by=self.wished_by if wish else None)
 
 
@@ -103,7 +103,7 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCertificate:
     """The newest certificate of its purpose that an agent holds and that has neither ended nor been revoked."""
 
     cluster: ClusterName
@@ -112,24 +112,24 @@ class Held:
     issued_at: datetime
 
 
-def signer_of(signed_by: str | None, authorities: Sequence[Authority]) -> Authority | None:
+def signer_of(signed_by: str | None, authorities: Sequence[AuthorityRecord]) -> AuthorityRecord | None:
     """The CA of a record; None: not one of the hub's own. Records from before that was kept are the first CA's."""
     if signed_by is None:
         return min(authorities, key=lambda each: each.created_at, default=None)
     return next((each for each in authorities if each.signer == signed_by), None)
 
 
-def issuing(authorities: Iterable[Authority]) -> Authority | None:
+def issuing(authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
     """The one that signs."""
     return next((each for each in authorities if each.phase is Phase.ISSUING), None)
 
 
-def bundled(authorities: Iterable[Authority]) -> tuple[Authority, ...]:
+def bundled(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ...]:
     """Those that peers should trust, the one that signs first. One that is compromised leaves as soon as another signs."""
     chosen = [each for each in authorities if each.phase in BUNDLED and not (each.phase is Phase.OUTGOING and each.is_given_up)]
     return tuple(sorted(chosen, key=lambda each: (each.phase is not Phase.ISSUING, each.created_at)))
 
 
-def admitted(authorities: Iterable[Authority]) -> tuple[Authority, ...]:
+def admitted(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ...]:
     """Those whose certificates the doors' TLS lets in."""
     return tuple(each for each in authorities if each.phase in ADMITTED)

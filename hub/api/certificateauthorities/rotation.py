@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Phase, Wish, issuing
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase, issuing
 from hub.api.certificates.certificate import Purpose
 from machinery.identity import AgentId, ClusterName
 
@@ -40,7 +40,7 @@ MOVE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RotationStep:
     """The act, and the CA that it is done to; of MAKE the one that another is to follow."""
 
     act: Act
@@ -70,11 +70,11 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class RotationSurvey:
     """One look. `fingerprints`: hex SHA-256 of each CA's certificate."""
 
     now: datetime
-    authorities: tuple[Authority, ...]
+    authorities: tuple[AuthorityRecord, ...]
     fingerprints: Mapping[AuthorityId, str]
     members: tuple[Member, ...] = ()
     signed: Mapping[AuthorityId, Mapping[Purpose, int]] = field(default_factory=dict)
@@ -85,10 +85,10 @@ class Survey:
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
     """Of each CA that was given up: the clusters whose agent had no other certificate, and has none since."""
 
-    def of(self, phase: Phase) -> tuple[Authority, ...]:
+    def of(self, phase: Phase) -> tuple[AuthorityRecord, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)
 
-    def lagging(self, authority: Authority) -> tuple[str, ...]:
+    def lagging(self, authority: AuthorityRecord) -> tuple[str, ...]:
         """The replicas that do not act upon its phase yet, or lack its key where it is to sign."""
         needs_key = authority.phase in (Phase.DISTRIBUTING, Phase.ISSUING)
         current = {
@@ -98,55 +98,55 @@ class Survey:
         }
         return tuple(sorted(self.living - current))
 
-    def untold(self, authority: Authority) -> tuple[Member, ...]:
+    def untold(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """The agents that say whom they trust, and not this one."""
         mark = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and mark not in each.trusted)
 
-    def holding(self, authority: Authority) -> tuple[Member, ...]:
+    def holding(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """The agents whose certificate is of this one."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
-    def with_people(self, authority: Authority) -> int:
+    def with_people(self, authority: AuthorityRecord) -> int:
         """How many certificates of it people have that are good still."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
-    def movable(self, authority: Authority) -> tuple[Member, ...]:
+    def movable(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Who holds a certificate of it, and takes another when it is asked to."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
-    def silent(self, authority: Authority) -> tuple[Member, ...]:
+    def silent(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Who could be moved from it, if it answered."""
         return tuple(each for each in self.movable(authority) if each.silent)
 
-    def stranded(self, authority: Authority) -> tuple[Member, ...]:
+    def stranded(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
-def due_steps(seen: Survey, patience: timedelta) -> tuple[Step, ...]:
+def due_steps(seen: RotationSurvey, patience: timedelta) -> tuple[RotationStep, ...]:
     """All that are due now, each whatever becomes of the others; nothing: none is, or something is waited for."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
-    is_followed = old is not None and not coming and old.wish in (Wish.ROTATE, Wish.COMPROMISED)
-    made = (Step(Act.MAKE, old.id),) if old is not None and is_followed else ()
-    due = (Step(act, each.id) for each in seen.authorities if (act := _due(seen, each, old, patience)) is not None)
+    is_followed = old is not None and not coming and old.wish in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
+    made = (RotationStep(Act.MAKE, old.id),) if old is not None and is_followed else ()
+    due = (RotationStep(act, each.id) for each in seen.authorities if (act := _due(seen, each, old, patience)) is not None)
     return (*made, *due)
 
 
-def goes_by_time(seen: Survey, step: Step) -> bool:
+def goes_by_time(seen: RotationSurvey, step: RotationStep) -> bool:
     """Whether a CA loses something by this step because so much time has passed, and not by an operator's word alone.
 
     What an operator gives up goes by time where agents are left that were given a while to move, and still could.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
-    if step.act not in (Act.RETIRE, Act.END) or one.wish is Wish.PROCEED:
+    if step.act not in (Act.RETIRE, Act.END) or one.wish is AuthorityOrder.PROCEED:
         return False
     if not one.is_given_up:
         return True
     return one.phase is Phase.OUTGOING and one.ends_at is not None and bool(seen.movable(one))
 
 
-def _due(seen: Survey, one: Authority, old: Authority | None, patience: timedelta) -> Act | None:
+def _due(seen: RotationSurvey, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
     match one.phase:
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END
@@ -162,45 +162,45 @@ def _due(seen: Survey, one: Authority, old: Authority | None, patience: timedelt
             return None
 
 
-def _may_issue(seen: Survey, new: Authority, old: Authority | None, patience: timedelta) -> bool:
+def _may_issue(seen: RotationSurvey, new: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> bool:
     if seen.lagging(new):
         return False
     if old is not None and old.is_given_up:
         return seen.now >= _trusted_until(old, new) or not any(each.connected for each in seen.untold(new))
-    return new.wish is Wish.PROCEED or _is_enough(seen.untold(new), seen.now - new.since > patience)
+    return new.wish is AuthorityOrder.PROCEED or _is_enough(seen.untold(new), seen.now - new.since > patience)
 
 
-def _trusted_until(old: Authority, new: Authority) -> datetime:
+def _trusted_until(old: AuthorityRecord, new: AuthorityRecord) -> datetime:
     """Until when agents of a compromised CA are waited for that do not trust the next one yet."""
     return max(old.ends_at, new.since + (old.within or timedelta())) if old.ends_at is not None else new.since
 
 
-def moved_until(old: Authority, now: datetime) -> datetime | None:
+def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
     """Until when agents of a compromised CA may renew, which issues no more from `now` on, however late that is."""
     return now + (old.within or MOVE) if old.ends_at is not None else None
 
 
-def _may_go_at_once(seen: Survey, old: Authority) -> bool:
+def _may_go_at_once(seen: RotationSurvey, old: AuthorityRecord) -> bool:
     return _is_late(seen, old) or not any(each.connected for each in seen.holding(old))
 
 
-def _may_retire(seen: Survey, old: Authority, patience: timedelta) -> bool:
+def _may_retire(seen: RotationSurvey, old: AuthorityRecord, patience: timedelta) -> bool:
     if any(seen.lagging(each) for each in (old, *seen.of(Phase.ISSUING))):
         return False
-    if old.wish is Wish.PROCEED:
+    if old.wish is AuthorityOrder.PROCEED:
         return True
     patient = seen.now - old.since > patience
     return _is_enough(seen.holding(old), patient) and (patient or not seen.with_people(old))
 
 
-def _is_over(seen: Survey, old: Authority) -> bool:
-    if old.is_given_up or old.wish is Wish.PROCEED:
+def _is_over(seen: RotationSurvey, old: AuthorityRecord) -> bool:
+    if old.is_given_up or old.wish is AuthorityOrder.PROCEED:
         return True
     nothing_left = not seen.signed.get(old.id, {}).get(Purpose.RECOVERY, 0)
     return nothing_left or (old.ends_at is not None and seen.now >= old.ends_at)
 
 
-def _is_late(seen: Survey, old: Authority) -> bool:
+def _is_late(seen: RotationSurvey, old: AuthorityRecord) -> bool:
     return old.ends_at is None or seen.now >= old.ends_at
 
 
@@ -209,7 +209,7 @@ def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT
     return not missing or (patient and all(each.away for each in missing))
 
 
-def waits_for(seen: Survey, one: Authority, patience: timedelta) -> tuple[str, ...]:
+def waits_for(seen: RotationSurvey, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
     """What the next step of this CA waits for, in words; nothing: it is due, or there is none."""
     lagging, is_patient = seen.lagging(one), seen.now - one.since <= patience
     told = [f"replica {name} does not act upon it yet, or lacks its key" for name in lagging]

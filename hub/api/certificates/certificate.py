@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber, Subject
+from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, CredentialId, SerialNumber
 
 BACKDATED = timedelta(minutes=5)
 """How far a client's certificate begins before it is made, at least: peers' clocks differ."""
@@ -33,7 +33,7 @@ class Profile:
     """Every field of a certificate to be: from the hub's records; only the public key comes from the request."""
 
     purpose: Purpose
-    subject: Subject
+    subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     not_before: datetime
@@ -43,7 +43,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CertificateHolder:
     """For whom a certificate is: what its record keeps beside the profile."""
 
     cluster: ClusterName | None = None

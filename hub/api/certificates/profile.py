@@ -16,7 +16,7 @@ All of them begin between five minutes and two days before now (peers' clocks di
 
 from datetime import datetime, timedelta
 
-from hub.api.certificates.certificate import BACKDATED, Holder, Profile, Purpose
+from hub.api.certificates.certificate import BACKDATED, CertificateHolder, Profile, Purpose
 from machinery.identity import (
     ADDONS_PREFIX,
     BOOTSTRAP_GROUP,
@@ -24,8 +24,8 @@ from machinery.identity import (
     OPERATOR_GROUP,
     RECOVERY_USER_PREFIX,
     SUBJECT_PREFIX,
+    CertificateSubject,
     ClusterName,
-    Subject,
     agent_subject,
     bootstrap_subject,
     is_reserved,
@@ -36,7 +36,7 @@ EARLIEST = timedelta(days=2)
 """A hub whose database's clock jumped that far signs nothing that is valid before there was a hub."""
 
 
-def refusals(profile: Profile, holder: Holder, now: datetime) -> list[str]:
+def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list[str]:
     """Why this profile is not to be signed; empty: it may."""
     named = profile.dns_names and profile.purpose is not Purpose.ADDON
     rules = (
@@ -48,7 +48,7 @@ def refusals(profile: Profile, holder: Holder, now: datetime) -> list[str]:
     return [finding for fine, finding in rules if not fine]
 
 
-def _is_its_holders(profile: Profile, holder: Holder) -> bool:
+def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
     """Whether the subject is the one that the record will be for."""
     subject, cluster, agent = profile.subject, holder.cluster, holder.agent
     match profile.purpose:
@@ -66,7 +66,7 @@ def _is_its_holders(profile: Profile, holder: Holder) -> bool:
             return False
 
 
-def claims_anothers(subject: Subject, cluster: ClusterName) -> bool:
+def claims_anothers(subject: CertificateSubject, cluster: ClusterName) -> bool:
     """Whether an add-on of `cluster` is registered under a name that is not an add-on's to have.
 
     An operator's, an agent's, a credential's, or that of another cluster's add-on. Our doors count none of these for an

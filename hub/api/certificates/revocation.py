@@ -13,7 +13,7 @@ from typing import Any
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.errors import Cause, Verdict
+from machinery.errors import Cause, DenialCause
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
@@ -52,15 +52,15 @@ _LISTED = {
     Reason.PRIVILEGE_WITHDRAWN: "privilegeWithdrawn",
 }
 _VERDICTS = {
-    CLUSTER_DELETED: Verdict.CLUSTER_DELETED,
-    CLUSTER_LEFT: Verdict.CLUSTER_DELETED,
-    CLUSTER_REBUILT: Verdict.CLUSTER_REBUILT,
-    CREDENTIAL_REVOKED: Verdict.CREDENTIAL_REVOKED,
+    CLUSTER_DELETED: DenialCause.CLUSTER_DELETED,
+    CLUSTER_LEFT: DenialCause.CLUSTER_DELETED,
+    CLUSTER_REBUILT: DenialCause.CLUSTER_REBUILT,
+    CREDENTIAL_REVOKED: DenialCause.CREDENTIAL_REVOKED,
 }
 _MESSAGES = {
-    Verdict.CLUSTER_DELETED: "this cluster was deleted here: register again with a bootstrap kubeconfig",
-    Verdict.CLUSTER_REBUILT: "another cluster has taken this name over: register under another name",
-    Verdict.CREDENTIAL_REVOKED: "this bootstrap credential is revoked: have a new bootstrap kubeconfig made",
+    DenialCause.CLUSTER_DELETED: "this cluster was deleted here: register again with a bootstrap kubeconfig",
+    DenialCause.CLUSTER_REBUILT: "another cluster has taken this name over: register under another name",
+    DenialCause.CREDENTIAL_REVOKED: "this bootstrap credential is revoked: have a new bootstrap kubeconfig made",
 }
 
 
@@ -74,16 +74,16 @@ def recorded_reason(listed: str) -> str:
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
-def verdict_on(reason: str | None) -> tuple[Verdict, str]:
+def verdict_on(reason: str | None) -> tuple[DenialCause, str]:
     """What the holder of a certificate that was revoked for this reason is told, and in which words."""
-    verdict = _VERDICTS.get(reason or "", Verdict.CERTIFICATE_REVOKED)
+    verdict = _VERDICTS.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
     why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""
     revoked = f"this certificate is revoked{why}: register again with a new bootstrap kubeconfig"
     return verdict, _MESSAGES.get(verdict, revoked)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RevocationTarget:
     """What is revoked: a cluster with all that it holds, one of its agents, what one key is for, or a bootstrap credential."""
 
     cluster: ClusterName | None = None
@@ -93,7 +93,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RevokedObjects:
     """What ended with a revocation."""
 
     certificates: tuple[CertificateRecord, ...] = ()
@@ -109,11 +109,11 @@ class Ended:
         return found.pop() if len(found) == 1 else None
 
 
-def target_of(document: Document) -> Target:
+def target_of(document: Document) -> RevocationTarget:
     """The spec of a Revocation that has passed `violations`."""
     spec = doc.mapping(document, "spec")
     serial = spec.get("serial")
-    return Target(
+    return RevocationTarget(
         cluster=ClusterName(spec["cluster"]) if spec.get("cluster") else None,
         agent=AgentId(spec["agent"]) if spec.get("agent") else None,
         serial=SerialNumber(int(serial, 16)) if serial else None,
@@ -138,7 +138,7 @@ def violations(document: Document) -> Sequence[Cause]:
     return causes
 
 
-def status_of(ended: Ended, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
+def status_of(ended: RevokedObjects, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
     """What a Revocation says of itself. `cluster`, `uid`: the ManagedCluster that it is about, if there is one."""
     shown = sorted(ended.certificates, key=lambda record: (record.purpose, record.serial))[:MAX_SHOWN]
     status: dict[str, Any] = {

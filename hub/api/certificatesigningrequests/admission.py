@@ -12,7 +12,7 @@ from typing import Any
 from hub.api.certificatesigningrequests.request import API_VERSION, APPROVED, DENIED, FAILED, KIND, MIN_DURATION, Requester
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.errors import Cause, InvalidError, Subject
+from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.meta.timestamps import format_time
 
 GROUP = "certificates.k8s.io"
@@ -120,5 +120,5 @@ def invalid(name: str, causes: list[Cause]) -> InvalidError:
     """Kubernetes' words for an object that breaks rules."""
     listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     listed = listed if len(causes) == 1 else f"[{listed}]"
-    subject = Subject(name=name, group=GROUP, kind=KIND)
+    subject = ErrorSubject(name=name, group=GROUP, kind=KIND)
     return InvalidError(f'{KIND}.{GROUP} "{name[:80]}" is invalid: {listed}', subject=subject, causes=causes)

@@ -10,12 +10,12 @@ from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.identity import OPERATOR_GROUP, SUBJECT_PREFIX, AgentId, Subject, parse_agent_user
+from machinery.identity import OPERATOR_GROUP, SUBJECT_PREFIX, AgentId, CertificateSubject, parse_agent_user
 
 ADDON_PREFIX = f"{SUBJECT_PREFIX}cluster:"
 
 
-def is_renewal(requester: CertificateRecord, subject: Subject) -> bool:
+def is_renewal(requester: CertificateRecord, subject: CertificateSubject) -> bool:
     """The requester asks for a certificate of exactly its own identity."""
     return requester.purpose is Purpose.AGENT and requester.user == subject.common_name
 
@@ -35,7 +35,7 @@ def is_in_good_standing(requester: CertificateRecord, cluster: Document | None, 
     )
 
 
-def is_an_addons(subject: Subject) -> bool:
+def is_an_addons(subject: CertificateSubject) -> bool:
     """Whether a registered subject claims nobody else's name: no operator's, and none of an agent's of any cluster."""
     if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
         return False

@@ -22,10 +22,10 @@ from machinery.identity import (
     SIGNER,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
     CredentialId,
     SerialNumber,
-    Subject,
     agent_subject,
     parse_agent_user,
     parse_bootstrap_user,
@@ -117,7 +117,7 @@ class RequestFacts(Protocol):
     """What a parsed request says of itself; `machinery.pki.check_request` tells it and has checked signature and key."""
 
     @property
-    def subject(self) -> Subject: ...
+    def subject(self) -> CertificateSubject: ...
 
     @property
     def dns_names(self) -> tuple[str, ...]: ...
@@ -132,7 +132,7 @@ class RequestFacts(Protocol):
     def other_attributes(self) -> tuple[str, ...]: ...
 
 
-def check_subject(facts: RequestFacts, expected: Subject, dns_names: tuple[str, ...] = ()) -> None:
+def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: tuple[str, ...] = ()) -> None:
     """The request asks for exactly what is expected. Raises InvalidError with what is wrong and what to do."""
     if facts.subject != expected or facts.other_attributes:
         raise InvalidError(
@@ -166,7 +166,7 @@ def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
     return claimed
 
 
-def _words(subject: Subject) -> str:
+def _words(subject: CertificateSubject) -> str:
     return " ".join((f"CN={subject.common_name}", *(f"O={one}" for one in sorted(subject.organizations))))
 
 

@@ -15,7 +15,7 @@ from machinery.durations import format_duration
 from machinery.identity import ClusterName
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     """How a step looks."""
 
     OK = "Ok"
@@ -27,11 +27,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DiagnosisFinding:
     """One step of the way. `reason`: one word for machines; `advice`: what to do, where it is not well."""
 
     step: str
-    state: State
+    state: FindingState
     reason: str
     said: str
     advice: str = ""
@@ -56,7 +56,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterFacts:
     """All that is on record of one cluster, at one moment of the database's time."""
 
     name: ClusterName

@@ -6,7 +6,7 @@ from hub.api.bootstrapcredentials.credential import CredentialPhase
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificates.revocation import CLUSTER_REBUILT
 from hub.api.certificatesigningrequests.request import RequestPhase, state
-from hub.api.clusterdiagnoses.facts import Facts, Finding, Offer, State, whole
+from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, Offer, whole
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
@@ -23,27 +23,27 @@ ENDS_SOON = 0.1
 _DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`: it walks the way from the cluster to the hub"
 
 
-def known(facts: Facts) -> Finding:
+def known(facts: ClusterFacts) -> DiagnosisFinding:
     """Whether there is such a cluster at all, and whether it is going."""
     if facts.cluster is None:
         return _never_came(facts, "cluster", f'no cluster "{facts.name}" has come to this hub')
     metadata = doc.mapping(facts.cluster, "metadata")
     created = str(metadata.get("creationTimestamp") or "")
     if not doc.is_deleting(facts.cluster):
-        return Finding("cluster", State.OK, "Known", f"known since {created}")
+        return DiagnosisFinding("cluster", FindingState.OK, "Known", f"known since {created}")
     deleting = conditions.find(doc.conditions(facts.cluster), DELETING)
     why = f": {deleting.message}" if deleting is not None and deleting.message else ""
     held = ", ".join(map(str, metadata.get("finalizers") or ())) or "nothing"
-    return Finding(
+    return DiagnosisFinding(
         "cluster",
-        State.BROKEN,
+        FindingState.BROKEN,
         "Deleting",
         f"it is being deleted since {metadata.get('deletionTimestamp')}; what holds it: {held}{why}",
         f"wait, remove what is left, or give it up with `hubctl delete cluster {facts.name} --force`",
     )
 
 
-def doubled(facts: Facts) -> Finding | None:
+def doubled(facts: ClusterFacts) -> DiagnosisFinding | None:
     """Two of what there should be one."""
     found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
@@ -54,20 +54,22 @@ def doubled(facts: Facts) -> Finding | None:
     }.get(found.reason, "")
     # another cluster that was refused does not harm the one that has the name
     broken = found.reason == duplicate.TWO_AGENTS
-    return Finding("one of a name", State.BROKEN if broken else State.WARNING, found.reason, found.message, advice)
+    return DiagnosisFinding(
+        "one of a name", FindingState.BROKEN if broken else FindingState.WARNING, found.reason, found.message, advice
+    )
 
 
-def accepted(facts: Facts) -> Finding:
+def accepted(facts: ClusterFacts) -> DiagnosisFinding:
     step, name = "acceptance", facts.name
     if rules.is_accepted(facts.document):
-        return Finding(step, State.OK, "Accepted", rules.accepted(facts.document).message)
+        return DiagnosisFinding(step, FindingState.OK, "Accepted", rules.accepted(facts.document).message)
     if rules.is_denied(facts.document):
         said = "it was denied by an operator, and may not report"
-        return Finding(step, State.BROKEN, "Denied", said, f"hubctl accept {name}")
-    return Finding(step, State.WAITING, "NotAccepted", "nobody has accepted it yet", f"hubctl accept {name}")
+        return DiagnosisFinding(step, FindingState.BROKEN, "Denied", said, f"hubctl accept {name}")
+    return DiagnosisFinding(step, FindingState.WAITING, "NotAccepted", "nobody has accepted it yet", f"hubctl accept {name}")
 
 
-def requested(facts: Facts) -> Finding | None:
+def requested(facts: ClusterFacts) -> DiagnosisFinding | None:
     """The certificate request; nothing while a certificate is good, or where there is none of before either."""
     if _good(facts) is not None:
         return None
@@ -80,32 +82,32 @@ def requested(facts: Facts) -> Finding | None:
     match told.phase:
         case RequestPhase.PENDING:
             said = f"the certificate request {name} waits for a decision since {_asked(request)}"
-            return Finding("request", State.WAITING, "NotApproved", said, f"hubctl certificate approve {name}")
+            return DiagnosisFinding("request", FindingState.WAITING, "NotApproved", said, f"hubctl certificate approve {name}")
         case RequestPhase.DENIED | RequestPhase.FAILED:
             because = ": ".join(part for part in (told.reason, told.message) if part)
             said = (
                 f"the certificate request {name} {'was denied' if told.phase is RequestPhase.DENIED else 'failed'} ({because})"
             )
             advice = "the agent asks again by itself while its bootstrap credential is good: approve that one (hubctl get csr)"
-            return Finding("request", State.BROKEN, f"Request{told.phase}", said, advice)
+            return DiagnosisFinding("request", FindingState.BROKEN, f"Request{told.phase}", said, advice)
         case RequestPhase.APPROVED:
             return _unsigned(facts, request)
     return None
 
 
-def _unsigned(facts: Facts, request: Document) -> Finding:
+def _unsigned(facts: ClusterFacts, request: Document) -> DiagnosisFinding:
     name = doc.name(request)
     late = facts.now - parse_time(_asked(request)) > SIGNED_WITHIN
     said = f"the certificate request {name} is approved and not signed yet"
     advice = "signing is the leader's: `hubctl get leader`, its log, and `hub doctor` on its machine" if late else ""
-    return Finding("request", State.BROKEN if late else State.WAITING, "NotSigned", said, advice)
+    return DiagnosisFinding("request", FindingState.BROKEN if late else FindingState.WAITING, "NotSigned", said, advice)
 
 
 def _asked(request: Document) -> str:
     return str(doc.mapping(request, "metadata").get("creationTimestamp") or "")
 
 
-def certificate(facts: Facts) -> Finding | None:
+def certificate(facts: ClusterFacts) -> DiagnosisFinding | None:
     """The newest certificate of its agents; nothing where none was ever issued."""
     newest = _good(facts)
     if newest is not None:
@@ -113,49 +115,55 @@ def certificate(facts: Facts) -> Finding | None:
         said = f'agent "{newest.agent}", serial {newest.serial:x}, until {format_time(newest.not_after)} (in {whole(left)})'
         if left < ENDS_SOON * life:
             advice = f"it should have been renewed: see the agent's log, and a request that waits (hubctl get csr); {_DOCTOR}"
-            return Finding("certificate", State.WARNING, "EndsSoon", said, advice)
-        return Finding("certificate", State.OK, "Good", said)
+            return DiagnosisFinding("certificate", FindingState.WARNING, "EndsSoon", said, advice)
+        return DiagnosisFinding("certificate", FindingState.OK, "Good", said)
     ended = facts.of_purpose(Purpose.AGENT)
     return _ended(facts, ended[-1]) if ended else None
 
 
-def _ended(facts: Facts, last: CertificateRecord) -> Finding:
+def _ended(facts: ClusterFacts, last: CertificateRecord) -> DiagnosisFinding:
     again = f"hubctl create bootstrap-kubeconfig --cluster {facts.name}, and give it to the agent; it registers by itself"
     if last.revoked_at is not None:
         why = f" ({last.revoked_reason})" if last.revoked_reason else ""
         said = f"the certificate with serial {last.serial:x} was revoked at {format_time(last.revoked_at)}{why}"
         if last.revoked_reason == CLUSTER_REBUILT:
             again = "another cluster has the name now; the one before registers under another name"
-        return Finding("certificate", State.BROKEN, "Revoked", said, again)
+        return DiagnosisFinding("certificate", FindingState.BROKEN, "Revoked", said, again)
     said = f"the certificate with serial {last.serial:x} ended at {format_time(last.not_after)}, {facts.ago(last.not_after)}"
     recovery = next((record for record in facts.of_purpose(Purpose.RECOVERY)[::-1] if record.is_open(facts.now)), None)
     if recovery is None:
-        return Finding("certificate", State.BROKEN, "Expired", f"{said}, and its recovery certificate too", again)
+        return DiagnosisFinding(
+            "certificate", FindingState.BROKEN, "Expired", f"{said}, and its recovery certificate too", again
+        )
     said += f"; the agent comes back with its recovery certificate until {format_time(recovery.not_after)}"
-    return Finding("certificate", State.BROKEN, "ExpiredRecoverable", said, f"start the agent; where it runs, {_DOCTOR}")
+    return DiagnosisFinding(
+        "certificate", FindingState.BROKEN, "ExpiredRecoverable", said, f"start the agent; where it runs, {_DOCTOR}"
+    )
 
 
-def _good(facts: Facts) -> CertificateRecord | None:
+def _good(facts: ClusterFacts) -> CertificateRecord | None:
     return next((record for record in facts.of_purpose(Purpose.AGENT)[::-1] if record.is_open(facts.now)), None)
 
 
-def _never_came(facts: Facts, step: str, said: str) -> Finding:
+def _never_came(facts: ClusterFacts, step: str, said: str) -> DiagnosisFinding:
     """What of its bootstrap credentials could have let it in, the best first."""
     make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.kubeconfig"
     if not facts.offers:
         why = "and there is no bootstrap credential for this name"
-        return Finding(step, State.BROKEN, "NoBootstrapCredential", f"{said}, {why}", make)
+        return DiagnosisFinding(step, FindingState.BROKEN, "NoBootstrapCredential", f"{said}, {why}", make)
     best = min(facts.offers, key=lambda offer: (_ORDER.index(offer.phase), -offer.record.created_at.timestamp()))
     words, reason = _told(facts, best)
     if best.phase is CredentialPhase.ACTIVE:
-        return Finding(step, State.WAITING, reason, f"{said}; {words}", f"start the agent with it; where it runs, {_DOCTOR}")
-    return Finding(step, State.BROKEN, reason, f"{said}, and {words}", make)
+        return DiagnosisFinding(
+            step, FindingState.WAITING, reason, f"{said}; {words}", f"start the agent with it; where it runs, {_DOCTOR}"
+        )
+    return DiagnosisFinding(step, FindingState.BROKEN, reason, f"{said}, and {words}", make)
 
 
 _ORDER = (CredentialPhase.ACTIVE, CredentialPhase.EXPIRED, CredentialPhase.USED_UP, CredentialPhase.REVOKED)
 
 
-def _told(facts: Facts, offer: Offer) -> tuple[str, str]:
+def _told(facts: ClusterFacts, offer: Offer) -> tuple[str, str]:
     record, which = offer.record, f"the bootstrap credential {offer.record.id}"
     match offer.phase:
         case CredentialPhase.ACTIVE:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from hub.api.clusterdiagnoses.facts import Facts, Finding, State, whole
+from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, whole
 from hub.api.liveness.lease import GRACE_FACTOR, grace
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
@@ -18,21 +18,25 @@ NAMED = 5
 _DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`; it says at which step the way to the hub breaks"
 
 
-def led(facts: Facts) -> Finding:
+def led(facts: ClusterFacts) -> DiagnosisFinding:
     """Whether anybody approves, signs and judges."""
     lead = facts.lead
     if lead is None or not lead.holder:
         said = "no replica leads: nobody signs certificates or judges silence"
-        return Finding("hub", State.BROKEN, "NoLeader", said, "look at `hubctl get replicas`, their logs, and `hub doctor`")
+        return DiagnosisFinding(
+            "hub", FindingState.BROKEN, "NoLeader", said, "look at `hubctl get replicas`, their logs, and `hub doctor`"
+        )
     late = facts.now - lead.renewed_at
     # a lock that nobody can compete for is not renewed
     if late > lead.lease and not _lives(facts, lead.holder):
         said = f"the leader, {lead.holder}, has not renewed its lease for {whole(late)}: nobody signs or judges silence"
-        return Finding("hub", State.BROKEN, "NoLeader", said, f"look at the replica {lead.holder}: its log, its database")
-    return Finding("hub", State.OK, "Led", f"the replica {lead.holder} leads")
+        return DiagnosisFinding(
+            "hub", FindingState.BROKEN, "NoLeader", said, f"look at the replica {lead.holder}: its log, its database"
+        )
+    return DiagnosisFinding("hub", FindingState.OK, "Led", f"the replica {lead.holder} leads")
 
 
-def owned(facts: Facts) -> Finding | None:
+def owned(facts: ClusterFacts) -> DiagnosisFinding | None:
     """Where the agent reports to, as it says itself."""
     if facts.beat is None or facts.beat.owner is None:
         return None
@@ -41,10 +45,10 @@ def owned(facts: Facts) -> Finding | None:
         f"its agent reports to the hub {owner}, and holds this one in reserve" if owner else "its agent reports to no hub yet"
     )
     advice = "look there; to have it here, on that hub: hubctl move cluster NAME --to THIS-HUB" if owner else _DOCTOR
-    return Finding("owner", State.WAITING, "ReportsElsewhere", said, advice)
+    return DiagnosisFinding("owner", FindingState.WAITING, "ReportsElsewhere", said, advice)
 
 
-def session(facts: Facts) -> Finding:
+def session(facts: ClusterFacts) -> DiagnosisFinding:
     """Whether an agent is connected, and to which replica. Agents over the Kubernetes API never are, and beat all the same."""
     if facts.sessions:
         lost = [each for each in facts.sessions if not _lives(facts, each.replica)]
@@ -53,16 +57,18 @@ def session(facts: Facts) -> Finding:
         )
         if len(lost) == len(facts.sessions):
             said = f"the replica that had its session is lost ({told})"
-            return Finding(
-                "session", State.BROKEN, "ReplicaLost", said, "the agent goes to another replica by itself; " + _DOCTOR
+            return DiagnosisFinding(
+                "session", FindingState.BROKEN, "ReplicaLost", said, "the agent goes to another replica by itself; " + _DOCTOR
             )
-        return Finding("session", State.OK, "Open", told)
+        return DiagnosisFinding("session", FindingState.OK, "Open", told)
     if _is_fresh(facts) and facts.beat is not None and facts.beat.agent_version is None:
-        return Finding("session", State.OK, "NoneNeeded", "none is open; it beats over the Kubernetes API")
-    return Finding("session", State.BROKEN, "NoSession", "no agent is connected", f"is the agent running? {_DOCTOR}")
+        return DiagnosisFinding("session", FindingState.OK, "NoneNeeded", "none is open; it beats over the Kubernetes API")
+    return DiagnosisFinding(
+        "session", FindingState.BROKEN, "NoSession", "no agent is connected", f"is the agent running? {_DOCTOR}"
+    )
 
 
-def beats(facts: Facts) -> Finding | None:
+def beats(facts: ClusterFacts) -> DiagnosisFinding | None:
     """Nothing where it may not report: its beats count for nothing."""
     if not rules.is_accepted(facts.document):
         return None
@@ -71,74 +77,78 @@ def beats(facts: Facts) -> Finding | None:
     if at is None:
         said = "no beat has ever come"
         advice = "an agent beats as soon as it has a session and is accepted; " + _DOCTOR
-        return Finding("beats", State.BROKEN, "NeverBeat", said, advice)
+        return DiagnosisFinding("beats", FindingState.BROKEN, "NeverBeat", said, advice)
     silent = facts.now - at
     said = f"the last one came {whole(silent)} ago; the lease is {whole(lease)}, the grace {GRACE_FACTOR} of it"
     if silent >= grace(lease):
         advice = "the agent is off, or cannot reach the hub: look whether it runs; " + _DOCTOR
-        return Finding("beats", State.BROKEN, "Silent", said, advice)
+        return DiagnosisFinding("beats", FindingState.BROKEN, "Silent", said, advice)
     if silent > LATE * lease:
-        return Finding("beats", State.WARNING, "Late", said, f"it reads Unknown in {whole(grace(lease) - silent)}; {_DOCTOR}")
-    return Finding("beats", State.OK, "Beating", said)
+        return DiagnosisFinding(
+            "beats", FindingState.WARNING, "Late", said, f"it reads Unknown in {whole(grace(lease) - silent)}; {_DOCTOR}"
+        )
+    return DiagnosisFinding("beats", FindingState.OK, "Beating", said)
 
 
-def clock(facts: Facts) -> Finding | None:
+def clock(facts: ClusterFacts) -> DiagnosisFinding | None:
     found = conditions.find(doc.conditions(facts.document), conditions.CLOCK_SYNCED)
     if found is None:
         return None
     if found.status == conditions.FALSE:
         advice = "set the clock of the agent's machine (NTP): certificates are judged by it"
-        return Finding("clock", State.WARNING, found.reason, found.message, advice)
-    return Finding("clock", State.OK, found.reason, found.message)
+        return DiagnosisFinding("clock", FindingState.WARNING, found.reason, found.message, advice)
+    return DiagnosisFinding("clock", FindingState.OK, found.reason, found.message)
 
 
-def api_server(facts: Facts) -> Finding | None:
+def api_server(facts: ClusterFacts) -> DiagnosisFinding | None:
     """What the agent says of its cluster; nothing where it has said nothing, or is not heard."""
     available = rules.availability(facts.document)
     if available is not None and available.status == conditions.FALSE:
         advice = "look at the API server of that cluster: kubectl get --raw '/readyz?verbose' there; the agent is well"
-        return Finding("API server", State.BROKEN, available.reason, available.message, advice)
+        return DiagnosisFinding("API server", FindingState.BROKEN, available.reason, available.message, advice)
     if available is not None and available.status == conditions.TRUE and _is_fresh(facts):
-        return Finding("API server", State.OK, available.reason, "the agent says that it is well")
+        return DiagnosisFinding("API server", FindingState.OK, available.reason, "the agent says that it is well")
     return None
 
 
-def addons(facts: Facts) -> Finding | None:
+def addons(facts: ClusterFacts) -> DiagnosisFinding | None:
     if not facts.addons:
         return None
     ill = [doc.name(addon) for addon in facts.addons if _status(addon) != conditions.TRUE]
     if not ill:
-        return Finding("add-ons", State.OK, "Available", f"all {len(facts.addons)} are Available")
+        return DiagnosisFinding("add-ons", FindingState.OK, "Available", f"all {len(facts.addons)} are Available")
     named = ", ".join(ill[:NAMED]) + (f" and {len(ill) - NAMED} more" if ill[NAMED:] else "")
     advice = f"kubectl -n {facts.name} get managedclusteraddons -o yaml; and their agents' leases on the cluster"
-    return Finding("add-ons", State.WARNING, "AddOnsNotAvailable", f"not Available: {named}", advice)
+    return DiagnosisFinding("add-ons", FindingState.WARNING, "AddOnsNotAvailable", f"not Available: {named}", advice)
 
 
-def brake(facts: Facts) -> Finding | None:
+def brake(facts: ClusterFacts) -> DiagnosisFinding | None:
     if not facts.brake.holds:
         return None
     said = f"{facts.brake.silent} of {facts.brake.fleet} clusters fell silent at once: taints and removals are held"
     advice = "that many at once are rather the hub's or the network's fault; if not: hubctl release-brake"
-    return Finding("brake", State.WARNING, "BrakeHolds", said, advice)
+    return DiagnosisFinding("brake", FindingState.WARNING, "BrakeHolds", said, advice)
 
 
-def flaps(facts: Facts) -> Finding | None:
+def flaps(facts: ClusterFacts) -> DiagnosisFinding | None:
     if facts.falls < FLAPS:
         return None
     said = f"it ceased to be Available {facts.falls} times within an hour"
-    return Finding("flaps", State.WARNING, "Flaps", said, f"hubctl describe cluster {facts.name} shows when and why")
+    return DiagnosisFinding(
+        "flaps", FindingState.WARNING, "Flaps", said, f"hubctl describe cluster {facts.name} shows when and why"
+    )
 
 
-def _last_beat(facts: Facts) -> datetime | None:
+def _last_beat(facts: ClusterFacts) -> datetime | None:
     return facts.beat.at if facts.beat is not None else None
 
 
-def _is_fresh(facts: Facts) -> bool:
+def _is_fresh(facts: ClusterFacts) -> bool:
     at = _last_beat(facts)
     return at is not None and facts.now - at < grace(rules.lease_duration(facts.document))
 
 
-def _lives(facts: Facts, name: str) -> bool:
+def _lives(facts: ClusterFacts, name: str) -> bool:
     """Where no replica is known (a hub of before), nobody is lost."""
     if not facts.replicas:
         return True

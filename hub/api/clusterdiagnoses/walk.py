@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hub.api.clusterdiagnoses import joining, reporting
-from hub.api.clusterdiagnoses.facts import Facts, Finding, State
+from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState
 from hub.api.managedclusters import cluster as rules
 from machinery.meta import conditions
 
-Look = Callable[[Facts], Finding | None]
+Look = Callable[[ClusterFacts], DiagnosisFinding | None]
 
 NOT_HERE = frozenset(
     ("NoBootstrapCredential", "NotComeYet", *(f"BootstrapCredential{ended}" for ended in ("Expired", "UsedUp", "Revoked")))
@@ -38,21 +38,23 @@ WAY: Sequence[tuple[Look, frozenset[str]]] = (
 class Diagnosis:
     """What was found, in the order of the way."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[DiagnosisFinding]
     available: str
     """The condition's status; "": there is none."""
 
     @property
-    def cause(self) -> Finding | None:
+    def cause(self) -> DiagnosisFinding | None:
         """The first on the way that is not well; None: nothing stands in it."""
-        return next((finding for finding in self.findings if finding.state in (State.BROKEN, State.WAITING)), None)
+        return next(
+            (finding for finding in self.findings if finding.state in (FindingState.BROKEN, FindingState.WAITING)), None
+        )
 
     @property
     def is_well(self) -> bool:
         return self.cause is None and self.available == conditions.TRUE
 
 
-def diagnose(facts: Facts) -> Diagnosis:
+def diagnose(facts: ClusterFacts) -> Diagnosis:
     """Walks the way."""
     available = rules.availability(facts.document)
     found = tuple(_walk(facts))
@@ -62,7 +64,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis((*found, _not_told(facts)), diagnosis.available)
 
 
-def _walk(facts: Facts) -> Iterator[Finding]:
+def _walk(facts: ClusterFacts) -> Iterator[DiagnosisFinding]:
     for look, ends in WAY:
         finding = look(facts)
         if finding is None:
@@ -72,9 +74,11 @@ def _walk(facts: Facts) -> Iterator[Finding]:
             return
 
 
-def _not_told(facts: Facts) -> Finding:
+def _not_told(facts: ClusterFacts) -> DiagnosisFinding:
     """All is well, and yet it does not read Available: for a moment that is so."""
     available = rules.availability(facts.document)
     said = f"it reads {available.status} ({available.reason})" if available else "it has not said yet whether it is available"
     advice = f"its agent tells with its next report; look again in a moment, and then at hubctl describe cluster {facts.name}"
-    return Finding("availability", State.WAITING, "NotToldYet", f"nothing stands in the way, but {said}", advice)
+    return DiagnosisFinding(
+        "availability", FindingState.WAITING, "NotToldYet", f"nothing stands in the way, but {said}", advice
+    )

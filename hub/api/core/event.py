@@ -17,7 +17,7 @@ AGENT = "registration-agent"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventRecord:
     """What happened to an object, and the cluster in whose namespace it is told."""
 
     cluster: str
@@ -36,7 +36,7 @@ class Told:
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
 
-    def brief(self) -> "Told":
+    def brief(self) -> "EventRecord":
         """The same news, without what of the object no Event shows: many may wait for their time."""
         metadata = doc.mapping(self.about, "metadata")
         kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
@@ -44,7 +44,7 @@ class Told:
         return replace(self, about={**about, "metadata": kept})
 
 
-def event(told: Told, namespace: str, now: datetime) -> dict[str, Any]:
+def event(told: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
     """A new Event, seen for the first time."""
     moment, metadata = format_time(now), doc.mapping(told.about, "metadata")
     about = {

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from machinery.meta.timestamps import format_time
 
 FACT = "untold-terms"
@@ -24,17 +24,17 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class UnreportedTerms:
     """In their order; `left_out` came before them."""
 
     terms: tuple[Began, ...] = ()
     left_out: int = 0
 
-    def followed_by(self, began: Began) -> "Untold":
+    def followed_by(self, began: Began) -> "UnreportedTerms":
         terms = (*self.terms, began)
-        return Untold(terms[-KEPT:], self.left_out + max(0, len(terms) - KEPT))
+        return UnreportedTerms(terms[-KEPT:], self.left_out + max(0, len(terms) - KEPT))
 
-    def news(self, term: int, ours: Told) -> Iterator[Told]:
+    def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
         """What there is to be told by the leader of `term`, which knows of its own how it came about: `ours`."""
         if self.left_out:
             yield replace(ours, message=f"the {self.left_out} changes of leader before term {self.terms[0].term} are left out")
@@ -47,9 +47,9 @@ def _late(began: Began) -> str:
     return f"{began.holder} became leader in term {began.term}, at {when}: the term ended before it was told why"
 
 
-def encoded(untold: Untold) -> str:
+def encoded(untold: UnreportedTerms) -> str:
     return msgspec.json.encode(untold).decode()
 
 
-def decoded(text: str | None) -> Untold:
-    return msgspec.json.decode(text, type=Untold) if text else Untold()
+def decoded(text: str | None) -> UnreportedTerms:
+    return msgspec.json.decode(text, type=UnreportedTerms) if text else UnreportedTerms()

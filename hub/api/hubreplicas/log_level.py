@@ -13,7 +13,7 @@ USUAL = timedelta(minutes=15)
 """For which `debug` is ordered when nobody says for how long: it is forgotten otherwise."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class LogLevelOrder(msgspec.Struct, frozen=True):
     """What was ordered, and who did."""
 
     level: str
@@ -25,7 +25,7 @@ class Order(msgspec.Struct, frozen=True):
         return now < self.until
 
 
-def ordered(level: str, lasts: timedelta, by: str, now: datetime) -> Order:
+def ordered(level: str, lasts: timedelta, by: str, now: datetime) -> LogLevelOrder:
     """Raises InvalidError for what cannot be ordered."""
     if level not in LEVELS:
         message = f'there is no level "{level[:20]}": one of {", ".join(LEVELS)}'
@@ -33,12 +33,12 @@ def ordered(level: str, lasts: timedelta, by: str, now: datetime) -> Order:
     if not timedelta() < lasts <= LONGEST:
         message = f"an order lasts longer than nothing and {format_duration(LONGEST)} at most"
         raise InvalidError(message, causes=(Cause("FieldValueInvalid", message, "for"),))
-    return Order(level, now + lasts, by)
+    return LogLevelOrder(level, now + lasts, by)
 
 
-def encoded(order: Order | None) -> str:
+def encoded(order: LogLevelOrder | None) -> str:
     return msgspec.json.encode(order).decode()
 
 
-def decoded(text: str | None) -> Order | None:
-    return msgspec.json.decode(text, type=Order | None) if text else None
+def decoded(text: str | None) -> LogLevelOrder | None:
+    return msgspec.json.decode(text, type=LogLevelOrder | None) if text else None

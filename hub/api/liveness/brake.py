@@ -12,7 +12,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BrakeLimits:
     """More than `share` of the living fleet, and `at_least` clusters, within `window`. A share of 0: no brake."""
 
     share: float = 0.2
@@ -41,12 +41,12 @@ class Brake(msgspec.Struct, frozen=True):
     def holds(self) -> bool:
         return self.since is not None
 
-    def counts_from(self, limits: Limits, now: datetime) -> datetime:
+    def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
         """Who fell silent after this instant, and is so still, counts."""
         start = (self.since or now) - limits.window
         return max(start, self.released) if self.released else start
 
-    def judged(self, limits: Limits, silent: int, fleet: int, now: datetime) -> "Brake":
+    def judged(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
         """What it is now, with `silent` of a living `fleet`."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)

@@ -15,7 +15,7 @@ JUMP = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Checkpoint:
     """A replica's word, in database time: it could store beats `at`, and somebody could without a gap from `since` on."""
 
     replica: str
@@ -31,12 +31,12 @@ class Mark:
         return self.at - now > JUMP
 
 
-def heard_since(marks: Iterable[Mark], now: datetime) -> datetime | None:
+def heard_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
     """From when on beats could be stored without a gap until now; None: they cannot be, as far as anybody knows."""
     return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
 
 
-def next_mark(replica: str, marks: Iterable[Mark], now: datetime, *, began: bool) -> Mark:
+def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
     """What `replica`, which can store beats now, has to mark. `began`: it has just started, and vouches for nothing before.
 
     A replica that was away takes over what the others heard meanwhile; where there is no other, time counts from now on.
@@ -44,6 +44,6 @@ def next_mark(replica: str, marks: Iterable[Mark], now: datetime, *, began: bool
     known = tuple(marks)
     own = next((mark for mark in known if mark.replica == replica), None)
     if own is not None and not began and own.is_fresh(now):
-        return Mark(replica, own.since, max(own.at, now))
+        return Checkpoint(replica, own.since, max(own.at, now))
     others = heard_since((mark for mark in known if mark.replica != replica), now)
-    return Mark(replica, others or now, now)
+    return Checkpoint(replica, others or now, now)

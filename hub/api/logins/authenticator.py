@@ -28,7 +28,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticator:
+class AuthenticatorConfig:
     """One as it stands: what it asks, whom it trusts for TLS (PEM; b"": whom the machine trusts), who are operators.
 
     `mark` changes with whatever it says.
@@ -43,11 +43,11 @@ class Authenticator:
     claims: ClaimRules | None = None
 
 
-def read(kind: str, document: Document) -> Authenticator:
+def read(kind: str, document: Document) -> AuthenticatorConfig:
     """Raises InvalidError for CAs that are not base64."""
     spec, metadata = doc.mapping(document, "spec"), doc.mapping(document, "metadata")
     address = str(spec.get("issuer" if kind == JWT else "endpoint") or "")
-    return Authenticator(
+    return AuthenticatorConfig(
         kind,
         doc.name(document),
         address,

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.errors import UnauthorizedError
-from machinery.identity import OPERATOR_GROUP, Subject
+from machinery.identity import OPERATOR_GROUP, CertificateSubject
 
 RESERVED = "system:"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -61,8 +61,8 @@ class Login:
     account: str | None = None
 
     @property
-    def subject(self) -> Subject:
-        return Subject(self.user, frozenset(self.groups))
+    def subject(self) -> CertificateSubject:
+        return CertificateSubject(self.user, frozenset(self.groups))
 
     @property
     def is_our_own_name(self) -> bool:

@@ -15,8 +15,8 @@ from machinery.identity import (
     ADDONS_PREFIX,
     SIGNER,
     AddOnName,
+    CertificateSubject,
     ClusterName,
-    Subject,
     addon_group,
     addon_subject,
     cluster_name,
@@ -34,7 +34,7 @@ SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
 """Annotation of a ClusterManagementAddOn: further users, groups and units that its add-on's certificates may have."""
 
 
-def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
+def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:
     """The subject that this add-on's registration for a signer names; None: it has no such registration."""
     name = AddOnName(doc.name(addon))
     for registration in _registrations(addon):
@@ -44,12 +44,14 @@ def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) 
             return _subject(subject, default)
         custom = doc.mapping(registration, "customSigner")
         if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name != SIGNER:
-            default = Subject(addon_subject(cluster, name, name).common_name)
+            default = CertificateSubject(addon_subject(cluster, name, name).common_name)
             return _subject(doc.mapping(custom, "subject"), default)
     return None
 
 
-def foreign_names(subject: Subject, cluster: ClusterName, addon: AddOnName, definition: Document | None) -> list[str]:
+def foreign_names(
+    subject: CertificateSubject, cluster: ClusterName, addon: AddOnName, definition: Document | None
+) -> list[str]:
     """What of a certificate's subject is neither the add-on's own nor listed in its ClusterManagementAddOn.
 
     Its own are the users and groups that OCM gives it, and `system:authenticated`.
@@ -96,8 +98,8 @@ def _registrations(addon: Document) -> Iterator[Mapping[str, Any]]:
     return (entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping))
 
 
-def _subject(registered: Mapping[str, Any], default: Subject) -> Subject:
-    return Subject(
+def _subject(registered: Mapping[str, Any], default: CertificateSubject) -> CertificateSubject:
+    return CertificateSubject(
         common_name=str(registered.get("user") or default.common_name),
         organizations=frozenset(map(str, registered.get("groups") or default.organizations)),
         units=frozenset(map(str, registered.get("organizationUnits") or ())),

@@ -14,7 +14,7 @@ from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters.cluster import API_VERSION, KIND, RESOURCE
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
-from machinery.errors import Cause, InvalidError, Subject
+from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import cluster_name
 from machinery.meta.timestamps import format_time
 
@@ -121,5 +121,7 @@ def invalid(name: str, causes: list[Cause]) -> InvalidError:
     listed = listed if len(causes) == 1 else f"[{listed}]"
     group = RESOURCE.partition(".")[2]
     return InvalidError(
-        f'{KIND}.{group} "{name[:80]}" is invalid: {listed}', subject=Subject(name=name, group=group, kind=KIND), causes=causes
+        f'{KIND}.{group} "{name[:80]}" is invalid: {listed}',
+        subject=ErrorSubject(name=name, group=group, kind=KIND),
+        causes=causes,
     )

@@ -23,7 +23,7 @@ MAX_URL = 1024
 MAX_VERSION = 64
 
 
-class HubState(StrEnum):
+class AgentHubState(StrEnum):
     """What the agent says of itself at a hub."""
 
     READY = "Ready"
@@ -42,7 +42,7 @@ class ReportedHub:
     hub_id: str
     name: str = ""
     url: str = ""
-    state: HubState = HubState.UNKNOWN
+    state: AgentHubState = AgentHubState.UNKNOWN
     credential_ends_at: datetime | None = None
 
     @property
@@ -120,7 +120,7 @@ def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
     (hub,) = found
     if hub.get("id") == here:
         raise InvalidError(f'"{word}" is this hub: name another one: {listed(hubs)}')
-    if hub.get("state") != HubState.READY or not hub.get("id"):
+    if hub.get("state") != AgentHubState.READY or not hub.get("id"):
         raise InvalidError(f'the agent has no credential that is ready at "{word}": {listed(hubs)}')
     return hub
 

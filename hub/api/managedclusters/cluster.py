@@ -87,7 +87,7 @@ class ClientConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClusterClaim:
     """A cluster claim: a fact that the cluster tells about itself."""
 
     name: str
@@ -95,7 +95,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinRequest:
     """A cluster asks to be known.
 
     `credential` is the bootstrap credential it came with; None: it came with its own certificate.
@@ -131,7 +131,7 @@ class StatusReport:
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
     kubernetes_version: str = ""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[ClusterClaim, ...] = ()
     client_configs: tuple[ClientConfig, ...] = ()
     node_count: int | None = None
     namespaces: Mapping[tuple[str, str], tuple[Condition, ...]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class StatusReport:
     """Of the agent that reports; "": it is not told."""
 
 
-def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, Any]:
+def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[str, Any]:
     """The ManagedCluster that a join makes: not accepted, as in OCM."""
     return {
         "apiVersion": API_VERSION,
@@ -158,7 +158,7 @@ def _labels(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"labels": dict(labels)} if labels else {}
 
 
-def adopted(cluster: Document, joining: Joining) -> dict[str, Any]:
+def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
     """The document of a cluster that an operator entered before it came; labels that are there stay as they are."""
     is_first = CLUSTER_UID not in doc.annotations(cluster)
     known = doc.with_annotations(cluster, joining_annotations(joining))
@@ -167,7 +167,7 @@ def adopted(cluster: Document, joining: Joining) -> dict[str, Any]:
     return doc.with_metadata(known, labels={**joining.labels, **doc.labels(cluster)})
 
 
-def joining_annotations(joining: Joining) -> dict[str, str]:
+def joining_annotations(joining: JoinRequest) -> dict[str, str]:
     """The cluster's uid and those annotations that an agent may set."""
     kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.managedclusters.agent_annotations import HUBS, MOVE_TO
-from hub.api.managedclusters.cluster import CLUSTER_UID, DUPLICATED, Joining
+from hub.api.managedclusters.cluster import CLUSTER_UID, DUPLICATED, JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.errors import AlreadyExistsError, InvalidError
@@ -33,7 +33,7 @@ def check_uid(uid: str) -> None:
         raise InvalidError(f"the uid of a cluster has {MAX_UID} characters at most, not {len(uid)}")
 
 
-def wanted(joining: Joining) -> Condition:
+def wanted(joining: JoinRequest) -> Condition:
     """What operators see when another cluster wanted a name that is taken."""
     return Condition(
         DUPLICATED,

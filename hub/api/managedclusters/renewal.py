@@ -20,7 +20,7 @@ LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RenewalOrder:
     """`before`: the database's time when it was given."""
 
     before: datetime
@@ -35,16 +35,16 @@ class Order:
         return max(self.before + self.within - now, min(self.within, LATE))
 
 
-def order_of(cluster: Document) -> Order | None:
+def order_of(cluster: Document) -> RenewalOrder | None:
     """The order that stands; None: none does, or it cannot be read."""
     begin, _, seconds = doc.annotations(cluster).get(RENEW, "").partition("/PT")
     try:
-        return Order(parse_time(begin), timedelta(seconds=int(seconds.removesuffix("S"))))
+        return RenewalOrder(parse_time(begin), timedelta(seconds=int(seconds.removesuffix("S"))))
     except (ValueError, OverflowError):
         return None
 
 
-def with_order(cluster: Document, order: Order) -> dict[str, Any]:
+def with_order(cluster: Document, order: RenewalOrder) -> dict[str, Any]:
     """A copy with this order in place of the one before."""
     text = f"{format_micro_time(order.before)}/PT{order.within // timedelta(seconds=1)}S"
     return doc.with_annotations(cluster, {RENEW: text})

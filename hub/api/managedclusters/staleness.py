@@ -21,7 +21,7 @@ HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class StalenessPolicy:
     """After how long a silence; zero: never. A removal needs a mark."""
 
     mark: timedelta = timedelta()
@@ -37,7 +37,7 @@ class Policy:
         return max(self.remove - self.mark, timedelta())
 
 
-class Step(StrEnum):
+class StalenessStep(StrEnum):
     """What is due of a cluster."""
 
     MARK = "mark"
@@ -45,7 +45,7 @@ class Step(StrEnum):
     REMOVE = "remove"
 
 
-def step(cluster: Document, policy: Policy, now: datetime) -> Step | None:
+def step(cluster: Document, policy: StalenessPolicy, now: datetime) -> StalenessStep | None:
     """None: nothing."""
     marked = conditions.find(doc.conditions(cluster), STALE)
     is_marked = marked is not None and marked.status == conditions.TRUE
@@ -53,14 +53,14 @@ def step(cluster: Document, policy: Policy, now: datetime) -> Step | None:
     if doc.is_deleting(cluster) or (since is None and not is_marked):
         return None
     if since is None:
-        return Step.CLEAR
+        return StalenessStep.CLEAR
     if policy.is_off or now - since < policy.mark:
         return None
     if not is_marked:
-        return Step.MARK
+        return StalenessStep.MARK
     noticed = marked.last_transition_time if marked else None
     is_over = policy.remove and now - since >= policy.remove and noticed is not None and now - noticed >= policy.notice
-    return Step.REMOVE if is_over else None
+    return StalenessStep.REMOVE if is_over else None
 
 
 def silent_since(cluster: Document) -> datetime | None:
@@ -71,7 +71,7 @@ def silent_since(cluster: Document) -> datetime | None:
     return available.last_transition_time
 
 
-def mark(cluster: Document, policy: Policy, now: datetime) -> Condition:
+def mark(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition:
     """The condition of a stale cluster."""
     since = silent_since(cluster) or now
     removal = max(since + policy.remove, now + policy.notice)

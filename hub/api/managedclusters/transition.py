@@ -34,7 +34,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TransitionSubject:
     """Whose availability it is."""
 
     cluster: ClusterName
@@ -42,7 +42,7 @@ class Subject:
 
 
 def transition(
-    subject: Subject, before: Condition | None, after: Condition | None, at: datetime, actor: str
+    subject: TransitionSubject, before: Condition | None, after: Condition | None, at: datetime, actor: str
 ) -> Transition | None:
     """What is to be kept of a write; None: neither status nor reason has changed."""
     old = (before.status, before.reason) if before else ("", "")

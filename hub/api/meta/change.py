@@ -8,8 +8,8 @@ from typing import Any, NewType
 
 import msgspec
 
-from hub.api.meta.field_sources import Of, Where
-from hub.api.meta.ordering import Order, Place
+from hub.api.meta.field_sources import FieldSource, Where
+from hub.api.meta.ordering import Place, SortOrder
 from machinery.meta.selectors import Requirement
 
 Document = Mapping[str, Any]
@@ -89,14 +89,14 @@ class Query:
     at: int | None = None
     where: Where | None = None
     past: bool = False
-    order: Order | None = None
+    order: SortOrder | None = None
     """Instead of that of the keys; `after` is then the key of the object at `order.after`."""
 
     @property
     def moves(self) -> bool:
         """Whether it asks about heartbeats, which have no past."""
         named = (self.where.named() if self.where else frozenset()) | (self.order.named if self.order else frozenset())
-        return Of.BEAT in named or Of.SESSION in named
+        return FieldSource.BEAT in named or FieldSource.SESSION in named
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from machinery.expression import Expression, MapOf, Type
 from machinery.expression.types import FieldType
 
 
-class Of(Enum):
+class FieldSource(Enum):
     """What is looked at."""
 
     NAME = "the object's name"
@@ -26,21 +26,21 @@ class Of(Enum):
     SESSION = "whether its agent's session is open"
 
 
-MOVING = frozenset((Of.CREATION, Of.BEAT, Of.SESSION))
+MOVING = frozenset((FieldSource.CREATION, FieldSource.BEAT, FieldSource.SESSION))
 """What changes without a change of the object, so that no watch tells of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ValueSource:
     """Where the value of one word is: under `key`, or for a map under all keys that begin so."""
 
-    of: Of
+    of: FieldSource
     type: FieldType
     key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class QueryRecord:
     """What of an object may be asked about. `created` in whole seconds."""
 
     name: str
@@ -49,9 +49,9 @@ class Known:
     created: datetime | None = None
     beat: LastBeat | None = None
 
-    def instant(self, of: Of) -> datetime | None:
+    def instant(self, of: FieldSource) -> datetime | None:
         """What an age of this object counts from."""
-        if of is Of.CREATION:
+        if of is FieldSource.CREATION:
             return self.created
         return None if self.beat is None else self.beat.at
 
@@ -66,30 +66,30 @@ class Where:
 
     expression: Expression
     now: datetime = field(compare=False)
-    sources: Mapping[str, Source] = field(compare=False, repr=False)
+    sources: Mapping[str, ValueSource] = field(compare=False, repr=False)
 
-    def holds(self, known: Known) -> bool:
+    def holds(self, known: QueryRecord) -> bool:
         """Whether it is true of an object; what is unknown is not."""
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
-    def named(self) -> frozenset[Of]:
+    def named(self) -> frozenset[FieldSource]:
         """All that the condition depends on."""
         return frozenset(self.sources[name].of for name in self.expression.names())
 
-    def _value(self, source: Source, known: Known) -> Any:
+    def _value(self, source: ValueSource, known: QueryRecord) -> Any:
         match source.of:
-            case Of.NAME:
+            case FieldSource.NAME:
                 return known.name
-            case Of.CREATION | Of.BEAT:
+            case FieldSource.CREATION | FieldSource.BEAT:
                 since = known.instant(source.of)
                 return None if since is None else self.now - since
-            case Of.SESSION:
+            case FieldSource.SESSION:
                 return known.has_session
-            case Of.LABELS | Of.FIELDS:
-                return _found(source, known.labels if source.of is Of.LABELS else known.fields)
+            case FieldSource.LABELS | FieldSource.FIELDS:
+                return _found(source, known.labels if source.of is FieldSource.LABELS else known.fields)
 
 
-def _found(source: Source, values: Mapping[str, str]) -> Any:
+def _found(source: ValueSource, values: Mapping[str, str]) -> Any:
     if isinstance(source.type, MapOf):
         return {key.removeprefix(source.key): value for key, value in values.items() if key.startswith(source.key)}
     value = values.get(source.key)

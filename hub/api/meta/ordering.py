@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
-from hub.api.meta.field_sources import Known, Of, Source
+from hub.api.meta.field_sources import FieldSource, QueryRecord, ValueSource
 from machinery.expression import Type
 from machinery.expression.sorting import sort_key
 
@@ -37,26 +37,26 @@ class Facet:
     """One value of an object, and the word that names it; a map's with its key."""
 
     word: str
-    source: Source
+    source: ValueSource
 
     @property
     def is_instant(self) -> bool:
         """An age: kept as the instant that it counts from."""
         return self.source.type is Type.DURATION
 
-    def text(self, known: Known) -> str | None:
+    def text(self, known: QueryRecord) -> str | None:
         """The value as people read it, for counting; None: it has none."""
         match self.source.of:
-            case Of.NAME:
+            case FieldSource.NAME:
                 return known.name
-            case Of.SESSION:
+            case FieldSource.SESSION:
                 return "true" if known.has_session else "false"
-            case Of.CREATION | Of.BEAT:
+            case FieldSource.CREATION | FieldSource.BEAT:
                 return None
-            case Of.LABELS | Of.FIELDS:
-                return (known.labels if self.source.of is Of.LABELS else known.fields).get(self.source.key)
+            case FieldSource.LABELS | FieldSource.FIELDS:
+                return (known.labels if self.source.of is FieldSource.LABELS else known.fields).get(self.source.key)
 
-    def place(self, known: Known) -> str | int | None:
+    def place(self, known: QueryRecord) -> str | int | None:
         """What objects are compared by."""
         if self.is_instant:
             since = known.instant(self.source.of)
@@ -82,17 +82,17 @@ class By:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortOrder:
     """The keys, the most significant first; `after`: the place behind which a page begins."""
 
     keys: tuple[By, ...]
     after: Place | None = None
 
     @property
-    def named(self) -> frozenset[Of]:
+    def named(self) -> frozenset[FieldSource]:
         return frozenset(by.facet.source.of for by in self.keys)
 
-    def place(self, known: Known) -> Place:
+    def place(self, known: QueryRecord) -> Place:
         return tuple(by.facet.place(known) for by in self.keys)
 
     def arranged(self, places: Mapping[K, Place]) -> Sequence[K]:

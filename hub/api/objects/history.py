@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.api.core.event import WARNING, Told
+from hub.api.core.event import WARNING, EventRecord
 from hub.api.core.namespace import HUB
 from hub.api.meta.change import EVENTS, LEASES, SECRETS, Kind
 
@@ -81,7 +81,7 @@ class Volume:
         return None if self.free is None else self.free + self.reusable
 
 
-def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[Told]:
+def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
     """What operators are to hear after everything that is old has gone. `early`: some of it before its time.
 
     The words hold no numbers that change: what is told again is counted, and not piled up.
@@ -96,7 +96,7 @@ def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[Told]
         yield _told(FULL, "the database has less than --disk-reserve left, and no history to spare: give it a larger disk now")
 
 
-def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[Told]:
+def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[EventRecord]:
     """What operators are to hear of audit records that take so many bytes. `early`: some went before their time."""
     if early:
         yield _told(AUDIT_SHORTENED, "the oldest audit records went before their time: see --audit-size")
@@ -106,5 +106,5 @@ def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[Tol
         )
 
 
-def _told(reason: str, message: str) -> Told:
-    return Told("", ABOUT, reason, message, WARNING)
+def _told(reason: str, message: str) -> EventRecord:
+    return EventRecord("", ABOUT, reason, message, WARNING)

@@ -34,7 +34,7 @@ from machinery.meta.managedfields.elements import field
 from machinery.meta.managedfields.fieldset import encoded
 from machinery.meta.managedfields.holdings import updater
 from machinery.meta.managedfields.notation import Notation, minus
-from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
+from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, FieldForm, Structure
 from machinery.meta.managedfields.updating import NOBODYS
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
@@ -125,18 +125,18 @@ def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[st
 def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:
     """Maps by names and lists as wholes, but for these lists and maps."""
     inner = {name.removeprefix(path).partition(".")[0] for name in (*lists, *whole) if name.startswith(path)}
-    return Structure(Form.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
+    return Structure(FieldForm.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
 
 
 def _part(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str], path: str) -> Structure:
     if path in whole:
         return LEAF
     below = _structure(lists, whole, f"{path}.")
-    return Structure(Form.KEYED, element=below, keys=lists[path]) if path in lists else below
+    return Structure(FieldForm.KEYED, element=below, keys=lists[path]) if path in lists else below
 
 
 def _with_envelope(content: Structure) -> Structure:
-    return Structure(Form.MAP, {**content.fields, **_ENVELOPE}, OPEN)
+    return Structure(FieldForm.MAP, {**content.fields, **_ENVELOPE}, OPEN)
 
 
 STRUCTURES = {kind: _with_envelope(_structure(LIST_MAPS.get(kind, {}), WHOLE.get(kind, ()))) for kind in {*LIST_MAPS, *WHOLE}}

@@ -7,7 +7,7 @@ from hub.api.managedclusteraddons.discovery import PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Kind
-from hub.api.meta.field_sources import MOVING, Of, Source, Where
+from hub.api.meta.field_sources import MOVING, FieldSource, ValueSource, Where
 from hub.api.meta.ordering import Facet
 from hub.api.query.selectable_fields import (
     AGENT_VERSION,
@@ -23,31 +23,31 @@ from hub.api.query.selectable_fields import (
 from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.sorting import sort_key
-from machinery.expression.tree import Entry
+from machinery.expression.tree import MapEntry
 from machinery.meta.timestamps import parse_time
 
-CLUSTER: Mapping[str, Source] = {
-    "name": Source(Of.NAME, Type.TEXT),
-    "labels": Source(Of.LABELS, MapOf(Type.TEXT)),
-    "set": Source(Of.LABELS, Type.TEXT, SET_LABEL),
-    "age": Source(Of.CREATION, Type.DURATION),
-    "accepted": Source(Of.FIELDS, Type.BOOLEAN, HUB_ACCEPTS),
-    "available": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"]),
-    "joined": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"]),
-    "clockSynced": Source(Of.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.clockSynced"]),
-    "conditions": Source(Of.FIELDS, MapOf(Type.TEXT), CONDITIONS),
-    "claims": Source(Of.FIELDS, MapOf(Type.TEXT), CLAIMS),
-    "taints": Source(Of.FIELDS, MapOf(Type.TEXT), TAINTS),
-    "addons": Source(Of.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
-    "version": Source(Of.FIELDS, Type.VERSION, VERSION),
-    "agentVersion": Source(Of.FIELDS, Type.VERSION, AGENT_VERSION),
-    "connected": Source(Of.SESSION, Type.BOOLEAN),
-    "lastBeat": Source(Of.BEAT, Type.DURATION),
-    "capacity": Source(Of.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
-    "allocatable": Source(Of.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
-    "cpu": Source(Of.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
-    "memory": Source(Of.FIELDS, Type.QUANTITY, f"{CAPACITY}memory"),
-    "nodes": Source(Of.FIELDS, Type.NUMBER, f"{CAPACITY}nodes"),
+CLUSTER: Mapping[str, ValueSource] = {
+    "name": ValueSource(FieldSource.NAME, Type.TEXT),
+    "labels": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT)),
+    "set": ValueSource(FieldSource.LABELS, Type.TEXT, SET_LABEL),
+    "age": ValueSource(FieldSource.CREATION, Type.DURATION),
+    "accepted": ValueSource(FieldSource.FIELDS, Type.BOOLEAN, HUB_ACCEPTS),
+    "available": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"]),
+    "joined": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"]),
+    "clockSynced": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.clockSynced"]),
+    "conditions": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CONDITIONS),
+    "claims": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CLAIMS),
+    "taints": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), TAINTS),
+    "addons": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
+    "version": ValueSource(FieldSource.FIELDS, Type.VERSION, VERSION),
+    "agentVersion": ValueSource(FieldSource.FIELDS, Type.VERSION, AGENT_VERSION),
+    "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN),
+    "lastBeat": ValueSource(FieldSource.BEAT, Type.DURATION),
+    "capacity": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
+    "allocatable": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
+    "cpu": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
+    "memory": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}memory"),
+    "nodes": ValueSource(FieldSource.FIELDS, Type.NUMBER, f"{CAPACITY}nodes"),
 }
 _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 
@@ -76,8 +76,8 @@ def facet_of(text: str, what: str) -> Facet:
     except ExpressionError as error:
         raise BadRequestError(f"{what}: {error}") from None
     source = CLUSTER[found.name]
-    key = source.key + found.key if isinstance(found, Entry) else source.key
-    return Facet(text, Source(source.of, found.type, key))
+    key = source.key + found.key if isinstance(found, MapEntry) else source.key
+    return Facet(text, ValueSource(source.of, found.type, key))
 
 
 def order_of(kind: Kind, name: str, value: str) -> str | None:

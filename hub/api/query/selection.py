@@ -23,8 +23,8 @@ from hub.api.meta.change import (
     Query,
     StoredObject,
 )
-from hub.api.meta.field_sources import Known
-from hub.api.meta.ordering import Order, Place
+from hub.api.meta.field_sources import QueryRecord
+from hub.api.meta.ordering import Place, SortOrder
 from hub.api.query.query_fields import created_at
 from hub.api.query.selectable_fields import of_cluster, of_conditions
 from machinery.identity import ClusterName
@@ -55,10 +55,10 @@ def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[s
     )
 
 
-def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> Known:
+def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> QueryRecord:
     """What of an object may be asked about."""
     key = doc.key(document)
-    return Known(key.name, doc.labels(document), fields_of(kind, document), created_at(document), beat)
+    return QueryRecord(key.name, doc.labels(document), fields_of(kind, document), created_at(document), beat)
 
 
 def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None = None) -> bool:
@@ -85,7 +85,7 @@ def portion(query: Query, objects: Iterable[StoredObject], beats: Mapping[Cluste
         return beats.get(ClusterName(each.key.name))
 
     found = {each.key: each for each in objects if selects(each.kind, query, each.document, beat(each))}
-    order = query.order or Order(())
+    order = query.order or SortOrder(())
     places = {key: order.place(known_of(each.kind, each.document, beat(each))) for key, each in found.items()}
     keys = order.arranged(places)
     if query.after is not None:

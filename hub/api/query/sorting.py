@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from hub.api.meta.ordering import By, Facet, Order, Place
+from hub.api.meta.ordering import By, Facet, Place, SortOrder
 from hub.api.query.query_fields import facet_of
 from machinery.errors import BadRequestError
 
@@ -20,12 +20,12 @@ _MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
 """Paths of maps; the last step is the word of the map."""
 
 
-def sort_of(text: str, after: Place | None = None) -> Order:
+def sort_of(text: str, after: Place | None = None) -> SortOrder:
     """`-memory,name`: a word each, with `-` from the highest to the lowest. Raises BadRequestError."""
     keys = tuple(_key(part) for part in _parts(text, "sortBy"))
     if after is not None and len(after) != len(keys):
         raise BadRequestError("invalid continue token: it belongs to another order")
-    return Order(keys, after)
+    return SortOrder(keys, after)
 
 
 def groups_of(text: str) -> tuple[Facet, ...]:

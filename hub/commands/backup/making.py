@@ -8,7 +8,7 @@ import click
 from hub.commands.backup import keys
 from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
-from hub.settings import Settings, SettingsError, load
+from hub.settings import HubSettings, SettingsError, load
 from hub.settings.database_url import database_url
 from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest
 from hub.store.backup.backup import note_backup, write_tables
@@ -37,7 +37,7 @@ def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path
     return MADE
 
 
-def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Manifest, list[str], bool]:
+def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[Manifest, list[str], bool]:
     """The backup's manifest, the keys that are in it, and whether a change of it would be noticed."""
     found: dict[str, bytes] = {}
     seal, place = None, PROOF
@@ -69,15 +69,15 @@ def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Mani
     return manifest, sorted(found), seal is not None
 
 
-def _keys(settings: Settings) -> dict[str, bytes]:
+def _keys(settings: HubSettings) -> dict[str, bytes]:
     return keys.collect(_folder(settings), settings.secrets_key_file)
 
 
-def _folder(settings: Settings) -> DataDirectory:
+def _folder(settings: HubSettings) -> DataDirectory:
     return DataDirectory(settings.keys_dir or settings.data_dir, "hub")
 
 
-def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: Settings, *, is_proven: bool) -> None:
+def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: HubSettings, *, is_proven: bool) -> None:
     rows = sum(entry.rows for entry in manifest.tables)
     click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
     click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")

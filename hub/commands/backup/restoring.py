@@ -12,12 +12,12 @@ import click
 from hub.api.hubreplicas.restoration import Readopts
 from hub.commands.backup import keys
 from hub.issuer.local import CA_KEY
-from hub.registry.recovery.restore import Order, Outcome, restored
+from hub.registry.recovery.restore import RestoreOrder, RestoreOutcome, restored
 from hub.replica.installation import ADMIN_FILE
-from hub.settings import Settings, SettingsError, load
+from hub.settings import HubSettings, SettingsError, load
 from hub.settings.database_url import database_url
 from hub.store.backup.archive import Archive, Manifest
-from hub.store.backup.restore import Restored, Target, restore_tables
+from hub.store.backup.restore import Restored, RestoreTarget, restore_tables
 from hub.store.engine.file_lock import sole_user
 from machinery.errors import InvalidError, MusterError, UnavailableError
 from machinery.meta.timestamps import format_time, parse_time
@@ -30,7 +30,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RestoreOptions:
     """What the command line says."""
 
     file: Path
@@ -42,7 +42,7 @@ class Wish:
     unverified: bool = False
 
 
-def run(wish: Wish, config: Path | None, data_dir: Path | None) -> int:
+def run(wish: RestoreOptions, config: Path | None, data_dir: Path | None) -> int:
     """The exit code; what was restored stands on standard output, what went wrong on standard error."""
     try:
         settings = load({"data_dir": data_dir}, config)
@@ -56,7 +56,7 @@ def run(wish: Wish, config: Path | None, data_dir: Path | None) -> int:
     return RESTORED
 
 
-def _restored(wish: Wish, settings: Settings) -> Sequence[str]:
+def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
     """Everything is looked at before anything is written; the keys come first, because without rows they do no harm."""
     with ExitStack() as stack:
         archive = stack.enter_context(Archive(wish.file))
@@ -76,15 +76,15 @@ def _restored(wish: Wish, settings: Settings) -> Sequence[str]:
             keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)
         keys.check_place(found, folder)
         keys.put(found, folder)
-        order = Order(parse_time(manifest.made), wish.readopts, lists)
-        target = Target(database_url(settings), wish.replaces, wish.above)
+        order = RestoreOrder(parse_time(manifest.made), wish.readopts, lists)
+        target = RestoreTarget(database_url(settings), wish.replaces, wish.above)
         done, outcome = restore_tables(archive, target, partial(restored, order=order))
         directory.remove(ADMIN_FILE)  # the start makes one that is on record
         has_keys = folder.read(CA_KEY) is not None
         return [*_told(manifest, done, outcome), *_remaining(manifest, order, outcome), *_next(folder, has_keys=has_keys)]
 
 
-def _keys(archive: Archive, wish: Wish) -> dict[str, bytes]:
+def _keys(archive: Archive, wish: RestoreOptions) -> dict[str, bytes]:
     content = archive.sealed
     if content is None:
         if wish.passphrase is not None:
@@ -102,7 +102,7 @@ def _read(file: Path) -> bytes:
         raise UnavailableError(f"the revocation list {file} cannot be read: {error.strerror or error}") from error
 
 
-def _told(manifest: Manifest, done: Restored, outcome: Outcome) -> Iterator[str]:
+def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterator[str]:
     yield f"hub {manifest.hub_id} is restored as it was at {manifest.made}"
     if done.former is not None:
         yield f"  the database that was there is kept as {done.former}"
@@ -115,7 +115,7 @@ def _told(manifest: Manifest, done: Restored, outcome: Outcome) -> Iterator[str]
         )
 
 
-def _remaining(manifest: Manifest, order: Order, outcome: Outcome) -> Iterator[str]:
+def _remaining(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
     """What may be otherwise than somebody decided after the backup."""
     yield f"what was decided after {manifest.made} is lost; look after it:"
     until = max((each.at for each in outcome.lists), default=order.made)

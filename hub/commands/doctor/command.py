@@ -12,8 +12,8 @@ import click
 
 from hub.commands.doctor import database, doors
 from hub.commands.doctor import machine as ground
-from hub.commands.doctor.findings import Finding, Look, State, broken, looked
-from hub.settings import Settings, SettingsError, load
+from hub.commands.doctor.findings import DoctorFinding, DoctorState, Look, broken, looked
+from hub.settings import HubSettings, SettingsError, load
 from hub.settings.database_url import database_url
 from hub.store import SqlStore
 from machinery.runtime.clock import Clock, SystemClock
@@ -34,17 +34,17 @@ def run(config: Path | None, flags: Mapping[str, Any]) -> int:
     return asyncio.run(_printed(settings))
 
 
-async def _printed(settings: Settings) -> int:
+async def _printed(settings: HubSettings) -> int:
     worst = WELL
     async for finding in examined(settings, SystemClock()):
         click.echo(f"{finding.state:<8} {finding.name:<{WIDTH}} {finding.said}")
-        if finding.state is not State.WELL:
+        if finding.state is not DoctorState.WELL:
             click.echo(f"{'':<8} {'':<{WIDTH}} -> {finding.advice}")
-        worst = max(worst, NOT_WELL if finding.state is State.BROKEN else WELL)
+        worst = max(worst, NOT_WELL if finding.state is DoctorState.BROKEN else WELL)
     return worst
 
 
-async def examined(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
+async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
     """Everything, in the order in which it stands on one another; a break does not keep it from looking at the rest."""
     looks: list[tuple[str, Look, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
     if settings.data_dir.is_dir():
@@ -59,18 +59,18 @@ async def examined(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
             yield finding
 
 
-async def _folder(settings: Settings) -> list[Finding]:
+async def _folder(settings: HubSettings) -> list[DoctorFinding]:
     return list(ground.folder(settings))
 
 
-async def _keys(settings: Settings, clock: Clock) -> list[Finding]:
+async def _keys(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
     return list(ground.keys(settings, clock.now()))
 
 
-async def _database(settings: Settings, clock: Clock) -> list[Finding]:
+async def _database(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
     url = database_url(settings)
     schema = await asyncio.to_thread(database.schema, url)
-    if schema.state is State.BROKEN:
+    if schema.state is DoctorState.BROKEN:
         return [schema]
     store = SqlStore(url)
     try:
@@ -81,12 +81,12 @@ async def _database(settings: Settings, clock: Clock) -> list[Finding]:
         await store.close()
 
 
-async def _doors(settings: Settings) -> list[Finding]:
+async def _doors(settings: HubSettings) -> list[DoctorFinding]:
     trust = doors.trust_of(settings)
     if trust is None:
         return [broken("doors", f"there is no CA in {settings.data_dir} to know the hub by", _RIGHTS)]
     return [finding for door in doors.doors_of(settings) for finding in await doors.reached(door, trust)]
 
 
-async def _operators(settings: Settings, clock: Clock) -> list[Finding]:
+async def _operators(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
     return await asyncio.to_thread(doors.asked, settings, clock)

@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hub.api.hubreplicas.replica import Replica
-from hub.commands.doctor.findings import Finding, broken, warning, well
+from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import Transaction
 from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD, Schema, pending
 from hub.store.migrate_url import look_at_schema
 from machinery import pki
 from machinery.durations import format_duration
-from machinery.election.lock import Record
+from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 
@@ -36,10 +36,10 @@ class Seen:
     now: datetime
     facts: Mapping[str, str | None]
     replicas: Sequence[Replica]
-    leader: Record | None
+    leader: LockRecord | None
 
 
-def schema(url: str) -> Finding:
+def schema(url: str) -> DoctorFinding:
     """Raises UnavailableError, InvalidError (too new)."""
     found = look_at_schema(parse_url(url))
     found.check()
@@ -50,7 +50,7 @@ def schema(url: str) -> Finding:
     return _behind(found)
 
 
-def _behind(found: Schema) -> Finding:
+def _behind(found: Schema) -> DoctorFinding:
     if found.version is None:
         return broken("schema", "the database is empty: no hub was ever started on it", "hub serve makes it; is this its URL?")
     steps = len(list(pending(found.version)))
@@ -68,7 +68,7 @@ def _look(tx: Transaction) -> Seen:
     return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.record())
 
 
-def judged(seen: Seen, settings: Settings, clock: Clock, took: timedelta) -> list[Finding]:
+def judged(seen: Seen, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
     """Everything that a look tells. `took`: how long it took."""
     identity = _identity(seen, settings)
     answers = well(
@@ -77,7 +77,7 @@ def judged(seen: Seen, settings: Settings, clock: Clock, took: timedelta) -> lis
     return [answers, *identity, _clock(seen, clock), *_replicas(seen), _leader(seen)]
 
 
-def _identity(seen: Seen, settings: Settings) -> list[Finding]:
+def _identity(seen: Seen, settings: HubSettings) -> list[DoctorFinding]:
     """Whether the keys and settings here are those of the database's hub."""
     found = []
     suffix = seen.facts[SUFFIX]
@@ -91,7 +91,7 @@ def _identity(seen: Seen, settings: Settings) -> list[Finding]:
     return found
 
 
-def _authority(settings: Settings) -> str | None:
+def _authority(settings: HubSettings) -> str | None:
     """The first CA's key; None: it is not in a file, or has gone with a rotation."""
     path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
     with suppress(OSError, InvalidError):
@@ -99,7 +99,7 @@ def _authority(settings: Settings) -> str | None:
     return None
 
 
-def _clock(seen: Seen, clock: Clock) -> Finding:
+def _clock(seen: Seen, clock: Clock) -> DoctorFinding:
     apart = clock.now() - seen.now
     if abs(apart) > APART:
         side = "ahead of" if apart > timedelta() else "behind"
@@ -107,7 +107,7 @@ def _clock(seen: Seen, clock: Clock) -> Finding:
     return well("clock", "this machine's and the database's agree")
 
 
-def _replicas(seen: Seen) -> list[Finding]:
+def _replicas(seen: Seen) -> list[DoctorFinding]:
     living = [replica for replica in seen.replicas if not replica.is_lost(seen.now)]
     if not living:
         said = "none has told of itself for ten seconds" if seen.replicas else "none has told of itself"
@@ -126,13 +126,13 @@ def _replicas(seen: Seen) -> list[Finding]:
     return found
 
 
-def _off(replica: Replica) -> Finding:
+def _off(replica: Replica) -> DoctorFinding:
     ahead = replica.load.ahead if replica.load else timedelta()
     side = "ahead of" if ahead > timedelta() else "behind"
     return broken("clock", f"that of the replica {replica.name} is {_seconds(abs(ahead))} {side} the database's", _CLOCKS)
 
 
-def _leader(seen: Seen) -> Finding:
+def _leader(seen: Seen) -> DoctorFinding:
     """A lock that nobody can compete for is not renewed: then the holder's own word counts."""
     record = seen.leader
     advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"

@@ -12,11 +12,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hub.commands.doctor.findings import Finding, broken, warning, well
+from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.commands.doctor.tls_probe import Dialled, Trouble, dial
 from hub.issuer.local import CA_CERTIFICATE
 from hub.replica.installation import ADMIN_FILE, BUNDLE, Addresses
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.settings.fields import Address
 from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
 from machinery.runtime.clock import Clock
@@ -43,7 +43,7 @@ class DoorAt:
     setting: str
 
 
-def doors_of(settings: Settings) -> tuple[DoorAt, DoorAt]:
+def doors_of(settings: HubSettings) -> tuple[DoorAt, DoorAt]:
     seen = Addresses.of(settings)
     return (
         DoorAt("gRPC door", seen.grpc, settings.grpc_listen, grpc=True, setting="grpc_advertised"),
@@ -51,7 +51,7 @@ def doors_of(settings: Settings) -> tuple[DoorAt, DoorAt]:
     )
 
 
-def trust_of(settings: Settings) -> bytes | None:
+def trust_of(settings: HubSettings) -> bytes | None:
     """What peers are told to trust, as the hub left it here; None: it left nothing."""
     folder = settings.data_dir
     for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
@@ -60,7 +60,7 @@ def trust_of(settings: Settings) -> bytes | None:
     return None
 
 
-async def reached(door: DoorAt, trust: bytes) -> list[Finding]:
+async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
     """Whether the door is behind the address that others are told, and nobody before it."""
     found = _only_here(door)
     dialled = await dial(door.address, trust, grpc=door.grpc)
@@ -70,7 +70,7 @@ async def reached(door: DoorAt, trust: bytes) -> list[Finding]:
     return [_told(door, dialled, within), *found]
 
 
-def _only_here(door: DoorAt) -> list[Finding]:
+def _only_here(door: DoorAt) -> list[DoctorFinding]:
     try:
         is_local = ip_address(door.address.host).is_loopback
     except ValueError:
@@ -90,7 +90,7 @@ def _near(listening: Address) -> Address:
     return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port) if is_everywhere else listening
 
 
-def _told(door: DoorAt, found: Dialled, within: Dialled) -> Finding:
+def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
     shown = f" (it shows one {found.said})" if found.said else ""
     here = "; the hub itself answers at " + str(_near(door.listening)) if within.trouble is None else ""
     match found.trouble:
@@ -123,7 +123,7 @@ def _way(door: DoorAt, within: Dialled) -> str:
     return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
 
 
-def asked(settings: Settings, clock: Clock) -> list[Finding]:
+def asked(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
     """Asks the HTTPS door, as the administrator, who it takes us for, whether it is ready, and the time.
 
     Raises MusterError, OSError, HTTPException.
@@ -139,7 +139,7 @@ def asked(settings: Settings, clock: Clock) -> list[Finding]:
     return [_known(path, status, content), *_dated(date, clock), *_ready(*_request(kubeconfig, "GET", "/readyz?verbose")[::2])]
 
 
-def _known(path: Path, status: int, content: bytes) -> Finding:
+def _known(path: Path, status: int, content: bytes) -> DoctorFinding:
     if status == CREATED:
         user = json.loads(content)["status"]["userInfo"]["username"]
         return well("operators", f"the certificate in {path} arrives: {user}")
@@ -147,7 +147,7 @@ def _known(path: Path, status: int, content: bytes) -> Finding:
     return broken("operators", said, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
 
 
-def _dated(date: datetime | None, clock: Clock) -> Sequence[Finding]:
+def _dated(date: datetime | None, clock: Clock) -> Sequence[DoctorFinding]:
     if date is None or abs(apart := date - clock.now()) <= APART:
         return ()
     side = "ahead of" if apart > timedelta() else "behind"
@@ -155,7 +155,7 @@ def _dated(date: datetime | None, clock: Clock) -> Sequence[Finding]:
     return (broken("clock", said, "set both clocks by NTP"),)
 
 
-def _ready(status: int, content: bytes) -> Sequence[Finding]:
+def _ready(status: int, content: bytes) -> Sequence[DoctorFinding]:
     """Every check that fails, as /readyz tells it."""
     if status == OK:
         return (well("readiness", "all checks of /readyz pass"),)

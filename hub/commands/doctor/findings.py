@@ -8,7 +8,7 @@ from http.client import HTTPException
 from machinery.errors import MusterError
 
 
-class State(StrEnum):
+class DoctorState(StrEnum):
     """In the words that are printed."""
 
     WELL = "ok"
@@ -18,31 +18,31 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at. `advice`: what to do, where it is not well."""
 
     name: str
-    state: State
+    state: DoctorState
     said: str
     advice: str = ""
 
 
-def well(name: str, said: str) -> Finding:
-    return Finding(name, State.WELL, said)
+def well(name: str, said: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.WELL, said)
 
 
-def warning(name: str, said: str, advice: str) -> Finding:
-    return Finding(name, State.WARNING, said, advice)
+def warning(name: str, said: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.WARNING, said, advice)
 
 
-def broken(name: str, said: str, advice: str) -> Finding:
-    return Finding(name, State.BROKEN, said, advice)
+def broken(name: str, said: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.BROKEN, said, advice)
 
 
-Look = Callable[[], Awaitable[Iterable[Finding]]]
+Look = Callable[[], Awaitable[Iterable[DoctorFinding]]]
 
 
-async def looked(name: str, look: Look, advice: str) -> list[Finding]:
+async def looked(name: str, look: Look, advice: str) -> list[DoctorFinding]:
     """What a look found; one that fails with an error of ours is a finding too."""
     try:
         return list(await look())

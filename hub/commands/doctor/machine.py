@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from hub.commands.doctor.findings import Finding, broken, warning, well
+from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.replica.installation import ADMIN_FILE
 from hub.replica.keys import SEAL_FILE
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import InvalidError
 
@@ -19,7 +19,7 @@ GIBIBYTE = 2**30
 _RUN = "run this as the hub's user, with the hub's settings (--data-dir, --config, or its environment)"
 
 
-def folder(settings: Settings) -> Iterator[Finding]:
+def folder(settings: HubSettings) -> Iterator[DoctorFinding]:
     """The data directory and who may read it."""
     path, name = settings.data_dir, "data directory"
     if not path.is_dir():
@@ -40,7 +40,7 @@ def _is_open(file: Path) -> bool:
     return file.exists() and bool(stat.S_IMODE(file.stat().st_mode) & OTHERS)
 
 
-def _disk(path: Path, reserve: int) -> Finding:
+def _disk(path: Path, reserve: int) -> DoctorFinding:
     """How much is free where the data directory lies: an embedded database grows there, and an audit log may."""
     usage = shutil.disk_usage(path)
     said = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
@@ -50,7 +50,7 @@ def _disk(path: Path, reserve: int) -> Finding:
     return warning("disk", said, advice) if usage.free < 2 * reserve else well("disk", said)
 
 
-def keys(settings: Settings, now: datetime) -> Iterator[Finding]:
+def keys(settings: HubSettings, now: datetime) -> Iterator[DoctorFinding]:
     """The files that make a hub what it is. Where the CA's key lies elsewhere, its certificate need not be here."""
     path = settings.keys_dir or settings.data_dir
     name, ca = "keys", path / CA_CERTIFICATE

@@ -6,7 +6,7 @@ Source: OCM's add-on manager. It is made for an add-on with a registration by to
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.core.event import NORMAL, WARNING, EventRecord
 from hub.api.managedclusteraddons import tokens as rules
 from hub.api.meta.change import ADDONS, Document, Key
 from hub.controllers import ACTOR
@@ -31,7 +31,7 @@ def wanted_of(part: Document) -> bool:
 class AddOnTokens(Reconciler[Key]):
     """One add-on by its key. `tell`: has an Event made; it must not wait."""
 
-    def __init__(self, store: Store, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, tell: Callable[[EventRecord], None]) -> None:
         self._store = store
         self._tell = tell
 
@@ -40,5 +40,5 @@ class AddOnTokens(Reconciler[Key]):
         stored = await self._store.read(lambda tx: tx.objects.get(ADDONS, key)) if news is not None else None
         if news is not None and stored is not None:
             kind = NORMAL if news.status == TRUE else WARNING
-            self._tell(Told(key.namespace, stored.document, news.reason, news.message, kind))
+            self._tell(EventRecord(key.namespace, stored.document, news.reason, news.message, kind))
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hub.api.approvalrules.rule import Rule
+from hub.api.approvalrules.rule import ApprovalRule
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.meta.change import Document
@@ -15,7 +15,7 @@ from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
-from hub.registry.approvalrules.approval import Outcome
+from hub.registry.approvalrules.approval import ApprovalOutcome
 
 NAME = "approval"
 
@@ -34,6 +34,6 @@ class Approval(Ruled):
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
         return partial(self._step, tx, self.rules_in(tx))
 
-    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome:
+    def _step(self, tx: Transaction, known: tuple[ApprovalRule, ...], name: str) -> ApprovalOutcome:
         outcome = approving.review(tx, name, known, f"{ACTOR}:{NAME}")
-        return replace(outcome or Outcome(), asking=approving.asking(tx, name, known))
+        return replace(outcome or ApprovalOutcome(), asking=approving.asking(tx, name, known))

@@ -7,13 +7,13 @@ of the hub loses of it is a second's worth. The decisions themselves are in the 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from hub.api.approvalrules.rule import Decision
+from hub.api.approvalrules.rule import RuleDecision
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document, Key
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import service as approval_rules
-from hub.registry.approvalrules.service import Tally
+from hub.registry.approvalrules.service import DecisionCount
 from machinery.runtime.controller import Reconciler
 
 NAME = "approval-rules"
@@ -36,7 +36,7 @@ class Rules(Reconciler[str]):
         self._now = now
         self._look_at_cluster = look_at_cluster
         self._look_at_request = look_at_request
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, DecisionCount] = {}
         self._generations: dict[str, object] = {}
         self._accepted: dict[str, None] = {}
 
@@ -53,9 +53,9 @@ class Rules(Reconciler[str]):
         self._generations[name] = generation
         return known != generation
 
-    def count(self, decision: Decision) -> None:
+    def count(self, decision: RuleDecision) -> None:
         """Adds a decision to those that are written next; the caller enqueues COUNTS after GATHER."""
-        tally, known = Tally.of(decision, self._now()), self._tallies.get(decision.rule)
+        tally, known = DecisionCount.of(decision, self._now()), self._tallies.get(decision.rule)
         self._tallies[decision.rule] = known.and_then(tally) if known else tally
 
     def accepted(self, cluster: str) -> None:

@@ -16,9 +16,9 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase, Wish
-from hub.api.certificateauthorities.rotation import Act, Step, Survey, due_steps, goes_by_time
-from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Phase
+from hub.api.certificateauthorities.rotation import Act, RotationStep, RotationSurvey, due_steps, goes_by_time
+from hub.api.core.event import NORMAL, WARNING, EventRecord
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import KeyPlace, Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
@@ -41,7 +41,7 @@ DOUBTED = "the database's clock has to go evenly for a while before a CA goes by
 
 log = structlog.get_logger(__name__)
 
-Make = Callable[[Survey, Authority], Awaitable[Made]]
+Make = Callable[[RotationSurvey, AuthorityRecord], Awaitable[Made]]
 """Another CA, its key kept, to follow this one."""
 
 
@@ -57,7 +57,7 @@ class Rotation(Reconciler[str]):
         patience: timedelta,
         recovery: timedelta,
         api_version: str,
-        tell: Callable[[Told], None],
+        tell: Callable[[EventRecord], None],
         steady: Steadiness,
     ) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class Rotation(Reconciler[str]):
         self._api_version = api_version
         self._tell = tell
         self._steady = steady
-        self._hindered: Mapping[Step, str] = {}
+        self._hindered: Mapping[RotationStep, str] = {}
         self._forgotten: set[AuthorityId] = set()
         self._unforgotten = ""
 
@@ -80,8 +80,8 @@ class Rotation(Reconciler[str]):
         await self._forget(retired)
         return None
 
-    async def _made_one(self, seen: Survey, *, is_believed: bool) -> bool:
-        hindered: dict[Step, str] = {}
+    async def _made_one(self, seen: RotationSurvey, *, is_believed: bool) -> bool:
+        hindered: dict[RotationStep, str] = {}
         for step in due_steps(seen, self._patience):
             trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
             if trouble is None:
@@ -105,7 +105,7 @@ class Rotation(Reconciler[str]):
         else:
             self._unforgotten = ""
 
-    async def _make_step(self, step: Step, seen: Survey) -> str | None:
+    async def _make_step(self, step: RotationStep, seen: RotationSurvey) -> str | None:
         """What hinders it; None: it is made."""
         try:
             changed = await self._take(step, seen)
@@ -115,20 +115,20 @@ class Rotation(Reconciler[str]):
             self._say(each)
         return None
 
-    def _look(self, tx: Transaction) -> tuple[Survey | None, bool, Sequence[AuthorityId]]:
+    def _look(self, tx: Transaction) -> tuple[RotationSurvey | None, bool, Sequence[AuthorityId]]:
         """None: no change is under way. Whether the database's clock is believed: each look counts. Who is retired."""
         is_believed = self._steady.believes(tx.now)
         everyone = tx.authorities.all()
         retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
         return (authorities.survey(tx) if _is_under_way(everyone) else None), is_believed, retired
 
-    def _warn(self, hindered: Mapping[Step, str]) -> None:
+    def _warn(self, hindered: Mapping[RotationStep, str]) -> None:
         for step, trouble in hindered.items():
             if self._hindered.get(step) != trouble:
                 log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
         self._hindered = hindered
 
-    async def _take(self, step: Step, seen: Survey) -> Sequence[Authority]:
+    async def _take(self, step: RotationStep, seen: RotationSurvey) -> Sequence[AuthorityRecord]:
         if step.act is Act.MAKE:
             old = next(each for each in seen.authorities if each.id == step.authority)
             made = await self._make(seen, old)
@@ -141,12 +141,12 @@ class Rotation(Reconciler[str]):
                 )
         return changed
 
-    def _say(self, authority: Authority) -> None:
+    def _say(self, authority: AuthorityRecord) -> None:
         log.info("change of CA", ca=authority.id, phase=authority.phase.value)
         about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
-        kind = WARNING if authority.compromised or authority.wish is Wish.COMPROMISED else NORMAL
-        self._tell(Told("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind))
+        kind = WARNING if authority.compromised or authority.wish is AuthorityOrder.COMPROMISED else NORMAL
+        self._tell(EventRecord("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind))
 
 
-def _is_under_way(everyone: Collection[Authority]) -> bool:
+def _is_under_way(everyone: Collection[AuthorityRecord]) -> bool:
     return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)

@@ -7,7 +7,7 @@ a denial by hand stands.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hub.api.approvalrules.rule import Rule
+from hub.api.approvalrules.rule import ApprovalRule
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
@@ -15,7 +15,7 @@ from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
-from hub.registry.approvalrules.approval import Outcome
+from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
@@ -24,7 +24,7 @@ from machinery.meta.conditions import Condition
 NAME = "acceptance"
 
 
-class Acceptance(Ruled):
+class AcceptanceController(Ruled):
     """Of many clusters in one transaction."""
 
     def wanted(self, cluster: Document) -> bool:
@@ -39,7 +39,7 @@ class Acceptance(Ruled):
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
         return partial(self._step, tx, self.rules_in(tx))
 
-    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome | None:
+    def _step(self, tx: Transaction, known: tuple[ApprovalRule, ...], name: str) -> ApprovalOutcome | None:
         cluster = ClusterName(name)
         outcome = approving.accept(tx, cluster, known) if known else None
         verdict = _verdict(clusters.find(tx, cluster).document)
@@ -47,10 +47,10 @@ class Acceptance(Ruled):
             return outcome
         clusters.set_condition(tx, cluster, verdict, _actor(outcome))
         accepted = name if verdict.status == conditions.TRUE else ""
-        return Outcome(outcome.decisions if outcome else (), accepted)
+        return ApprovalOutcome(outcome.decisions if outcome else (), accepted)
 
 
-def _actor(outcome: Outcome | None) -> str:
+def _actor(outcome: ApprovalOutcome | None) -> str:
     """Whoever decided: both writes of one transaction are one change."""
     decided = [each.rule for each in outcome.decisions if not each.dry_run] if outcome else []
     return approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{NAME}"

@@ -12,7 +12,7 @@ from functools import partial
 
 from hub.api.liveness.lease import Expiry
 from hub.controllers import ACTOR
-from hub.controllers.delaying_queue import Agenda, Attempts
+from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.identity import ClusterName
@@ -33,7 +33,7 @@ Since = Callable[[Transaction], datetime | None]
 _Judge = Callable[..., Expiry]
 
 
-class Availability(Reconciler[str]):
+class AvailabilityController(Reconciler[str]):
     """Judges in database time. Its queue holds one key; the clusters wait here, each for the end of its grace.
 
     `since`: asked inside a transaction, answers from when on beats could be stored without a gap; None: not at the moment.
@@ -41,7 +41,7 @@ class Availability(Reconciler[str]):
 
     def __init__(self, store: Store, clock: Clock, *, window: timedelta, since: Since) -> None:
         self._store = store
-        self._agenda = Agenda(clock)
+        self._agenda = DelayingQueue(clock)
         self._window = window
         self._since = since
 
@@ -50,11 +50,11 @@ class Availability(Reconciler[str]):
         self._agenda.news((cluster,))
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Returns how long the next grace to end still lasts. A cluster that fails holds up no other; see `Attempts.ended`.
+        """Returns how long the next grace to end still lasts. A cluster that fails holds up no other; see `BatchRunner.ended`.
 
         Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
         """
-        attempts: Attempts[Expiry] = Attempts()
+        attempts: BatchRunner[Expiry] = BatchRunner()
         await attempts.make(self._agenda.take(LOOKED_AT, ahead=AHEAD), self._silence)
         due = [cluster for cluster, expiry in attempts.done.items() if expiry.is_due]
         for cluster in due:

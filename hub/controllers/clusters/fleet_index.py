@@ -18,7 +18,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tidings:
+class FleetCallbacks:
     """Who is told what. Each is told a name, and must not wait."""
 
     members: Tell
@@ -48,7 +48,7 @@ class _AddOn:
 class FleetView:
     """An observer of the controllers' feed. Sets and add-ons are to be listed before clusters."""
 
-    def __init__(self, tidings: Tidings) -> None:
+    def __init__(self, tidings: FleetCallbacks) -> None:
         self._tell = tidings
         self._sets: dict[str, ClusterSet] = {}
         self._selecting: tuple[ClusterSet, ...] = ()

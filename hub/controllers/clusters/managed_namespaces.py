@@ -18,7 +18,7 @@ from machinery.identity import ClusterName
 NAME = "managed-namespaces"
 
 
-class ManagedNamespaces(Batched):
+class ManagedNamespacesController(Batched):
     """`sets`: the sets that there are, as far as the change log was followed."""
 
     def __init__(self, store: Store, sets: Callable[[], Iterable[ClusterSet]]) -> None:

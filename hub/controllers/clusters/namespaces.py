@@ -17,7 +17,7 @@ from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry.core import namespaces
 from hub.registry.deletion import namespaces as termination
-from hub.registry.deletion.namespaces import Progress
+from hub.registry.deletion.namespaces import NamespaceDeletionProgress
 from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"
@@ -66,7 +66,7 @@ class Namespaces(Reconciler[str]):
         return timedelta() if progress.removed or gone else None
 
 
-def _step(tx: Transaction, name: str) -> tuple[Progress, bool, timedelta]:
+def _step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, timedelta]:
     """One step; whether it was the namespace's last (a cluster may need another then), and for how long it has been ending."""
     found = namespaces.get(tx, name)
     if found is not None and doc.is_deleting(found.document):
@@ -76,7 +76,7 @@ def _step(tx: Transaction, name: str) -> tuple[Progress, bool, timedelta]:
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if cluster is not None and _needs_one(cluster.document):
         namespaces.ensure_of_cluster(tx, name, f"{ACTOR}:{NAME}")
-    return Progress(), False, timedelta()
+    return NamespaceDeletionProgress(), False, timedelta()
 
 
 def _needs_one(cluster: Document) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import WARNING, Told
+from hub.api.core.event import WARNING, EventRecord
 from hub.api.managedclusters.removal import needs_steps
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
@@ -16,7 +16,7 @@ from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry.deletion import clusters as removal
-from hub.registry.deletion.clusters import Progress
+from hub.registry.deletion.clusters import ClusterDeletionProgress
 from machinery.runtime.controller import Reconciler
 
 NAME = "removal"
@@ -34,7 +34,7 @@ def wanted(cluster: Document) -> bool:
 class Removal(Reconciler[str]):
     """`deadline`: when the order of what goes gives way, and an operator is told. `tell`: has an Event made."""
 
-    def __init__(self, store: Store, deadline: timedelta, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, deadline: timedelta, tell: Callable[[EventRecord], None]) -> None:
         self._store = store
         self._deadline = deadline
         self._tell = tell
@@ -48,13 +48,13 @@ class Removal(Reconciler[str]):
         if progress.orphaned:
             log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
             message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
-            self._tell(Told(key, about, "DeletionForced", message[:1000], WARNING))
+            self._tell(EventRecord(key, about, "DeletionForced", message[:1000], WARNING))
         if progress.overdue:
             log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
             message = (
                 f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
             )
-            self._tell(Told(key, about, "DeletionOverdue", message, WARNING))
+            self._tell(EventRecord(key, about, "DeletionOverdue", message, WARNING))
         if progress.gone or lasting is None:
             self.waiting.end(key)
             return None
@@ -69,7 +69,7 @@ class Removal(Reconciler[str]):
         return min(left, usual) if left > timedelta() else usual
 
 
-def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, timedelta | None, Progress]:
+def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
     """One step; the cluster as it was before, and for how long it has waited for the hub; None: it does not."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}

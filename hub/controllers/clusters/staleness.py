@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.api.liveness.brake import Limits
+from hub.api.liveness.brake import BrakeLimits
 from hub.api.liveness.lease import grace
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters import staleness as stale
-from hub.api.managedclusters.staleness import Policy, Step
+from hub.api.managedclusters.staleness import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, Query
 from hub.api.query.selectable_fields import CONDITIONS
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
-from hub.controllers.delaying_queue import Attempts
+from hub.controllers.delaying_queue import BatchRunner
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake
 from hub.registry.liveness import taints as aftermath
@@ -42,7 +42,7 @@ Since = Callable[[Transaction], datetime | None]
 class Staleness(Reconciler[str]):
     """`since`: from when beats could be stored without a gap; None: not at the moment."""
 
-    def __init__(self, store: Store, policy: Policy, limits: Limits, *, since: Since, steady: Steadiness) -> None:
+    def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: Steadiness) -> None:
         self._store = store
         self._policy = policy
         self._limits = limits
@@ -51,7 +51,7 @@ class Staleness(Reconciler[str]):
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """One look at all who are silent or marked. A cluster that fails holds up no other."""
-        attempts: Attempts[Step | None] = Attempts()
+        attempts: BatchRunner[StalenessStep | None] = BatchRunner()
         for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
             after: Key | None = None
             while True:
@@ -62,7 +62,7 @@ class Staleness(Reconciler[str]):
                     break
         return attempts.ended(None)
 
-    async def _write(self, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
+    async def _write(self, names: Sequence[ClusterName]) -> Mapping[ClusterName, StalenessStep | None]:
         done = await self._store.run(self._age, names)
         self._tell(done)
         return done
@@ -74,23 +74,23 @@ class Staleness(Reconciler[str]):
         due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
         return due, page.items[-1].key if page.more else None
 
-    def _policy_at(self, tx: Transaction) -> Policy:
+    def _policy_at(self, tx: Transaction) -> StalenessPolicy:
         """Off while the database's clock is not believed: only marks of clusters that were heard again are taken away."""
-        return self._policy if self._steady.believes(tx.now) else Policy()
+        return self._policy if self._steady.believes(tx.now) else StalenessPolicy()
 
-    def _is_due(self, tx: Transaction, cluster: Document, policy: Policy) -> bool:
+    def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
         due = stale.step(cluster, policy, tx.now)
-        if due in (None, Step.CLEAR):
+        if due in (None, StalenessStep.CLEAR):
             return due is not None
         since = self._since(tx)
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
-    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
-        policy = Policy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
+    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, StalenessStep | None]:
+        policy = StalenessPolicy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
         return {name: aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}") for name in names}
 
-    def _tell(self, done: Mapping[ClusterName, Step | None]) -> None:
+    def _tell(self, done: Mapping[ClusterName, StalenessStep | None]) -> None:
         for name, step in done.items():
             if step is not None:
-                level = "warning" if step is Step.REMOVE else "info"
+                level = "warning" if step is StalenessStep.REMOVE else "info"
                 getattr(log, level)(f"stale cluster: {step.value}", cluster=name)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.core.event import NORMAL, WARNING, EventRecord
 from hub.api.meta.change import CLUSTER_SETS, Key
 from hub.controllers import ACTOR
 from hub.ports import Store
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 class StandingSets(Reconciler[str]):
     """`tell`: has an Event made; it must not wait."""
 
-    def __init__(self, store: Store, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, tell: Callable[[EventRecord], None]) -> None:
         self._store = store
         self._tell = tell
 
@@ -38,5 +38,5 @@ class StandingSets(Reconciler[str]):
             log.info("cluster set written", cluster_set=key, done=done)
             stored = await self._store.read(lambda tx: tx.objects.get(CLUSTER_SETS, Key("", key)))
             if stored is not None:
-                self._tell(Told("", stored.document, reason, message, kind))
+                self._tell(EventRecord("", stored.document, reason, message, kind))
         return None

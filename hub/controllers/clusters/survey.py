@@ -11,7 +11,7 @@ NAME = "survey"
 PAGE = 500
 
 
-class Survey(Reconciler[str]):
+class ClusterResync(Reconciler[str]):
     """Sends those that are `wanted` to `enqueue`. It has one key."""
 
     def __init__(self, store: Store, wanted: Callable[[Document], bool], enqueue: Callable[[str], None]) -> None:

@@ -10,17 +10,17 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import WARNING, Told
-from hub.api.liveness.brake import Brake, Limits
+from hub.api.core.event import WARNING, EventRecord
+from hub.api.liveness.brake import Brake, BrakeLimits
 from hub.api.managedclusters import taints as rules
 from hub.api.managedclusters.taints import Patience
 from hub.api.meta.change import Document
 from hub.controllers import ACTOR
-from hub.controllers.delaying_queue import Agenda, Attempts
+from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake
 from hub.registry.liveness import taints as aftermath
-from hub.registry.liveness.taints import Outcome
+from hub.registry.liveness.taints import TaintOutcome
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
@@ -34,19 +34,19 @@ HELD_LOOKS = timedelta(seconds=5)
 
 log = structlog.get_logger(__name__)
 
-Tell = Callable[[Told], None]
-_Found = Mapping[ClusterName, Outcome]
+Tell = Callable[[EventRecord], None]
+_Found = Mapping[ClusterName, TaintOutcome]
 
 
 class Taints(Reconciler[str]):
     """Its queue holds one key; the clusters wait here. `tell` has an Event made; it must not wait."""
 
-    def __init__(self, store: Store, clock: Clock, patience: Patience, limits: Limits, tell: Tell) -> None:
+    def __init__(self, store: Store, clock: Clock, patience: Patience, limits: BrakeLimits, tell: Tell) -> None:
         self._store = store
         self._patience = patience
         self._limits = limits
         self._tell = tell
-        self._agenda = Agenda(clock)
+        self._agenda = DelayingQueue(clock)
         self._held: dict[ClusterName, None] = {}
         self._holds = True  # until it was looked at
 
@@ -61,7 +61,7 @@ class Taints(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """Returns how long until the next taint is due, or until the brake is to be looked at."""
         await self._look_at_brake()
-        attempts: Attempts[Outcome] = Attempts()
+        attempts: BatchRunner[TaintOutcome] = BatchRunner()
         await attempts.make(self._agenda.take(LOOKED_AT), self._read)
         due = [cluster for cluster, outcome in attempts.done.items() if outcome.due]
         for cluster in due:
@@ -94,7 +94,7 @@ class Taints(Reconciler[str]):
             found, state, news = await self._store.run(self._taint, clusters)
         except NotFoundError:
             if len(clusters) == 1:
-                return {clusters[0]: Outcome()}
+                return {clusters[0]: TaintOutcome()}
             raise
         self._holds = state.holds or bool(self._held)
         self._alarm(news, found)
@@ -104,14 +104,14 @@ class Taints(Reconciler[str]):
         known = aftermath.circumstances(tx, clusters, self._patience, Brake())
         return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
 
-    def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, Told | None]:
+    def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, EventRecord | None]:
         actor = f"{ACTOR}:{NAME}"
         state, news = brake.keep(tx, self._limits, actor)
         known = aftermath.circumstances(tx, clusters, self._patience, state)
         found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news
 
-    def _alarm(self, news: Told | None, found: _Found) -> None:
+    def _alarm(self, news: EventRecord | None, found: _Found) -> None:
         """The fleet's alarm, whose Event is there already, then the clusters'."""
         if news is not None:
             level = "error" if news.type == WARNING else "info"

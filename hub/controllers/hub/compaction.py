@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog
 
 from hub.api.auditrecords.query import AuditSize
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.objects import history as rules
 from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers import ACTOR
@@ -16,7 +16,7 @@ from hub.ports import Store, Transaction
 from hub.registry.auditrecords import service as audit
 from hub.registry.events import service as events
 from hub.registry.objects import history
-from hub.registry.objects.history import Standing
+from hub.registry.objects.history import HistoryStanding
 from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
 
@@ -48,7 +48,7 @@ class Compaction(Reconciler[str]):
     """
 
     def __init__(
-        self, store: Store, keeping: Keeping, steady: Steadiness, tell: Callable[[Told], None] = lambda _told: None
+        self, store: Store, keeping: Keeping, steady: Steadiness, tell: Callable[[EventRecord], None] = lambda _told: None
     ) -> None:
         self._store = store
         self._keeping = keeping
@@ -58,7 +58,7 @@ class Compaction(Reconciler[str]):
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
         """How many refusals of strangers, and the other audit records by caller; None: to be measured."""
-        self.standing: Standing | None = None
+        self.standing: HistoryStanding | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry.events import service as events
@@ -33,13 +33,13 @@ class Recorder(Reconciler[str]):
 
     def __init__(self, store: Store, *, kept: int = KEPT) -> None:
         self._store = store
-        self.waiting: deque[Told] = deque(maxlen=kept)
+        self.waiting: deque[EventRecord] = deque(maxlen=kept)
         self._kept = kept
         self._lost = 0
         self._alone = 0
         """So many of the next ones go one by one: one of them is bad."""
 
-    def wants(self, told: Told) -> None:
+    def wants(self, told: EventRecord) -> None:
         """Puts it among what the next steps record; the caller enqueues TOGETHER after GATHER."""
         self._lost += len(self.waiting) == self._kept
         self.waiting.append(told.brief())
@@ -62,7 +62,7 @@ class Recorder(Reconciler[str]):
             return timedelta()
         return GATHER if self.waiting else None
 
-    def _set_apart(self, portion: Sequence[Told], error: Exception) -> None:
+    def _set_apart(self, portion: Sequence[EventRecord], error: Exception) -> None:
         """Of many each is tried alone; what fails alone is given up."""
         if len(portion) > 1:
             self._put_back(portion)
@@ -71,6 +71,6 @@ class Recorder(Reconciler[str]):
         for told in portion:
             log.error("an event cannot be recorded", cluster=told.cluster, reason=told.reason, error=str(error))
 
-    def _put_back(self, portion: Sequence[Told]) -> None:
+    def _put_back(self, portion: Sequence[EventRecord]) -> None:
         room = self._kept - len(self.waiting)
         self.waiting.extendleft(reversed(portion[-room:] if room else ()))

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry.hubreplicas import leader_terms as succession
@@ -13,14 +13,14 @@ UP_TO_NOW = "terms"
 """The one key of the queue."""
 
 
-class Succession(Reconciler[str]):
+class LeaderEvents(Reconciler[str]):
     """Of one term; nothing is told before `begins`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ours: tuple[int, Told] | None = None
+        self._ours: tuple[int, EventRecord] | None = None
 
-    def begins(self, term: int, ours: Told) -> None:
+    def begins(self, term: int, ours: EventRecord) -> None:
         """`ours`: what there is to say of the term. The caller enqueues UP_TO_NOW."""
         self._ours = term, ours
 

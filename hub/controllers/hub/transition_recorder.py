@@ -15,7 +15,7 @@ import structlog
 from hub.api.certificates import revocation as revocation_rules
 from hub.api.certificatesigningrequests import request as request_rules
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.core.event import NORMAL, WARNING, EventRecord
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.detach import has_parted
@@ -45,10 +45,10 @@ class _Cluster:
     kubernetes: str = ""
 
 
-class Chronicle:
+class TransitionRecorder:
     """Remembers per object what was told of it last. `tell`: has an Event made; it must not wait."""
 
-    def __init__(self, tell: Callable[[Told], None] = lambda _told: None) -> None:
+    def __init__(self, tell: Callable[[EventRecord], None] = lambda _told: None) -> None:
         self._tell = tell
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
@@ -113,7 +113,7 @@ class Chronicle:
         elif kind == MANAGED_CLUSTERS:
             self._clusters.pop(key, None)
             log.info("cluster deleted", cluster=key.name, by=actor)
-            self._tell(Told(key.name, document, "Deleted", f"deleted by {actor}"))
+            self._tell(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
 
     def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         available, duplicated = cluster_rules.availability(document), _duplicated(document)
@@ -136,31 +136,31 @@ class Chronicle:
             following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
             tell.info("cluster registered", accepted=now.accepted, **following)
             wait = "" if now.accepted else f": it waits for `hubctl accept {key.name}`"
-            self._tell(Told(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
+            self._tell(EventRecord(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
             before = _Cluster(accepted=now.accepted)
         if now.accepted != before.accepted:
             verdict = "accepted" if now.accepted else "denied"
             tell.info(f"cluster {verdict}")
-            self._tell(Told(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
+            self._tell(EventRecord(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
         if before.cluster_set not in ("", now.cluster_set):  # from none into one is how each begins
             tell.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
             moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
-            self._tell(Told(key.name, document, "ClusterSetChanged", moved))
+            self._tell(EventRecord(key.name, document, "ClusterSetChanged", moved))
         if now.deleting and not before.deleting:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
             waits = ", ".join(doc.finalizers(document))
-            self._tell(Told(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
+            self._tell(EventRecord(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
         if available and now.available != before.available:
             self.availability[available.status] += 1
             _tell_availability(key.name, available)
             if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
-                self._tell(Told(key.name, document, available.reason, available.message))
+                self._tell(EventRecord(key.name, document, available.reason, available.message))
         for reason, message in _ordered(now, before, available):
             tell.info("cluster order", reason=reason, detail=message)
-            self._tell(Told(key.name, document, reason, f"{message}{_with(by)}"))
+            self._tell(EventRecord(key.name, document, reason, f"{message}{_with(by)}"))
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster is there twice", detail=duplicated)
-            self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
+            self._tell(EventRecord(key.name, document, "Duplicated", duplicated, WARNING))
 
         self._of_the_agent(key, document, now, before)
 
@@ -169,11 +169,11 @@ class Chronicle:
         if now.kubernetes and before.kubernetes not in ("", now.kubernetes):
             log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
             said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
-            self._tell(Told(key.name, document, "KubernetesVersionChanged", said))
+            self._tell(EventRecord(key.name, document, "KubernetesVersionChanged", said))
         clock = conditions.find(doc.conditions(document), conditions.CLOCK_SYNCED)
         if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
             log.info("clock of a cluster", cluster=key.name, synced=now.clock)
-            self._tell(Told(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
+            self._tell(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
     def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
         """Its health, where somebody knows: the add-ons of a silent cluster are Unknown, and its own alarm says so."""
@@ -187,7 +187,7 @@ class Chronicle:
         if not told:
             reason = "AddOnUnavailable" if ill else "AddOnAvailable"
             log.info("add-on availability changed", cluster=key.namespace, addon=key.name, available=available.status)
-            self._tell(Told(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
+            self._tell(EventRecord(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
 
     def _revocation(self, key: Key, document: Document) -> None:
         """Told of the cluster that it is about, where there is one."""
@@ -197,7 +197,7 @@ class Chronicle:
         about: Document = document
         if cluster and (uid := status.get("clusterUID")):
             about = doc.typed({"metadata": {"name": cluster, "uid": uid}}, cluster_rules.API_VERSION, "ManagedCluster")
-        self._tell(Told(cluster, about, "Revoked", message, WARNING))
+        self._tell(EventRecord(cluster, about, "Revoked", message, WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         phase = request_rules.phase(document)
@@ -217,7 +217,9 @@ class Chronicle:
             if phase is not RequestPhase.APPROVED:  # what ends a request is an event; 5,000 that join make enough of them
                 why = f": {state.message}" if said and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
-                self._tell(Told(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED)))
+                self._tell(
+                    EventRecord(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED))
+                )
 
 
 def _tell_availability(name: str, available: Condition) -> None:

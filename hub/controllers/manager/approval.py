@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from hub.api.approvalrules.rule import FLAG, Decision, Verdict
-from hub.api.core.event import Told
+from hub.api.approvalrules.rule import FLAG, RuleDecision, RuleVerdict
+from hub.api.core.event import EventRecord
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers.batch import TOGETHER
 from hub.controllers.certificates import approval
@@ -12,22 +12,22 @@ from hub.controllers.certificates import approval_rules as rules
 from hub.controllers.certificates.approval import Approval
 from hub.controllers.certificates.approval_rules import Rules
 from hub.controllers.clusters import acceptance
-from hub.controllers.clusters.acceptance import Acceptance
-from hub.controllers.feed import Route
+from hub.controllers.clusters.acceptance import AcceptanceController
+from hub.controllers.feed import EventHandler
 from hub.controllers.rule_controller import unrecorded
 from hub.ports import Store, Transaction
-from hub.registry.approvalrules.approval import Outcome
+from hub.registry.approvalrules.approval import ApprovalOutcome
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 
 
-class Decisions(Protocol):
+class DecisionRecorder(Protocol):
     """Records decisions in the transaction that makes them."""
 
-    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+    def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
         """The outcome with its records, which are written."""
 
-    def committed(self, outcome: Outcome) -> None: ...
+    def committed(self, outcome: ApprovalOutcome) -> None: ...
 
 
 class Deciding:
@@ -39,8 +39,8 @@ class Deciding:
         globs: tuple[str, ...],
         clock: Clock,
         *,
-        tell: Callable[[Told], None],
-        decisions: Decisions | None = None,
+        tell: Callable[[EventRecord], None],
+        decisions: DecisionRecorder | None = None,
     ) -> None:
         self._tell = tell
         self._decisions = decisions
@@ -49,7 +49,7 @@ class Deciding:
         self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
         self._ruling = Controller(rules.NAME, self._rules)
         # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
-        self._accepting = Acceptance(
+        self._accepting = AcceptanceController(
             store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record
         )
         self._acceptance = Controller(acceptance.NAME, self._accepting)
@@ -62,12 +62,12 @@ class Deciding:
         return self._ruling, self._acceptance, self._approval
 
     @property
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[EventHandler]:
         """Rules come first, so that they are known when clusters and requests are looked at."""
         return (
-            Route(APPROVAL_RULES, lambda key: self._ruling.enqueue(key.name), self._rules.wanted),
-            Route(MANAGED_CLUSTERS, lambda key: self._look_at_cluster(key.name), self._accepting.wanted),
-            Route(REQUESTS, lambda key: self._look_at_request(key.name), approval.wanted),
+            EventHandler(APPROVAL_RULES, lambda key: self._ruling.enqueue(key.name), self._rules.wanted),
+            EventHandler(MANAGED_CLUSTERS, lambda key: self._look_at_cluster(key.name), self._accepting.wanted),
+            EventHandler(REQUESTS, lambda key: self._look_at_request(key.name), approval.wanted),
         )
 
     def _are_there_rules(self) -> bool:
@@ -81,14 +81,14 @@ class Deciding:
         self._approving.wants(name)
         self._approval.enqueue(TOGETHER)
 
-    def committed(self, outcome: Outcome) -> None:
+    def committed(self, outcome: ApprovalOutcome) -> None:
         """What follows from a step of one of the deciding controllers."""
         if self._decisions is not None:
             self._decisions.committed(outcome)
         for decision in outcome.decisions:
             self._rules.count(decision)
             self._ruling.queue.add_after(rules.COUNTS, rules.GATHER)
-            if decision.dry_run or (decision.verdict is Verdict.APPROVE and decision.rule != FLAG):
+            if decision.dry_run or (decision.verdict is RuleVerdict.APPROVE and decision.rule != FLAG):
                 self._tell(_told(decision))
         if outcome.asking:
             self._look_at_cluster(outcome.asking)
@@ -97,10 +97,10 @@ class Deciding:
             self._ruling.enqueue(rules.ACCEPTED)
 
 
-def _told(decision: Decision) -> Told:
+def _told(decision: RuleDecision) -> EventRecord:
     """An acceptance is told by the chronicle, with who did it."""
-    verb, noun = ("accept", "cluster") if decision.verdict is Verdict.ACCEPT else ("approve", "certificate request")
+    verb, noun = ("accept", "cluster") if decision.verdict is RuleVerdict.ACCEPT else ("approve", "certificate request")
     if decision.dry_run:
         message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'
-        return Told(decision.cluster, decision.about, "ApprovalRuleDryRun", message)
-    return Told(decision.cluster, decision.about, "ApprovedByRule", f'{noun} approved by the rule "{decision.rule}"')
+        return EventRecord(decision.cluster, decision.about, "ApprovalRuleDryRun", message)
+    return EventRecord(decision.cluster, decision.about, "ApprovedByRule", f'{noun} approved by the rule "{decision.rule}"')

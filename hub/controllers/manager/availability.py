@@ -5,22 +5,22 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.api.core.event import Told
-from hub.api.liveness.brake import Limits
-from hub.api.managedclusters.staleness import Policy
+from hub.api.core.event import EventRecord
+from hub.api.liveness.brake import BrakeLimits
+from hub.api.managedclusters.staleness import StalenessPolicy
 from hub.api.managedclusters.taints import Patience
 from hub.api.managedclusters.transition import Damping
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.clusters import availability, staleness, taints
-from hub.controllers.clusters.availability import Availability, Since
+from hub.controllers.clusters.availability import AvailabilityController, Since
 from hub.controllers.clusters.staleness import Staleness
 from hub.controllers.clusters.taints import Taints
 from hub.controllers.delaying_queue import SOON
-from hub.controllers.feed import Route
+from hub.controllers.feed import EventHandler
 from hub.ports import Store
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
@@ -32,12 +32,14 @@ GATHER = timedelta(milliseconds=250)
 """A cluster that joins changes several times in a moment, and hundreds may join at once: they are looked at after that."""
 
 
-class Silence:
+class AvailabilityControllers:
     """`since`: from when on beats could be stored; `tell`: has an Event made, and must not wait."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, since: Since, tell: Callable[[Told], None]) -> None:
+    def __init__(
+        self, store: Store, settings: HubSettings, clock: Clock, since: Since, tell: Callable[[EventRecord], None]
+    ) -> None:
         # silence -> Unknown, when a grace ends
-        judging = Availability(store, clock, window=settings.flush_window, since=since)
+        judging = AvailabilityController(store, clock, window=settings.flush_window, since=since)
         self._availability = Controller(availability.NAME, judging, longest=SOON)
         # what follows from Unknown: taints and alarms, marks and removals
         tainting = Taints(store, clock, patience_of(settings), brake_of(settings), tell)
@@ -46,7 +48,7 @@ class Silence:
         steady = Steadiness(clock, min(SETTLED, policy.mark))  # who tries a policy of seconds waits no ten minutes
         aging = Staleness(store, policy, brake_of(settings), since=since, steady=steady)
         self._staleness = Controller(staleness.NAME, aging)
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[EventHandler] = (
             _waiting(judging.wants, self._availability),
             _waiting(tainting.wants, self._taints, tainting.wanted),
         )
@@ -64,28 +66,28 @@ class Silence:
             timetable.drop(controller.name)
 
 
-def patience_of(settings: Settings) -> Patience:
+def patience_of(settings: HubSettings) -> Patience:
     damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
     return Patience(delay=settings.taint_delay, damping=damping)
 
 
-def brake_of(settings: Settings) -> Limits:
-    return Limits(share=settings.brake_share, at_least=settings.brake_clusters, window=settings.brake_window)
+def brake_of(settings: HubSettings) -> BrakeLimits:
+    return BrakeLimits(share=settings.brake_share, at_least=settings.brake_clusters, window=settings.brake_window)
 
 
-def stale_policy_of(settings: Settings) -> Policy:
-    return Policy(mark=settings.stale_after, remove=settings.stale_removal_after)
+def stale_policy_of(settings: HubSettings) -> StalenessPolicy:
+    return StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
 
 
 def _waiting(
     wants: Callable[[ClusterName], None],
     controller: Controller[str],
     wanted: Callable[[Document], bool] = lambda _cluster: True,
-) -> Route:
+) -> EventHandler:
     """A route of clusters into a reconciler where each waits for its own time; its queue holds one key for all."""
 
     def enqueue(key: Key) -> None:
         wants(ClusterName(key.name))
         controller.queue.add_after(TOGETHER, GATHER)
 
-    return Route(MANAGED_CLUSTERS, enqueue, wanted)
+    return EventHandler(MANAGED_CLUSTERS, enqueue, wanted)

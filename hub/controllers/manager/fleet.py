@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hub.api.clusterprofiles import clusterprofile
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.managedclusteraddons import tokens as addon_token
 from hub.api.managedclustersets import clusterset
 from hub.api.meta import document as doc
@@ -39,12 +39,12 @@ from hub.controllers.clusters import (
 from hub.controllers.clusters.cluster_profiles import ClusterProfiles, ProfiledNamespaces
 from hub.controllers.clusters.cluster_sets import ClusterSets
 from hub.controllers.clusters.default_set import DefaultSet
-from hub.controllers.clusters.fleet_index import FleetView, Tidings
-from hub.controllers.clusters.managed_namespaces import ManagedNamespaces
+from hub.controllers.clusters.fleet_index import FleetCallbacks, FleetView
+from hub.controllers.clusters.managed_namespaces import ManagedNamespacesController
 from hub.controllers.clusters.set_bindings import SetBindings
 from hub.controllers.clusters.standing_sets import StandingSets
-from hub.controllers.clusters.survey import Survey
-from hub.controllers.feed import Observer, Route
+from hub.controllers.clusters.survey import ClusterResync
+from hub.controllers.feed import EventHandler, Observer
 from hub.ports import Store
 from machinery.runtime.controller import Controller
 
@@ -61,12 +61,12 @@ class Gates:
     """Clusters are exported as ClusterProfiles."""
 
 
-class Fleet:
+class FleetControllers:
     """`tell`: has an Event made; it must not wait."""
 
-    def __init__(self, store: Store, gates: Gates, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, gates: Gates, tell: Callable[[EventRecord], None]) -> None:
         self._gates = gates
-        self._view = FleetView(Tidings(members=self._recount, reach=self._reached, addons=self._features_changed))
+        self._view = FleetView(FleetCallbacks(members=self._recount, reach=self._reached, addons=self._features_changed))
         # ClusterSetEmpty, and how many clusters a set has
         self._sets = Controller(cluster_sets.NAME, ClusterSets(store))
         # `default` and `global` are there
@@ -76,9 +76,9 @@ class Fleet:
         # Bound
         self._bindings = Controller(set_bindings.NAME, SetBindings(store, self._settle))
         # status.managedNamespaces
-        housing = ManagedNamespaces(store, lambda: self._view.sets)
+        housing = ManagedNamespacesController(store, lambda: self._view.sets)
         self._namespaces = _Together(managed_namespaces.NAME, housing)
-        self._survey = Controller(survey.NAME, Survey(store, housing.wanted, self._namespaces.enqueue))
+        self._survey = Controller(survey.NAME, ClusterResync(store, housing.wanted, self._namespaces.enqueue))
         # labels that say which add-ons there are
         labelling = AddOnDiscovery(store, self._view.features)
         self._discovery = _Together(addon_discovery.NAME, labelling)
@@ -89,15 +89,15 @@ class Fleet:
         # the inventory for others
         self._profiles = _Together(cluster_profiles.NAME, ClusterProfiles(store))
         self._profiled = Controller(f"{cluster_profiles.NAME}-namespaces", ProfiledNamespaces(store, self._profiles.enqueue))
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[EventHandler] = (
             *self._routes_of_sets(),
             *self._routes_of_addons(),
             # after sets and add-ons, which the view is to know by then
-            Route(MANAGED_CLUSTERS, _name(self._namespaces.enqueue), housing.wanted),
-            Route(MANAGED_CLUSTERS, _name(self._discovery.enqueue), labelling.wanted),
-            Route(MANAGED_CLUSTERS, _name(self._health.enqueue), self._view.needs_health),
+            EventHandler(MANAGED_CLUSTERS, _name(self._namespaces.enqueue), housing.wanted),
+            EventHandler(MANAGED_CLUSTERS, _name(self._discovery.enqueue), labelling.wanted),
+            EventHandler(MANAGED_CLUSTERS, _name(self._health.enqueue), self._view.needs_health),
             *(
-                (Route(MANAGED_CLUSTERS, _name(self._default.enqueue), default_set.wanted),)
+                (EventHandler(MANAGED_CLUSTERS, _name(self._default.enqueue), default_set.wanted),)
                 if gates.default_cluster_set
                 else ()
             ),
@@ -121,29 +121,30 @@ class Fleet:
             for name in clusterset.STANDING:
                 self._standing.enqueue(name)
 
-    def _routes_of_sets(self) -> Sequence[Route]:
+    def _routes_of_sets(self) -> Sequence[EventHandler]:
         return (
-            Route(CLUSTER_SETS, _name(self._sets.enqueue)),
-            Route(CLUSTER_SETS, lambda key: self._bindings.enqueue(Key("", key.name)), deleted=True),
-            Route(CLUSTER_SETS, _name(self._standing.enqueue), self._is_standing, deleted=True),
-            Route(CLUSTER_SET_BINDINGS, self._bindings.enqueue),
+            EventHandler(CLUSTER_SETS, _name(self._sets.enqueue)),
+            EventHandler(CLUSTER_SETS, lambda key: self._bindings.enqueue(Key("", key.name)), deleted=True),
+            EventHandler(CLUSTER_SETS, _name(self._standing.enqueue), self._is_standing, deleted=True),
+            EventHandler(CLUSTER_SET_BINDINGS, self._bindings.enqueue),
         )
 
-    def _routes_of_addons(self) -> Sequence[Route]:
+    def _routes_of_addons(self) -> Sequence[EventHandler]:
         parts = (
-            Route(kind, partial(self._part_changed, kind), addon_tokens.wanted_of, deleted=True) for kind in addon_token.KINDS
+            EventHandler(kind, partial(self._part_changed, kind), addon_tokens.wanted_of, deleted=True)
+            for kind in addon_token.KINDS
         )
         return (
-            Route(ADDONS, self._tokens.enqueue, addon_tokens.wanted, deleted=True),
-            Route(ADDONS, lambda key: self._health.enqueue(key.namespace), self._view.addon_needs_health),
+            EventHandler(ADDONS, self._tokens.enqueue, addon_tokens.wanted, deleted=True),
+            EventHandler(ADDONS, lambda key: self._health.enqueue(key.namespace), self._view.addon_needs_health),
             *parts,
         )
 
-    def _routes_of_profiles(self) -> Sequence[Route]:
+    def _routes_of_profiles(self) -> Sequence[EventHandler]:
         return (
-            Route(MANAGED_CLUSTERS, _name(self._profiles.enqueue), deleted=True),
-            Route(CLUSTER_PROFILES, _name(self._profiles.enqueue), clusterprofile.is_ours, deleted=True),
-            Route(CLUSTER_SET_BINDINGS, lambda key: self._profiled.enqueue(Key(key.namespace, "")), deleted=True),
+            EventHandler(MANAGED_CLUSTERS, _name(self._profiles.enqueue), deleted=True),
+            EventHandler(CLUSTER_PROFILES, _name(self._profiles.enqueue), clusterprofile.is_ours, deleted=True),
+            EventHandler(CLUSTER_SET_BINDINGS, lambda key: self._profiled.enqueue(Key(key.namespace, "")), deleted=True),
         )
 
     def _is_standing(self, cluster_set: Document) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from hub.access.authenticator_conditions import examine
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.certificatesigningrequests.cleanup import Ends
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.hubreplicas.replica import LOST_AFTER
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
 from hub.api.objects.history import Keeping
@@ -26,21 +26,21 @@ from hub.controllers.clusters import namespaces, removal
 from hub.controllers.clusters.availability import Since
 from hub.controllers.clusters.namespaces import Namespaces
 from hub.controllers.clusters.removal import Removal
-from hub.controllers.deletion_watcher import Departures
-from hub.controllers.feed import Feed, Route
+from hub.controllers.deletion_watcher import DeletionWatcher
+from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.hub import compaction, replicas
 from hub.controllers.hub import event_recorder as recorder
 from hub.controllers.hub import leader_events as succession
 from hub.controllers.hub.compaction import Compaction
 from hub.controllers.hub.event_recorder import Recorder
-from hub.controllers.hub.leader_events import Succession
+from hub.controllers.hub.leader_events import LeaderEvents
 from hub.controllers.hub.replicas import LostReplicas
-from hub.controllers.hub.transition_recorder import Chronicle
-from hub.controllers.manager.approval import Deciding, Decisions
-from hub.controllers.manager.availability import Silence
-from hub.controllers.manager.fleet import Fleet, Gates
+from hub.controllers.hub.transition_recorder import TransitionRecorder
+from hub.controllers.manager.approval import Deciding, DecisionRecorder
+from hub.controllers.manager.availability import AvailabilityControllers
+from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Issuer, Store
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.lifecycle.starting import in_time
 from machinery.runtime.clock import Clock
@@ -56,7 +56,7 @@ HOUSES = 4
 SYNCED_WITHIN = timedelta(seconds=60)
 
 
-class Controllers:
+class ControllerManager:
     """What the hub does by itself, on the replica that leads, in one of its terms.
 
     `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
@@ -69,19 +69,19 @@ class Controllers:
         self,
         store: Store,
         issuer: Issuer,
-        settings: Settings,
+        settings: HubSettings,
         lifetimes: Lifetimes,
         *,
         clock: Clock,
         since: Since,
-        decisions: Decisions | None = None,
-        rotation: Callable[[Store, Callable[[Told], None]], Rotation] | None = None,
+        decisions: DecisionRecorder | None = None,
+        rotation: Callable[[Store, Callable[[EventRecord], None]], Rotation] | None = None,
     ) -> None:
         # what the hub tells becomes Events
         self._recording = Recorder(store)
         self._events = Controller(recorder.NAME, self._recording)
         # and so does who leads, and who did
-        self._terms = Succession(store)
+        self._terms = LeaderEvents(store)
         self._succession = Controller(succession.NAME, self._terms)
         # who is accepted and approved, by operators and by rules
         self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decisions=decisions)
@@ -108,32 +108,32 @@ class Controllers:
         self._authenticators = Controller(authenticators.NAME, looking, workers=HOUSES, grace=authenticators.GRACE)
         # what lies around clusters: sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
-        self._fleet = Fleet(store, gates, self.tell)
+        self._fleet = FleetControllers(store, gates, self.tell)
         # another CA, when an operator wants one
         self._rotation = [] if rotation is None else [Controller(rotations.NAME, rotation(store, self.tell))]
         # silence, and what follows from it
-        self._silence = Silence(store, settings, clock, since, self.tell)
+        self._silence = AvailabilityControllers(store, settings, clock, since, self.tell)
         # what the operator reads in the log
-        self.chronicle = Chronicle(self.tell)
+        self.chronicle = TransitionRecorder(self.tell)
         # where keys come from
         self._feed = Feed(
             store,
             (
                 # first, so that clusters that have a namespace are known to have one
-                Route(NAMESPACES, self._house, housing.wanted),
+                EventHandler(NAMESPACES, self._house, housing.wanted),
                 *self._fleet.routes,
-                Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
-                Route(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
+                EventHandler(MANAGED_CLUSTERS, self._house, housing.wanted_of),
+                EventHandler(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
                 *self._deciding.routes,
                 # told of, and nothing more to be done
-                Route(REVOCATIONS, lambda _key: None),
+                EventHandler(REVOCATIONS, lambda _key: None),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
-                *(Route(kind, partial(self._look, kind), looking.wanted(kind)) for kind in authenticators.WORDS),
+                *(EventHandler(kind, partial(self._look, kind), looking.wanted(kind)) for kind in authenticators.WORDS),
             ),
             self.chronicle,
             self._fleet.observer,
-            Departures(
+            DeletionWatcher(
                 (housing.waiting, lambda name: self._namespaces.queue.add_after(name, namespaces.LOOK_AGAIN)),
                 (removing.waiting, lambda name: self._removal.queue.add_after(name, removal.LOOK_AGAIN)),
             ),
@@ -161,12 +161,12 @@ class Controllers:
             timetable.drop(controller.name)
         self._silence.rest(timetable)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: EventRecord) -> None:
         """Has an Event made of it. The news waits in the recorder; its queue holds one key for all."""
         self._recording.wants(told)
         self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
-    def begin(self, term: int, ours: Told) -> None:
+    def begin(self, term: int, ours: EventRecord) -> None:
         """Has Events made of the term that begins, and of those before it that nobody was told of."""
         self._terms.begins(term, ours)
         self._succession.enqueue(succession.UP_TO_NOW)
@@ -219,7 +219,7 @@ class OwnControllers:
         tasks.start(self._serving.name, self._serving.run())
 
 
-def keeping_of(settings: Settings) -> Keeping:
+def keeping_of(settings: HubSettings) -> Keeping:
     """How long things are kept."""
     return Keeping(
         window=settings.watch_window,
@@ -233,11 +233,11 @@ def keeping_of(settings: Settings) -> Keeping:
     )
 
 
-def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:
+def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> EventHandler:
     """A route into a batched reconciler: the name waits there, the queue holds one key for all."""
 
     def enqueue(key: Key) -> None:
         reconciler.wants(key.name)
         controller.enqueue(TOGETHER)
 
-    return Route(kind, enqueue, wanted)
+    return EventHandler(kind, enqueue, wanted)

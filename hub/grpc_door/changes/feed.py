@@ -28,7 +28,7 @@ Topic = tuple[Kind, str]
 log = structlog.get_logger(__name__)
 
 
-class Feed:
+class ChangeSubscriptions:
     """`run` must be running for anybody to be told."""
 
     def __init__(self, store: Store) -> None:

@@ -12,8 +12,8 @@ from hub.api.certificatesigningrequests.request import RequestPhase, RequestStat
 from hub.api.meta import document as doc
 from hub.api.meta.change import ChangeType, Document
 from hub.grpc_door.changes.subscription import Followed
-from hub.grpc_door.session.context import Parts
-from hub.grpc_door.session.interceptor import Call
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.interceptor import RpcCall
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
@@ -42,10 +42,10 @@ class Check(Protocol):
     def __call__(self, record: CertificateRecord, *, requester: str, cluster: str) -> None: ...
 
 
-class Decisions:
+class CSRFollower:
     """Told to those who wait for them."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._following: set[Followed] = set()
         self._places = Counter[tuple[str, bytes]]()
@@ -60,7 +60,7 @@ class Decisions:
         for followed in tuple(self._following):
             followed.wake()
 
-    async def follow(self, name: str, call: Call, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
+    async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
         """Where the request stands, at once and at each change, until that is final. `check`: whether the peer may know."""
         told = None
         with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:

@@ -1,20 +1,20 @@
 """Who asks to come back, where a restored hub has forgotten him."""
 
 from hub.api.certificates.certificate import CertificateRecord
-from hub.grpc_door.session.context import Parts
-from hub.grpc_door.session.interceptor import Call
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.interceptor import RpcCall
 from hub.registry.recovery.readoption import Returning, readopt
-from machinery.errors import UnauthorizedError, Verdict
+from machinery.errors import DenialCause, UnauthorizedError
 from machinery.identity import agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 
-async def returning_holder(parts: Parts, request: wire.RecoverRequest, call: Call) -> CertificateRecord:
+async def returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
     """The record of who recovers; what a restore has lost gets one first. Raises UnauthorizedError."""
     try:
         return await call.identify()
     except UnauthorizedError as error:
-        if error.verdict is not Verdict.CERTIFICATE_LOST:
+        if error.verdict is not DenialCause.CERTIFICATE_LOST:
             raise
     returning = Returning(
         parts.shown(call.context),

@@ -11,16 +11,16 @@ from hub.api.bootstrapcredentials.attestation import Attested
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import join_labels as joinlabels
-from hub.api.managedclusters.cluster import Acceptance, ClientConfig, Joining
+from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door import addon_tokens
 from hub.grpc_door.calls.request_attributes import Asking
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.messages import asked_duration
-from hub.grpc_door.registration.csr_follower import Decisions
+from hub.grpc_door.registration.csr_follower import CSRFollower
 from hub.grpc_door.registration.readoption import returning_holder
 from hub.grpc_door.registration.standby import check_gone, leave, stand_by
-from hub.grpc_door.session.context import Parts
-from hub.grpc_door.session.interceptor import Call, stream, unary
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.interceptor import RpcCall, stream, unary
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import recovery
@@ -39,13 +39,13 @@ _ACCEPTANCES = {
 }
 
 
-class Registration(RegistrationServicer):
+class RegistrationService(RegistrationServicer):
     """Each method: who asks, may they, decode, one use case, encode."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._asking = Asking(parts.group_suffix)
-        self._decisions = Decisions(parts)
+        self._decisions = CSRFollower(parts)
 
     def following(self) -> Sequence[Callable[[], None]]:
         """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
@@ -97,7 +97,7 @@ class Registration(RegistrationServicer):
         return await self._answered(context, asked, method, request, flow=request.cluster_name)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
-        async def left(_call: Call, record: CertificateRecord) -> wire.LeaveResponse:
+        async def left(_call: RpcCall, record: CertificateRecord) -> wire.LeaveResponse:
             return await leave(self._parts, request, record)
 
         name = request.cluster_name
@@ -133,7 +133,7 @@ class Registration(RegistrationServicer):
         *,
         flow: str,
     ) -> T:
-        async def answer(call: Call, record: CertificateRecord) -> T:
+        async def answer(call: RpcCall, record: CertificateRecord) -> T:
             made = await method(request, record)
             call.made = getattr(made, "name", "")
             call.created = getattr(made, "created", bool(call.made))
@@ -166,7 +166,7 @@ class Registration(RegistrationServicer):
     ) -> wire.EnsureClusterResponse:
         name = cluster_name(request.cluster_name)
         check_registration(record, name)
-        joining = Joining(
+        joining = JoinRequest(
             name=name,
             cluster_uid=request.cluster_uid,
             agent=agent_id(request.agent_id) if request.agent_id else None,

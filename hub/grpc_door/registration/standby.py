@@ -5,7 +5,7 @@ from hub.api.certificateauthorities.trust import told
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.errors import Context
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.renewal import asked
 from hub.registry.managedclusters import renewals
 from hub.registry.multihub import leave as leaving
@@ -15,7 +15,7 @@ from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_na
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 
-async def stand_by(parts: Parts, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
+async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
     cluster = check_own(record, request.cluster_name, request.agent_id)
     trusted = told(request.trusted_authorities)
     departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
@@ -31,7 +31,7 @@ async def stand_by(parts: Parts, request: wire.StandByRequest, record: Certifica
     return answer
 
 
-async def leave(parts: Parts, request: wire.LeaveRequest, record: CertificateRecord) -> wire.LeaveResponse:
+async def leave(parts: DoorContext, request: wire.LeaveRequest, record: CertificateRecord) -> wire.LeaveResponse:
     if record.purpose is Purpose.BOOTSTRAP:
         name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
         check_registration(record, name)
@@ -42,7 +42,7 @@ async def leave(parts: Parts, request: wire.LeaveRequest, record: CertificateRec
 
 
 async def check_gone(
-    parts: Parts, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
+    parts: DoorContext, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
 ) -> wire.LeaveResponse:
     """The answer to one whose certificate is revoked because it has left, and who did not hear that. Raises `error` else."""
     record = await parts.former(context)

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from hub.grpc_door.messages import ClusterView, read_view
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.messages import SessionClusterView, read_view
+from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.hubreplicas.service import ACTOR
 from hub.registry.multihub import owners
@@ -16,7 +16,7 @@ PROTOCOL = "v1"
 CAPABILITIES = ("drain",)
 
 
-async def admit(parts: Parts, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> ClusterView:
+async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
     """The session's epoch is on record before it opens; where it was already, nothing is written.
 
     Raises NotFoundError, StaleEpochError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the
@@ -32,7 +32,7 @@ async def admit(parts: Parts, cluster: ClusterName, agent: AgentId, hello: wire.
     return view
 
 
-def welcome(parts: Parts, session: str, interval: timedelta) -> bytes:
+def welcome(parts: DoorContext, session: str, interval: timedelta) -> bytes:
     """The first message down, encoded."""
     message = wire.Welcome(
         hub_id=parts.hub.hub_id,
@@ -46,7 +46,7 @@ def welcome(parts: Parts, session: str, interval: timedelta) -> bytes:
     return wire.HubMessage(welcome=message).SerializeToString()
 
 
-def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> tuple[ClusterView, bool]:
+def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> tuple[SessionClusterView, bool]:
     view = read_view(tx, cluster)
     if hello.cluster_uid and view.uid and view.uid != hello.cluster_uid:
         raise AlreadyExistsError(

@@ -25,7 +25,7 @@ _TYPES = (rules.NORMAL, rules.WARNING)
 log = structlog.get_logger(__name__)
 
 
-class Telling:
+class AgentEvents:
     """Of one session."""
 
     def __init__(self, store: Store, cluster: ClusterName, actor: str) -> None:

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
-from hub.api.certificateauthorities.authority import Authority
+from hub.api.certificateauthorities.authority import AuthorityRecord
 from hub.api.certificates.certificate import CertificateRecord
 from hub.audit import Auditor
 from hub.grpc_door.addon_tokens import AccountToken
 from hub.grpc_door.calls.counts import CallCounts
 from hub.grpc_door.calls.gate import Gate
-from hub.grpc_door.changes.feed import Feed
+from hub.grpc_door.changes.feed import ChangeSubscriptions
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.acknowledgements import Deferred
 from hub.grpc_door.session.clock_reports import Clocks
@@ -20,7 +20,7 @@ from hub.grpc_door.session.cordon import Cordon
 from hub.grpc_door.session.heartbeat_interval import Tempo
 from hub.grpc_door.session.max_connection_age import Age
 from hub.grpc_door.session.sessions import Sessions
-from hub.grpc_door.session.trust_bundle_push import Trusting
+from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer
 from hub.ports import Issuer, Store
 from machinery.errors import UnauthorizedError
@@ -32,7 +32,7 @@ CERTIFICATE = "x509_pem_cert"
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class HubIdentity:
     """Who this hub is, as peers are told."""
 
     hub_id: HubId
@@ -46,15 +46,15 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DoorContext:
     """The door's parts; one of each per process."""
 
-    hub: Hub
+    hub: HubIdentity
     store: Store
     clock: Clock
     peers: Peers
     beats: BeatBuffer
-    feed: Feed
+    feed: ChangeSubscriptions
     sessions: Sessions
     gate: Gate
     auditor: Auditor
@@ -77,11 +77,11 @@ class Parts:
     """What an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
     standby_interval: timedelta = timedelta(minutes=10)
     """How often an agent in reserve says that it is."""
-    authorities: Callable[[], Sequence[Authority]] = tuple
+    authorities: Callable[[], Sequence[AuthorityRecord]] = tuple
     """The hub's CAs, as they stand now."""
     attestor: Attestor | None = None
     """Checks which cluster a newcomer is; None: nobody does, and what demands it lets nobody in."""
-    trusting: Trusting | None = None
+    trusting: TrustBundlePush | None = None
     """Keeps what agents trust, and pushes the bundle; None: nobody does."""
 
     async def former(self, context: Context) -> CertificateRecord:

@@ -15,19 +15,19 @@ from uuid import uuid4
 import structlog
 
 from hub.access import check_agents_door
-from hub.api.auditrecords.query import Entry
-from hub.api.auditrecords.record import Level, Record, ResponseStatus, Stage
+from hub.api.auditrecords.query import AuditEntry
+from hub.api.auditrecords.record import AuditLevel, AuditRecord, ResponseStatus, Stage
 from hub.api.bootstrapcredentials.attestation import AttestationError
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.meta.change import Change, ChangeType
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
 from hub.grpc_door.errors import Context
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.context import DoorContext
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
-from machinery.errors import ForbiddenError, MusterError, UnauthorizedError, Verdict
+from machinery.errors import DenialCause, ForbiddenError, MusterError, UnauthorizedError
 from machinery.observability import logs
 from machinery.observability.tracing import Traced, serving
 from machinery.product import NAME
@@ -40,7 +40,7 @@ OK, CREATED = 200, 201
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
 INTERNAL = 500
-COME_BACK = (Verdict.AUTHORITY_RETIRED, Verdict.CERTIFICATE_LOST)
+COME_BACK = (DenialCause.AUTHORITY_RETIRED, DenialCause.CERTIFICATE_LOST)
 ENDLESS = 24 * 3600
 """Calls without a deadline say that they have longer than this, in seconds."""
 
@@ -53,10 +53,10 @@ def actor_of(record: CertificateRecord) -> Actor:
 
 
 @dataclass(slots=True)
-class Call:
+class RpcCall:
     """One call on its way: what it asks, in the words of the HTTPS door, and what became of it."""
 
-    parts: Parts
+    parts: DoorContext
     context: Context
     asked: Attributes
     received: datetime
@@ -124,7 +124,7 @@ class Call:
     def actor(self) -> Actor:
         return ANONYMOUS if self.record is None else actor_of(self.record)
 
-    def opened(self) -> Entry | None:
+    def opened(self) -> AuditEntry | None:
         """The stream has answered for the first time: what it says from now on belongs to what causes that.
 
         Its record, to be written with what the opening writes; None: none is wanted, or it is on its way.
@@ -132,12 +132,12 @@ class Call:
         self.trace.end()
         return self._entry(Stage.RESPONSE_STARTED)
 
-    def stored_with(self) -> Entry | None:
+    def stored_with(self) -> AuditEntry | None:
         """The record of a success, to be written with what it stores; None: none is wanted, or it is on its way."""
         self.parts.calls.ended(self.method, None)
         return self._entry(Stage.RESPONSE_COMPLETE)
 
-    def _entry(self, stage: Stage) -> Entry | None:
+    def _entry(self, stage: Stage) -> AuditEntry | None:
         try:
             auditor = self.parts.auditor
             verdict = auditor.verdict(self.actor, self.asked)
@@ -173,7 +173,7 @@ class Call:
         except Exception:
             log.exception("a call could not be audited", audit_id=self.audit_id)
 
-    def changed(self, changes: Sequence[Change]) -> Record | None:
+    def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
         """The record of a call that changes something, in the transaction of the change."""
         verdict = self.parts.auditor.verdict(self.actor, self.asked)
         if not verdict.remembers(Stage.RESPONSE_COMPLETE):
@@ -183,12 +183,14 @@ class Call:
         self.made = self.made or (change.key.name if change is not None else "")
         return self._written(Stage.RESPONSE_COMPLETE, status, self.actor, verdict.level, None)
 
-    def _written(self, stage: Stage, status: ResponseStatus, actor: Actor, level: Level, error: MusterError | None) -> Record:
+    def _written(
+        self, stage: Stage, status: ResponseStatus, actor: Actor, level: AuditLevel, error: MusterError | None
+    ) -> AuditRecord:
         notes = {}
         if not isinstance(error, UnauthorizedError):
             refused = isinstance(error, ForbiddenError)
             notes = {DECISION: "forbid" if refused else "allow", REASON: short(told_of(error)) if refused and error else ""}
-        return Record(
+        return AuditRecord(
             level=level,
             audit_id=self.audit_id,
             stage=stage,
@@ -206,12 +208,17 @@ class Call:
 
 
 async def unary(
-    parts: Parts, context: Context, asked: Attributes, work: Callable[[Call, CertificateRecord], Awaitable[T]], *, flow: str
+    parts: DoorContext,
+    context: Context,
+    asked: Attributes,
+    work: Callable[[RpcCall, CertificateRecord], Awaitable[T]],
+    *,
+    flow: str,
 ) -> T:
     """The answer of `work`, within the limits, remembered. Raises what it raises, and UnavailableError at a closed gate."""
     hurry()
     with parts.gate.entered():
-        call = Call(parts, context, asked, parts.auditor.clock.now())
+        call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         try:
             logs.also(request_id=call.audit_id)  # of this task, which is the call's own: what tells of its failure has it too
             with call.trace:
@@ -228,11 +235,11 @@ async def unary(
 
 
 @asynccontextmanager
-async def stream(parts: Parts, context: Context, asked: Attributes) -> AsyncIterator[Call]:
+async def stream(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
     """A block around a stream, which says when it has `opened`. Raises as `unary` does."""
     hurry()
     with parts.gate.entered():
-        call = Call(parts, context, asked, parts.auditor.clock.now())
+        call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         logs.also(request_id=call.audit_id)  # of this task: a generator may be left in another, where nothing can be taken back
         try:
             with call.trace:

@@ -12,9 +12,9 @@ from hub.api.certificates.certificate import CertificateRecord
 from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.calls.request_attributes import Asking
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
-from hub.grpc_door.session.context import Parts
-from hub.grpc_door.session.interceptor import Call
-from hub.heartbeat import Sink
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.interceptor import RpcCall
+from hub.heartbeat import BeatSink
 from hub.ports import Transaction
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
@@ -35,10 +35,10 @@ log = structlog.get_logger(__name__)
 Write = Callable[[Transaction], Any]
 
 
-class Reporting:
+class SessionReports:
     """Of one session. Each returns the revision at which it is durable; raises StaleEpochError, and what the services raise."""
 
-    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName) -> None:
+    def __init__(self, parts: DoorContext, call: RpcCall, record: CertificateRecord, cluster: ClusterName) -> None:
         self._parts = parts
         self._call = call
         self._actor = record.user
@@ -71,7 +71,7 @@ class Reporting:
         except (*TRANSIENT, TooManyRequestsError) as error:
             log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
 
-    async def farewell(self, message: wire.Farewell, session: Sink) -> None:
+    async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
         """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
         if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
             return

@@ -11,7 +11,7 @@ from grpc import aio
 from hub.access import session_holder
 from hub.grpc_door.calls.request_attributes import Asking
 from hub.grpc_door.errors import Context, abort
-from hub.grpc_door.session.context import Parts
+from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import stream
 from hub.grpc_door.session.stream import Session
 from machinery.errors import BadRequestError, DeadlineError, UnavailableError
@@ -27,7 +27,7 @@ REFUSED_WITHIN = timedelta(seconds=1)
 class Connecting:
     """Registered without serializers: sessions decode for themselves."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._waiting: set[asyncio.Timeout] = set()
         self._asking = Asking(parts.group_suffix)

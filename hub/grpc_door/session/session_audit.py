@@ -6,27 +6,27 @@ The record of a report that changes something is written with it, and that of a 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from hub.api.auditrecords.query import Entry
-from hub.api.auditrecords.record import Level, Stage
+from hub.api.auditrecords.query import AuditEntry
+from hub.api.auditrecords.record import AuditLevel, Stage
 from hub.audit.recording import recording
 from hub.grpc_door.calls.request_attributes import Asking
-from hub.grpc_door.session.interceptor import Call
+from hub.grpc_door.session.interceptor import RpcCall
 from machinery.apiserver.access import Attributes
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 
 
-class Remembered:
+class SessionAudit:
     """`beats`: whether `beat` is to be called, so that a beat costs nothing otherwise."""
 
-    def __init__(self, call: Call, cluster: ClusterName, asking: Asking) -> None:
+    def __init__(self, call: RpcCall, cluster: ClusterName, asking: Asking) -> None:
         self._call = call
         self._cluster = cluster
         self._asking = asking
         self.beats = self._wanted(asking.beat(cluster))
         self._statuses = self._wanted(asking.status(cluster))
 
-    def beat(self) -> Entry | None:
+    def beat(self) -> AuditEntry | None:
         """The record of a beat, for the batch that stores it."""
         return self._call_about(self._asking.beat(self._cluster)).stored_with()
 
@@ -44,7 +44,7 @@ class Remembered:
 
     def _wanted(self, asked: Attributes) -> bool:
         verdict = self._call.parts.auditor.verdict(self._call.actor, asked)
-        return verdict.level is not Level.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
+        return verdict.level is not AuditLevel.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
 
     async def _recorded(self, asked: Attributes, store: Callable[[], Awaitable[int]]) -> int:
         call = self._call_about(asked)
@@ -57,6 +57,6 @@ class Remembered:
         call.ended(None, stored=written.stored)
         return revision
 
-    def _call_about(self, asked: Attributes) -> Call:
+    def _call_about(self, asked: Attributes) -> RpcCall:
         """Has a record of its own, under the session's id."""
         return replace(self._call, asked=asked, received=self._call.parts.auditor.clock.now())

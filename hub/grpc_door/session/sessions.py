@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import Entry
+from hub.api.auditrecords.query import AuditEntry
 from hub.api.hubreplicas.replica import AgentSession
 from hub.api.managedclusters.duplicates import refused
 from hub.heartbeat.buffer import PASSING
@@ -83,7 +83,7 @@ class Sessions:
         """Whose session of each cluster is open."""
         self._recorded: dict[Place, AgentSession] = {}
         self._words: _Words = {}
-        self._entries: Sequence[Entry] = ()
+        self._entries: Sequence[AuditEntry] = ()
         """Audit records of sessions that opened, to be written with the words about them."""
         self._spoken = asyncio.Event()
         self._empty = asyncio.Event()
@@ -125,7 +125,7 @@ class Sessions:
             older.end(_superseded())
         self._say(place, self._opened(session))
 
-    def write_with(self, entry: Entry) -> None:
+    def write_with(self, entry: AuditEntry) -> None:
         """Has the audit record of a session that opened written in the transaction that writes the session."""
         self._entries = (*self._entries, entry)
         self._spoken.set()
@@ -178,7 +178,7 @@ class Sessions:
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._spoken.set()
 
-    async def _record(self, words: _Words, entries: Sequence[Entry] = ()) -> MusterError | None:
+    async def _record(self, words: _Words, entries: Sequence[AuditEntry] = ()) -> MusterError | None:
         """In one transaction. What hinders it; None: they are written down."""
         try:
             for recorded in await self._store.run(_write, words, entries):
@@ -254,7 +254,7 @@ def _superseded() -> ConflictError:
     return ConflictError("superseded: the same agent has opened a newer session")
 
 
-def _write(tx: Transaction, words: _Words, entries: Sequence[Entry]) -> list[AgentSession]:
+def _write(tx: Transaction, words: _Words, entries: Sequence[AuditEntry]) -> list[AgentSession]:
     """What was recorded of those that opened."""
     recorded = []
     if entries:

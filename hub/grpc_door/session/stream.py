@@ -20,22 +20,22 @@ from grpc import aio
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.managedclusters.agent_annotations import sound_version
 from hub.grpc_door.calls.request_attributes import Asking
-from hub.grpc_door.messages import ClusterView, available_of, instant_of, read_view
+from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
-from hub.grpc_door.session.agent_events import Telling
-from hub.grpc_door.session.context import Parts
-from hub.grpc_door.session.interceptor import Call
+from hub.grpc_door.session.agent_events import AgentEvents
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.max_connection_age import Aging
 from hub.grpc_door.session.move import Moving
 from hub.grpc_door.session.renewal import Renewing
 from hub.grpc_door.session.report_queue import Backlog
-from hub.grpc_door.session.reports import TRANSIENT, Reporting
-from hub.grpc_door.session.session_audit import Remembered
+from hub.grpc_door.session.reports import TRANSIENT, SessionReports
+from hub.grpc_door.session.session_audit import SessionAudit
 from hub.grpc_door.session.trust_bundle_push import SessionTrust
-from hub.heartbeat import Held, Sink
+from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry.multihub import owners
-from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError, Verdict
+from machinery.errors import BadRequestError, DenialCause, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -47,13 +47,15 @@ LAST_WORDS = timedelta(seconds=1)
 def expired() -> UnauthorizedError:
     """What ends a stream whose certificate has ended."""
     message = "the certificate of this stream has expired"
-    return UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
+    return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
 
 
-class Session(Sink):
+class Session(BeatSink):
     """What is open. `serve` runs it until it ends."""
 
-    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName, agent: AgentId) -> None:
+    def __init__(
+        self, parts: DoorContext, call: RpcCall, record: CertificateRecord, cluster: ClusterName, agent: AgentId
+    ) -> None:
         self.id = uuid4().hex
         self.cluster = cluster
         self.agent = agent
@@ -62,9 +64,9 @@ class Session(Sink):
         self._call = call
         self._context = call.context
         self._record = record
-        self._view: ClusterView | None = None
+        self._view: SessionClusterView | None = None
         self._silent = False
-        self._heard: Held | None = None
+        self._heard: PendingBeat | None = None
         self._handler: asyncio.Task[Any] | None = None
         self._ending: Exception | None = None
         self._unsent: deque[bytes] = deque()
@@ -74,9 +76,9 @@ class Session(Sink):
         self._backlog = Backlog(f"session {cluster} reports", self.end)
         self._loop = asyncio.get_running_loop()
         self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
-        self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
-        self._reporting = Reporting(parts, call, record, cluster)
-        self._telling = Telling(parts.store, cluster, record.user)
+        self._remembered = SessionAudit(call, cluster, Asking(parts.group_suffix))
+        self._reporting = SessionReports(parts, call, record, cluster)
+        self._telling = AgentEvents(parts.store, cluster, record.user)
         self._moving = Moving(lambda message: self._send(message.SerializeToString()))
         self._trust = SessionTrust(
             parts.trusting, record, lambda message: self._send(message.SerializeToString()), self._changed
@@ -151,7 +153,7 @@ class Session(Sink):
         if self._reporting.parting is None:
             self.end(error)
 
-    def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
+    def _apply(self, view: SessionClusterView, hello: wire.Hello | None = None) -> None:
         """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
         if view.denied:
             self.end(owners.denied(self.cluster))

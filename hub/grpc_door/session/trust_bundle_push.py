@@ -18,7 +18,7 @@ from hub.api.certificateauthorities.trust import told
 from hub.api.certificates.certificate import CertificateRecord
 from hub.ports import Store
 from hub.registry.certificateauthorities import trust
-from hub.registry.certificateauthorities.trust import Told
+from hub.registry.certificateauthorities.trust import TrustReport
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
 from machinery.pki import parse_chain
@@ -61,7 +61,7 @@ class Trustee(Protocol):
         """The hub's CAs are others: its agent may have to be told something else."""
 
 
-class Trusting:
+class TrustBundlePush:
     """Of one process: the line of those that are to be sent the bundle, and what is yet to be written down."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Trusting:
         self._standing = standing
         self._open: dict[Trustee, tuple[float, bytes]] = {}
         self._line: dict[Trustee, None] = {}
-        self._words: dict[_Place, Told] = {}
+        self._words: dict[_Place, TrustReport] = {}
         self._waiting = asyncio.Event()
         self._spoken = asyncio.Event()
         self.pushed = 0
@@ -91,7 +91,7 @@ class Trusting:
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
         """An agent came with this certificate, and trusts this; kept soon."""
-        self._words[record.cluster, record.agent] = Told(record, trusted)
+        self._words[record.cluster, record.agent] = TrustReport(record, trusted)
         self._spoken.set()
 
     def look(self, session: Trustee) -> None:
@@ -188,7 +188,7 @@ class SessionTrust(Trustee):
 
     def __init__(
         self,
-        trusting: Trusting | None,
+        trusting: TrustBundlePush | None,
         record: CertificateRecord,
         send: Callable[[wire.HubMessage], None],
         reconsider: Callable[[], None],

@@ -19,7 +19,7 @@ from machinery.apiserver.authn.authorities import mark_of_authority
 from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens, Review
 from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
-from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.authz.role_index import HeldRules
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
 from machinery.errors import MusterError
@@ -87,9 +87,9 @@ class OwnRoles(RbacAuthorizer):
             return Decision(allowed=False, reason="roles of the hub are not for identities of the management cluster")
         return super().decide(actor, asked)
 
-    def held(self, actor: Actor, namespace: str) -> Held:
+    def held(self, actor: Actor, namespace: str) -> HeldRules:
         if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
-            return Held((), ("the rights of this user are the management cluster's to tell",))
+            return HeldRules((), ("the rights of this user are the management cluster's to tell",))
         return super().held(actor, namespace)
 
 
@@ -106,5 +106,5 @@ class DelegatingReviewer(DelegatedAuthorizer):
         super().__init__(own, review, clock)
         self._reviewer = own
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         return await self._reviewer.rules(actor, namespace)

@@ -24,10 +24,10 @@ from hub.ports import Store
 from machinery.apiserver.authn import BearerTokens, Chain, Presence, RequestAuthenticator, TokenAuthenticator, TokenUnion
 from machinery.apiserver.authn.delegated import Review
 from machinery.apiserver.authn.kinds import service_account, token_review
-from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.authn.token_checks import TokenChecks
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Event, EventType, Selection, Storage
+from machinery.apiserver.storage import EventType, Selection, Storage, StorageEvent
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import HubId
 from machinery.pki import TokenKeys, generate_key
@@ -41,9 +41,9 @@ PATIENCE = timedelta(seconds=10)
 log = structlog.get_logger(__name__)
 
 
-def issuer_of(hub: HubId, keys: TokenKeys | None) -> Issuer:
+def issuer_of(hub: HubId, keys: TokenKeys | None) -> ServiceAccountTokenIssuer:
     """The issuer of ServiceAccounts' tokens. Without keys: with keys of this process alone, forgotten with it."""
-    return Issuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
+    return ServiceAccountTokenIssuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
 
 
 def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
@@ -57,7 +57,7 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class Dependencies:
     """What the entrance stands on."""
 
     store: Store
@@ -87,13 +87,13 @@ class ExternalAuthenticator(Protocol):
         return False
 
 
-class Entrance:
+class AuthenticatorChain:
     """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
 
     def __init__(
         self,
-        grounds: Grounds,
-        issuer: Issuer,
+        grounds: Dependencies,
+        issuer: ServiceAccountTokenIssuer,
         identify: Identify,
         revocations: Listen | None,
         external_authenticators: Sequence[ExternalAuthenticator] = (),
@@ -147,7 +147,7 @@ class Entrance:
                 told = error.message
                 await asyncio.sleep(pauses.next().total_seconds())
 
-    def _seen(self, event: Event | int) -> int:
+    def _seen(self, event: StorageEvent | int) -> int:
         if isinstance(event, int):
             return event
         metadata = msgspec.json.decode(event.stored.document)["metadata"]

@@ -9,8 +9,8 @@ ServiceAccounts in the namespace of a denied cluster, which its add-ons hold tok
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hub.access.cluster_acceptance import Standings
-from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.cluster_acceptance import ClusterAcceptanceCache
+from hub.access.rights import NOTHING, CallerStanding, Rights, named_standing, rights_of, selected_cluster, standing_of
 from hub.access.rights import REQUESTS as CERTIFICATE_REQUESTS
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.core.roles import CSRS, Groups
@@ -23,9 +23,9 @@ from hub.registry.certificatesigningrequests.credential_uses import is_of_set
 from hub.registry.multihub.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
-from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.authz.role_index import HeldRules
 from machinery.apiserver.storage import Actor
-from machinery.errors import Verdict
+from machinery.errors import DenialCause
 from machinery.identity import (
     AUTHENTICATED_GROUP,
     CLUSTER_LABEL,
@@ -42,7 +42,7 @@ CLUSTERS = "managedclusters"
 class HubAuthorizer(Authorizer):
     """The rules above."""
 
-    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: Standings, groups: Groups) -> None:
+    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: ClusterAcceptanceCache, groups: Groups) -> None:
         self._store = store
         self._rbac = rbac
         self._standings = standings
@@ -62,35 +62,35 @@ class HubAuthorizer(Authorizer):
         decision = self._rbac.decide(counted, attributes)
         return decision if decision.allowed else await self._refusal(decision, standing)
 
-    async def _refusal(self, decision: Decision, standing: Standing) -> Decision:
+    async def _refusal(self, decision: Decision, standing: CallerStanding) -> Decision:
         """An agent or add-on of a denied cluster is told that."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
-        return replace(decision, reason=str(denied(standing.cluster)), verdict=Verdict.CLUSTER_DENIED)
+        return replace(decision, reason=str(denied(standing.cluster)), verdict=DenialCause.CLUSTER_DENIED)
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """All that the actor holds in a namespace."""
         standing = standing_of(actor.holder)
         if standing is None or OPERATOR_GROUP in actor.groups:
             home = None if OPERATOR_GROUP in actor.groups else _home(actor)
-            return Held((), ()) if home is not None and await self._is_denied(home) else self._rbac.held(actor, namespace)
+            return HeldRules((), ()) if home is not None and await self._is_denied(home) else self._rbac.held(actor, namespace)
         rights, counted = await self._of(actor, standing)
         held = self._rbac.held(counted, namespace)
-        return Held((*rights.held(namespace), *held.rules), held.errors)
+        return HeldRules((*rights.held(namespace), *held.rules), held.errors)
 
     async def _of_others(self, actor: Actor, attributes: Attributes) -> Decision:
         """By roles alone, but for ServiceAccounts of a denied cluster."""
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
                 reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
-                return Decision(allowed=False, reason=reason, verdict=Verdict.CLUSTER_DENIED)
+                return Decision(allowed=False, reason=reason, verdict=DenialCause.CLUSTER_DENIED)
             self._standings.granted(cluster, _mark(actor))
         return self._rbac.decide(actor, attributes)
 
     async def _is_denied(self, cluster: ClusterName) -> bool:
         return (await self._standings.of(cluster)).denied
 
-    async def _of(self, actor: Actor, standing: Standing) -> tuple[Rights, Actor]:
+    async def _of(self, actor: Actor, standing: CallerStanding) -> tuple[Rights, Actor]:
         """The rights, and the actor with the groups that count."""
         if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
             return rights_of(standing, None, self._groups), actor
@@ -102,7 +102,7 @@ class HubAuthorizer(Authorizer):
             self._standings.granted(standing.cluster, mark_of_serial(actor.holder.serial))
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
-    async def _is_within(self, standing: Standing, asked: Attributes) -> bool:
+    async def _is_within(self, standing: CallerStanding, asked: Attributes) -> bool:
         """Whether the cluster that is asked for, or whose requests are, lies within the bounds of a credential for several."""
         cluster = self._asked_for(asked) if standing.credential is not None else None
         if standing.credential is None or cluster is None:

@@ -13,7 +13,7 @@ import structlog
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from machinery import pki
 from machinery.apiserver.authn import Presence
-from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
+from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
@@ -32,7 +32,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._path = path
         self._serving = serving
         self._trouble = ""
-        self.authorities = Authorities()
+        self.authorities = TrustedAuthorities()
         self.authenticator = ForeignCertificates(self.authorities, groups, clock)
         self.tokens = None
         self.review = None

@@ -19,7 +19,7 @@ from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
 from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator
-from machinery.apiserver.authn.authorities import RESERVED, Authorities, Signed, mark_of_authority
+from machinery.apiserver.authn.authorities import RESERVED, Signed, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError
 from machinery.runtime.clock import Clock
@@ -40,7 +40,7 @@ class KubernetesAuthority(ExternalAuthenticator):
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, former: Former, clock: Clock) -> None:
         self._serving = serving
-        self._authorities = Authorities()
+        self._authorities = TrustedAuthorities()
         self._presence: Presence | None = None
         self.authenticator = KubernetesCertificates(self._authorities, groups, identify, former, clock=clock)
         self.tokens = None
@@ -74,7 +74,7 @@ class KubernetesCertificates(RequestAuthenticator):
     """See the module."""
 
     def __init__(
-        self, authorities: Authorities, groups: Iterable[str], identify: Identify, former: Former, *, clock: Clock
+        self, authorities: TrustedAuthorities, groups: Iterable[str], identify: Identify, former: Former, *, clock: Clock
     ) -> None:
         self._authorities = authorities
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))

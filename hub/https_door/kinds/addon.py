@@ -7,7 +7,7 @@ from hub.api.meta import document as doc
 from hub.api.query.selectable_fields import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.https_door.kinds.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import STATUS, Column, Resource, Row, Version
+from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow
 
 GROUP: Schema = {**TEXT, "default": ""}
 CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
@@ -87,15 +87,15 @@ V1ALPHA1: Schema = record(
 )
 
 
-def _available(part: str) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
+def _available(part: str) -> Callable[[TableRow], str]:
+    def cell(row: TableRow) -> str:
         found = next((entry for entry in doc.conditions(row.document) if entry.get("type") == "Available"), {})
         return str(found.get(part) or "")
 
     return cell
 
 
-def _identified(row: Row) -> str:
+def _identified(row: TableRow) -> str:
     """How its agent says who it is, of each registration."""
     registrations = doc.sequence(row.document, "status", "registrations")
     return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
@@ -127,7 +127,7 @@ def managed_cluster_add_on(group_suffix: str) -> Resource:
         short_names=("mca", "mcas"),
         namespaced=True,
         schema=SCHEMA,
-        versions=(Version("v1alpha1", V1ALPHA1, versions.add_on_shown, versions.add_on_stored),),
+        versions=(ServedVersion("v1alpha1", V1ALPHA1, versions.add_on_shown, versions.add_on_stored),),
         subresources=(STATUS,),
         columns=(*(condition_column(kind, kind) for kind in ("Available", "Degraded", "Progressing")), *_WIDE),
         counts_generations=True,

@@ -1,10 +1,10 @@
 """ApprovalRule, ours: whom an operator lets in without looking, and how often that happened."""
 
-from hub.api.approvalrules.rule import CLUSTER_FIELDS, AskerKind, Verdict
+from hub.api.approvalrules.rule import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE, age_of
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 
 _TRUTH: Schema = {"type": "boolean"}
 _COUNT: Schema = {"type": "integer", "format": "int64"}
@@ -32,7 +32,7 @@ _SPEC = record(
     'All that a rule names must fit. It must name something: a rule for every cluster says so, as clusterNames: ["*"].',
     ("decides",),
     decides={
-        **listing({**TEXT, "enum": [str(each) for each in Verdict]}),
+        **listing({**TEXT, "enum": [str(each) for each in RuleVerdict]}),
         "minItems": 1,
         "description": "Accept: the cluster may join (hubAcceptsClient). Approve: its agent's first certificate is signed.",
     },
@@ -73,25 +73,25 @@ SCHEMA: Schema = record(
 )
 
 
-def _mode(row: Row) -> str:
+def _mode(row: TableRow) -> str:
     spec = doc.mapping(row.document, "spec")
     return "Paused" if spec.get("paused") is True else "DryRun" if spec.get("dryRun") is True else "Active"
 
 
-def _decides(row: Row) -> str:
+def _decides(row: TableRow) -> str:
     return ",".join(map(str, doc.sequence(row.document, "spec", "decides")))
 
 
-def _matched(row: Row) -> int:
+def _matched(row: TableRow) -> int:
     return int(doc.mapping(row.document, "status").get("matched") or 0)
 
 
-def _last(row: Row) -> str:
+def _last(row: TableRow) -> str:
     moment = doc.mapping(row.document, "status").get("lastMatched")
     return age_of(moment, row.now) if moment else "<never>"
 
 
-def _names(row: Row) -> str:
+def _names(row: TableRow) -> str:
     return ",".join(map(str, doc.sequence(row.document, "spec", "clusterNames")))
 
 

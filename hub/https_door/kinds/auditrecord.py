@@ -5,7 +5,7 @@ from typing import Any
 from hub.api.auditrecords.record import DRY_RUN
 from hub.api.meta import document as doc
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -57,7 +57,7 @@ def _of(*path: str) -> Any:
     return lambda row: doc.mapping(row.document, *path[:-1]).get(path[-1], "") if path[:-1] else row.document.get(path[-1], "")
 
 
-def _object(row: Row) -> str:
+def _object(row: TableRow) -> str:
     """What was asked about, as kubectl names it; of records that found no room how many."""
     reference = doc.mapping(row.document, "objectRef")
     if not reference:
@@ -67,13 +67,13 @@ def _object(row: Row) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _verb(row: Row) -> str:
+def _verb(row: TableRow) -> str:
     """What was asked, and whether it was a dry run: then nothing was changed."""
     dry = doc.mapping(row.document, "annotations").get(DRY_RUN)
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 
 
-def _source(row: Row) -> str:
+def _source(row: TableRow) -> str:
     return ", ".join(str(source) for source in doc.sequence(row.document, "sourceIPs"))
 
 

@@ -11,7 +11,7 @@ from machinery import pki
 from machinery.apiserver.authn.https_json import https_flaw
 from machinery.apiserver.http.status_errors import forbidden, invalid_value
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 from machinery.apiserver.storage import Document
 from machinery.errors import Cause, InvalidError
 from machinery.product import NAME as PRODUCT
@@ -121,7 +121,7 @@ def _spec(field: str) -> Any:
     return lambda row: doc.mapping(row.document, "spec").get(field)
 
 
-def _phase(row: Row) -> str:
+def _phase(row: TableRow) -> str:
     return str(doc.mapping(row.document, "status").get("phase") or "Pending")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hub.api.meta import document as doc
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -112,12 +112,12 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def _clusters(row: Row) -> str:
+def _clusters(row: TableRow) -> str:
     spec = doc.mapping(row.document, "spec")
     return str(spec.get("clusterName") or ",".join(map(str, spec.get("clusterNames") or ())) or "<any>")
 
 
-def _uses(row: Row) -> str:
+def _uses(row: TableRow) -> str:
     status = doc.mapping(row.document, "status")
     return f"{status.get('usesSpent', 0)}/{doc.mapping(row.document, 'spec').get('uses', '-')}"
 
@@ -126,7 +126,7 @@ def _of(part: str, field: str, absent: Any = None) -> Any:
     return lambda row: doc.mapping(row.document, part).get(field, absent)
 
 
-def _labels(row: Row) -> str:
+def _labels(row: TableRow) -> str:
     labels = doc.mapping(row.document, "spec", "labels")
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 

@@ -6,7 +6,7 @@ from hub.api.certificateauthorities.authority import Phase
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Answers, Column, Resource, Row, Subresource
+from machinery.apiserver.resource import Answers, Column, Resource, Subresource, TableRow
 from machinery.apiserver.storage import Storage
 
 _COUNT: Schema = {"type": "integer", "format": "int32"}
@@ -79,7 +79,7 @@ def _status(field: str) -> Any:
     return lambda row: doc.mapping(row.document, "status").get(field)
 
 
-def _waits(row: Row) -> str:
+def _waits(row: TableRow) -> str:
     return "; ".join(doc.mapping(row.document, "status").get("waitsFor") or ())
 
 

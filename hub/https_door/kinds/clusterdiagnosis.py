@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, listing, record
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 _PARTS = {
@@ -27,7 +27,7 @@ SCHEMA: Schema = record(
 )
 
 
-def _cause(field: str) -> Callable[[Row], str]:
+def _cause(field: str) -> Callable[[TableRow], str]:
     return lambda row: str(doc.mapping(row.document, "status", "cause").get(field) or "")
 
 

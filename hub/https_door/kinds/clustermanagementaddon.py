@@ -4,7 +4,7 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.https_door.kinds.addon import ADD_ON_META, CONFIG, COORDINATES, GROUP, SPEC_HASH
 from hub.https_door.kinds.schemas import CONDITIONS, NAME, TEXT, Schema, listing, record
-from machinery.apiserver.resource import STATUS, Column, Resource, Row, Version
+from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow
 
 _SHARE: Schema = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -91,17 +91,17 @@ def _spec(*path: str) -> str:
     return f"Custom resource definition column (in JSONPath format): .spec.{'.'.join(path)}"
 
 
-def _display_name(row: Row) -> str | None:
+def _display_name(row: TableRow) -> str | None:
     return doc.mapping(row.document, "spec", "addOnMeta").get("displayName")
 
 
-def _crd_name(row: Row) -> str | None:
+def _crd_name(row: TableRow) -> str | None:
     return doc.mapping(row.document, "spec", "addOnConfiguration").get("crdName")
 
 
 _DISPLAY_NAME = Column("DISPLAY NAME", _display_name, description=_spec("addOnMeta", "displayName"))
 _CRD_NAME = Column("CRD NAME", _crd_name, description=_spec("addOnConfiguration", "crdName"))
-_V1ALPHA1 = Version(
+_V1ALPHA1 = ServedVersion(
     "v1alpha1",
     V1ALPHA1,
     versions.definition_shown,

@@ -6,7 +6,7 @@ from typing import Any
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 _NUMBER: Schema = {"type": "integer", "format": "int64"}
@@ -36,20 +36,20 @@ SCHEMA: Schema = record(
 )
 
 
-def _count(field: str) -> Callable[[Row], Any]:
+def _count(field: str) -> Callable[[TableRow], Any]:
     return lambda row: doc.mapping(row.document, "status").get(field, 0)
 
 
-def _available(state: str) -> Callable[[Row], Any]:
+def _available(state: str) -> Callable[[TableRow], Any]:
     return lambda row: doc.mapping(row.document, "status", "available").get(state, 0)
 
 
-def _brake(row: Row) -> str:
+def _brake(row: TableRow) -> str:
     state = doc.mapping(row.document, "status", "brake")
     return f"held for {age_of(str(state.get('since')), row.now)}" if state.get("holds") else "off"
 
 
-def _column(name: str, cell: Callable[[Row], Any], description: str) -> Column:
+def _column(name: str, cell: Callable[[TableRow], Any], description: str) -> Column:
     return Column(name, cell, type="integer", description=description)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 SCHEMA: Schema = {
@@ -20,7 +20,7 @@ SCHEMA: Schema = {
 SCHEMA["properties"]["from"] = {**TEXT, "description": "What it was before; empty: there was no such condition."}
 
 
-def _told(field: str) -> Callable[[Row], str]:
+def _told(field: str) -> Callable[[TableRow], str]:
     return lambda row: str(row.document.get(field) or "<none>")
 
 

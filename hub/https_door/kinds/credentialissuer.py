@@ -3,7 +3,7 @@
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 
 _REACHED = record(
     "The cluster that such a credential opens, as it tells of itself in kube-public/cluster-info.",
@@ -31,7 +31,7 @@ SCHEMA: Schema = record(
 )
 
 
-def _newest(field: str, row: Row) -> str:
+def _newest(field: str, row: TableRow) -> str:
     return next((str(each.get(field) or "") for each in doc.sequence(row.document, "status", "strategies")), "")
 
 

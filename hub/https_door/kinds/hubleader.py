@@ -5,7 +5,7 @@ from typing import Any
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 NOBODY = "<nobody>"
@@ -24,7 +24,7 @@ SCHEMA: Schema = record(
 )
 
 
-def _status(row: Row, field: str) -> Any:
+def _status(row: TableRow, field: str) -> Any:
     return doc.mapping(row.document, "status").get(field, "")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from machinery.apiserver.read.tables import AGE, age_of
-from machinery.apiserver.resource import Column, Resource, Row, Subresource
+from machinery.apiserver.resource import Column, Resource, Subresource, TableRow
 from machinery.apiserver.storage import Storage
 
 _FLAG: Schema = {"type": "boolean"}
@@ -39,11 +39,11 @@ def _status(field: str) -> Any:
     return lambda row: doc.mapping(row.document, "status").get(field)
 
 
-def _leader(row: Row) -> str:
+def _leader(row: TableRow) -> str:
     return "*" if doc.mapping(row.document, "status").get("leader") else ""
 
 
-def _seen(row: Row) -> str:
+def _seen(row: TableRow) -> str:
     return age_of(str(doc.mapping(row.document, "status").get("lastSeenTime") or ""), row.now)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission
 from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters.agent_annotations import HubState
+from hub.api.managedclusters.agent_annotations import AgentHubState
 from hub.api.managedclusters.cluster import NODES
 from hub.api.query.query_fields import where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.api.query.sorting import sort_of
 from machinery.apiserver.read.tables import age_of, human_duration
-from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Row, Subresource
+from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
@@ -148,14 +148,14 @@ SCHEMA: dict[str, Any] = {
 
 
 def _condition_cell(kind: str) -> Any:
-    def cell(row: Row) -> str | None:
+    def cell(row: TableRow) -> str | None:
         found = conditions.find(row.document.get("status", {}).get("conditions", ()), kind)
         return found.status if found is not None else None
 
     return cell
 
 
-def _urls(row: Row) -> str | None:
+def _urls(row: TableRow) -> str | None:
     configs = row.document.get("spec", {}).get("managedClusterClientConfigs") or []
     return ",".join(config.get("url", "") for config in configs) or None
 
@@ -164,21 +164,21 @@ def _path(path: str) -> str:
     return f"Custom resource definition column (in JSONPath format): {path}"
 
 
-def _last_beat(row: Row) -> str:
+def _last_beat(row: TableRow) -> str:
     moment = row.extras.get("last_beat")
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
 
 
-def _hubs(row: Row) -> str:
+def _hubs(row: TableRow) -> str:
     hubs = reported.hubs_of(row.document)
-    return f"{sum(hub.get('state') == HubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
+    return f"{sum(hub.get('state') == AgentHubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
 
 
-def _flaps(row: Row) -> int:
+def _flaps(row: TableRow) -> int:
     return int(row.extras.get("flaps") or 0)
 
 
-def _agent(row: Row) -> str:
+def _agent(row: TableRow) -> str:
     return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
 
 

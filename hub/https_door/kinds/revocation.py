@@ -4,7 +4,7 @@ from hub.api.certificates import revocation as rules
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Actor, Document
 
 _COUNT: Schema = {"type": "integer", "format": "int64"}
@@ -48,7 +48,7 @@ SCHEMA: Schema = record(
 )
 
 
-def _ended(row: Row) -> str:
+def _ended(row: TableRow) -> str:
     status = doc.mapping(row.document, "status")
     credentials = len(status.get("bootstrapCredentials") or ())
     certificates = int(status.get("certificatesRevoked") or 0)

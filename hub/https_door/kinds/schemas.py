@@ -3,7 +3,7 @@
 from typing import Any
 
 from hub.api.meta import document as doc
-from machinery.apiserver.resource import Column, Row
+from machinery.apiserver.resource import Column, TableRow
 from machinery.apiserver.storage import Document
 
 Schema = dict[str, Any]
@@ -53,7 +53,7 @@ def condition_status(document: Document, kind: str) -> str | None:
 def condition_column(name: str, kind: str) -> Column:
     """A column with the status of one condition."""
 
-    def cell(row: Row) -> str | None:
+    def cell(row: TableRow) -> str | None:
         return condition_status(row.document, kind)
 
     path = f'.status.conditions[?(@.type=="{kind}")].status'

@@ -9,11 +9,11 @@ from datetime import timedelta
 import msgspec
 from aiohttp import web
 
-from hub.api.hubreplicas.log_level import USUAL, Order
+from hub.api.hubreplicas.log_level import USUAL, LogLevelOrder
 from hub.ports import Store
 from hub.registry.hubreplicas import log_level as orders
 from machinery.apiserver.http.filters import Incoming
-from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import value_answer
 from machinery.durations import format_duration, parse_duration
 from machinery.errors import BadRequestError, MethodNotAllowedError
@@ -23,7 +23,7 @@ from machinery.meta.timestamps import format_time
 PATH = "/debug/flags/v"
 
 
-class Wanted(msgspec.Struct):
+class LogLevelRequest(msgspec.Struct):
     """The body of a PUT."""
 
     level: str
@@ -53,21 +53,21 @@ class LogLevel:
                 order = None
             case _:
                 raise MethodNotAllowedError("GET tells the level, PUT orders one, DELETE takes that back")
-        return await value_answer(request, self._told(order), Form())
+        return await value_answer(request, self._told(order), ResponseForm())
 
-    def _told(self, order: Order | None) -> dict[str, str]:
+    def _told(self, order: LogLevelOrder | None) -> dict[str, str]:
         told = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
         if order is not None:
             told |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
         return told
 
 
-def _wanted(body: bytes) -> Wanted:
+def _wanted(body: bytes) -> LogLevelRequest:
     """Raises BadRequestError."""
     try:
         if body.lstrip().startswith(b"{"):
-            return msgspec.json.decode(body, type=Wanted)
-        return Wanted(body.decode("ascii").strip())
+            return msgspec.json.decode(body, type=LogLevelRequest)
+        return LogLevelRequest(body.decode("ascii").strip())
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise BadRequestError('the body is a level such as debug, or {"level": "debug", "for": "15m"}') from None
 

@@ -18,7 +18,7 @@ from hub.registry.certificates import revocation_lists
 from hub.registry.certificates.revocation_lists import Published
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming, Inner
-from machinery.errors import MethodNotAllowedError, NotFoundError, Subject, UnavailableError
+from machinery.errors import ErrorSubject, MethodNotAllowedError, NotFoundError, UnavailableError
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 
@@ -78,7 +78,7 @@ class RevocationLists:
         short, _, form = name.partition(".")
         authority = next((each for each in self._signer.authorities if _id(each) == short), None)
         if authority is None or form not in _MEDIA:
-            raise NotFoundError(f"there is no revocation list {name}: {ROOT} names them", subject=Subject(name=name))
+            raise NotFoundError(f"there is no revocation list {name}: {ROOT} names them", subject=ErrorSubject(name=name))
         published = await self._published(authority)
         tag = f'"{published.number}"'
         if request.headers.get("If-None-Match") == tag:

@@ -35,7 +35,7 @@ from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.storages.admission import Admission
-from machinery.errors import ForbiddenError, Subject
+from machinery.errors import ErrorSubject, ForbiddenError
 from machinery.identity import CLUSTER_LABEL, SIGNER
 
 DECISIONS = ("Approved", "Denied")
@@ -206,5 +206,5 @@ def _conditions(request: Document, *, decisions: bool) -> Iterator[Mapping[str, 
 
 def _refuse(write: Admission, why: str) -> NoReturn:
     resource, name = write.resource, write.key.name
-    subject = Subject(name=name, group=resource.group, kind=resource.resource)
+    subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
     raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

@@ -17,10 +17,10 @@ import structlog
 
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, ChangeType, Kind
-from hub.api.meta.field_sources import Known, Where
+from hub.api.meta.field_sources import QueryRecord, Where
 from hub.api.query.selection import fields_of
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import Event, EventType, Key, Selection, Stored
+from machinery.apiserver.storage import EventType, Key, Selection, StorageEvent, Stored
 from machinery.errors import ExpiredError, MusterError
 from machinery.meta.selectors import Operator
 from machinery.runtime.backoff import Backoff
@@ -31,15 +31,15 @@ QUEUE = 1_000
 log = structlog.get_logger(__name__)
 
 
-class Sight:
+class SeenChange:
     """A change as watchers see it. What selections look at is decoded at most once, and all who see the same get one event."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
         self._after: tuple[Mapping[str, str], Mapping[str, str]] | None = None
-        self._events: dict[EventType, Event] = {}
+        self._events: dict[EventType, StorageEvent] = {}
 
-    def through(self, selection: Selection) -> Event | None:
+    def through(self, selection: Selection) -> StorageEvent | None:
         """The event for a watcher with this selection; None: it never saw the object, and still does not."""
         change = self.change
         if selection.namespace is not None and change.key.namespace != selection.namespace:
@@ -50,13 +50,13 @@ class Sight:
             return None
         return self._event(EventType.DELETED if not now else EventType.MODIFIED if was else EventType.ADDED)
 
-    def _event(self, kind: EventType) -> Event:
+    def _event(self, kind: EventType) -> StorageEvent:
         event = self._events.get(kind)
         if event is None:
             change = self.change
             stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
             left = kind is EventType.DELETED and change.type is not ChangeType.DELETED
-            event = self._events[kind] = Event(kind, self._left(stored) if left else stored)
+            event = self._events[kind] = StorageEvent(kind, self._left(stored) if left else stored)
         return event
 
     def _left(self, stored: Stored) -> Stored:
@@ -72,7 +72,7 @@ class Sight:
         if not selection.fields.matches({**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}):
             return False
         where = where_in(selection)
-        return where is None or where.holds(Known(key.name, labels, fields))
+        return where is None or where.holds(QueryRecord(key.name, labels, fields))
 
     def _values(self, selection: Selection) -> tuple[Mapping[str, str], Mapping[str, str]]:
         if not selection.labels.requirements and not selection.fields.requirements and selection.where is None:
@@ -91,12 +91,12 @@ class _Watcher:
         self._bound = bound
         self._patience = patience.total_seconds()
         self._loop = asyncio.get_running_loop()
-        self._events: deque[Event] = deque()
+        self._events: deque[StorageEvent] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._quiet_from = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: StorageEvent) -> None:
         if self.behind:
             return
         self._events.append(event)
@@ -114,7 +114,7 @@ class _Watcher:
         self.behind = False
         self._events.clear()
 
-    async def next(self) -> Event | None:
+    async def next(self) -> StorageEvent | None:
         """The next event; None when none came in time, or when this watcher has fallen behind."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
@@ -144,7 +144,7 @@ class _Audience:
         self.watchers: set[_Watcher] = set()
         self._selection = selection
 
-    def tell(self, sight: Sight) -> None:
+    def tell(self, sight: SeenChange) -> None:
         event = sight.through(self._selection)
         if event is not None:
             for watcher in self.watchers:
@@ -196,7 +196,7 @@ class ChangeFeed:
 
     def _tell(self, batch: Sequence[Change]) -> None:
         for change in batch:
-            sight = Sight(change)
+            sight = SeenChange(change)
             for audience in self._audiences.get(change.kind, {}).values():
                 audience.tell(sight)
             self._position = change.revision
@@ -219,7 +219,9 @@ class ChangeFeed:
             if not audience.watchers:
                 del audiences[selection]
 
-    async def watch(self, kind: Kind, selection: Selection, *, after: int, patience: timedelta) -> AsyncGenerator[Event | int]:
+    async def watch(
+        self, kind: Kind, selection: Selection, *, after: int, patience: timedelta
+    ) -> AsyncGenerator[StorageEvent | int]:
         """Events above `after`, in order; an int, the revision up to which all was told, at the start and whenever it is quiet.
 
         Raises ExpiredError when the place is compacted, or is none of this database.
@@ -242,20 +244,22 @@ class ChangeFeed:
                         told = event if isinstance(event, int) else event.stored.revision
                         yield event
 
-    async def _behind(self, kind: Kind, watcher: _Watcher, selection: Selection, after: int) -> AsyncGenerator[Event | int]:
+    async def _behind(
+        self, kind: Kind, watcher: _Watcher, selection: Selection, after: int
+    ) -> AsyncGenerator[StorageEvent | int]:
         """What the log has above `after`; at the end the revision that was the newest then."""
         watcher.catch_up()
         while True:
             changes, newest = await self._store.read(_since, kind, selection, after)
             for change in changes:
                 after = change.revision
-                if (event := Sight(change).through(selection)) is not None:
+                if (event := SeenChange(change).through(selection)) is not None:
                     yield event
             if len(changes) < BATCH:
                 yield max(newest, after)
                 return
 
-    async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[Event | int]:
+    async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[StorageEvent | int]:
         """What the feed tells above `told`, until the watcher falls behind."""
         while not watcher.behind:
             event = await watcher.next()

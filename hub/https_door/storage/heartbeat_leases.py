@@ -19,7 +19,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, ChangeType, Query
 from hub.api.meta.change import Key as StoreKey
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import Document, Event, EventType, Key, Selection, Stored
+from machinery.apiserver.storage import Document, EventType, Key, Selection, StorageEvent, Stored
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.timestamps import format_micro_time, parse_time
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LeaseFacts:
     """What a view shows of its cluster."""
 
     uid: str
@@ -37,10 +37,10 @@ class Facts:
     seconds: int
 
     @staticmethod
-    def of(cluster: Document) -> "Facts":
+    def of(cluster: Document) -> "LeaseFacts":
         metadata = doc.mapping(cluster, "metadata")
         seconds = round(clusters.lease_duration(cluster).total_seconds())
-        return Facts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
+        return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
         """As OCM's hub makes it: held by its own name, renewed when the cluster was created until a beat comes."""
@@ -68,16 +68,16 @@ class Facts:
 class View:
     """One heartbeat as it is served; `news` is the one event for all who watch."""
 
-    facts: Facts
+    facts: LeaseFacts
     beat: datetime | None
     stored: Stored
-    news: Event = field(compare=False)
+    news: StorageEvent = field(compare=False)
 
     @staticmethod
-    def of(name: str, facts: Facts, beat: datetime | None) -> "View":
+    def of(name: str, facts: LeaseFacts, beat: datetime | None) -> "View":
         document = facts.document(name, beat)
         stored = Stored(Key(name, LEASE_NAME), int(document["metadata"]["resourceVersion"]), _encode(document))
-        return View(facts, beat, stored, Event(EventType.MODIFIED, stored))
+        return View(facts, beat, stored, StorageEvent(EventType.MODIFIED, stored))
 
     @property
     def key(self) -> Key:
@@ -87,15 +87,15 @@ class View:
     def document(self) -> dict[str, Any]:
         return self.facts.document(self.key.namespace, self.beat)
 
-    def gone(self, revision: int) -> Event:
+    def gone(self, revision: int) -> StorageEvent:
         """Its end, at the revision at which its cluster went."""
         document = self.document
         document["metadata"]["resourceVersion"] = str(revision)
-        return Event(EventType.DELETED, Stored(self.key, revision, _encode(document)))
+        return StorageEvent(EventType.DELETED, Stored(self.key, revision, _encode(document)))
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HeartbeatSnapshot:
     """All heartbeats at a revision of the store. What did not change between two looks is the same object in both."""
 
     views: Mapping[Key, View]
@@ -125,12 +125,12 @@ def one(tx: Transaction, key: Key) -> View | None:
     if cluster is None:
         return None
     last = tx.heartbeats.of(ClusterName(key.namespace))
-    return View.of(key.namespace, Facts.of(cluster.document), last.at if last else None)
+    return View.of(key.namespace, LeaseFacts.of(cluster.document), last.at if last else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, LeaseFacts]
     gone: frozenset[str]
     whole: bool
     beats: Mapping[ClusterName, datetime | None]
@@ -143,10 +143,10 @@ class BeatViews:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._looking = asyncio.Lock()
-        self._facts: dict[str, Facts] = {}
-        self._last: Look | None = None
+        self._facts: dict[str, LeaseFacts] = {}
+        self._last: HeartbeatSnapshot | None = None
 
-    async def look(self, selection: Selection) -> Look:
+    async def look(self, selection: Selection) -> HeartbeatSnapshot:
         """What is there now of the selection's namespace, or everywhere."""
         if selection.namespace is not None:
             return await self._store.read(_look_at_one, Key(selection.namespace, LEASE_NAME))
@@ -155,7 +155,7 @@ class BeatViews:
             self._last = self._taken(await self._store.read(_read, after))
             return self._last
 
-    def _taken(self, read: _Read) -> Look:
+    def _taken(self, read: _Read) -> HeartbeatSnapshot:
         if read.whole:
             self._facts = dict(read.facts)
         else:
@@ -164,19 +164,19 @@ class BeatViews:
                 self._facts.pop(name, None)
         before = self._last.views if self._last is not None else {}
         views = (self._view(before, name, facts, read.beats.get(ClusterName(name))) for name, facts in self._facts.items())
-        return Look({view.key: view for view in views}, read.revision)
+        return HeartbeatSnapshot({view.key: view for view in views}, read.revision)
 
     @staticmethod
-    def _view(before: Mapping[Key, View], name: str, facts: Facts, beat: datetime | None) -> View:
+    def _view(before: Mapping[Key, View], name: str, facts: LeaseFacts, beat: datetime | None) -> View:
         known = before.get(Key(name, LEASE_NAME))
         if known is not None and known.beat == beat and known.facts == facts:
             return known
         return View.of(name, facts, beat)
 
 
-def _look_at_one(tx: Transaction, key: Key) -> Look:
+def _look_at_one(tx: Transaction, key: Key) -> HeartbeatSnapshot:
     view = one(tx, key)
-    return Look({} if view is None else {key: view}, tx.changes.newest())
+    return HeartbeatSnapshot({} if view is None else {key: view}, tx.changes.newest())
 
 
 def _read(tx: Transaction, after: int | None) -> _Read:
@@ -184,7 +184,7 @@ def _read(tx: Transaction, after: int | None) -> _Read:
     beats = {last.cluster: last.at for last in tx.heartbeats.all()}
     if after is None or after < tx.changes.oldest():
         found = tx.objects.find(MANAGED_CLUSTERS, Query()).items
-        facts = {cluster.key.name: Facts.of(cluster.document) for cluster in found}
+        facts = {cluster.key.name: LeaseFacts.of(cluster.document) for cluster in found}
         return _Read(facts, frozenset(), whole=True, beats=beats, revision=newest)
     facts, gone = {}, set[str]()
     while changes := tx.changes.since(after, kinds=(MANAGED_CLUSTERS,)):
@@ -194,6 +194,6 @@ def _read(tx: Transaction, after: int | None) -> _Read:
                 facts.pop(name, None)
                 gone.add(name)
             else:
-                facts[name] = Facts.of(change.document)
+                facts[name] = LeaseFacts.of(change.document)
                 gone.discard(name)
     return _Read(facts, frozenset(gone), whole=False, beats=beats, revision=newest)

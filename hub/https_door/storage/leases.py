@@ -22,8 +22,8 @@ from hub.api.liveness.lease import LEASE_NAME
 from hub.api.meta.change import LEASES, MANAGED_CLUSTERS, ChangeType, Kind
 from hub.api.meta.change import Change as LoggedChange
 from hub.https_door.storage import heartbeat_leases as beats
-from hub.https_door.storage.feed import ChangeFeed, Sight
-from hub.https_door.storage.heartbeat_leases import BeatViews, Facts, Look, View
+from hub.https_door.storage.feed import ChangeFeed, SeenChange
+from hub.https_door.storage.heartbeat_leases import BeatViews, HeartbeatSnapshot, LeaseFacts, View
 from hub.https_door.storage.storage import DryRun, ServiceStorage, already_exists, not_found
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
@@ -32,16 +32,16 @@ from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     EventType,
     GroupResource,
     Key,
     Page,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
-from machinery.errors import ExpiredError, ForbiddenError, Subject
+from machinery.errors import ErrorSubject, ExpiredError, ForbiddenError
 from machinery.identity import ClusterName
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
@@ -118,7 +118,7 @@ class LeaseStorage(Storage):
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
         del resource
         start = await self._store.read(_start, selection, after)
         events = self._feed.watch(LEASES, selection, after=start.after, patience=LOOK)
@@ -135,8 +135,8 @@ class LeaseStorage(Storage):
         await self._objects.wait_for(revision if revision < FIRST_BEAT else 0)
 
     async def _merged(
-        self, start: "_Start", first: Event | int, events: AsyncGenerator[Event | int], selection: Selection
-    ) -> AsyncGenerator[Event | int]:
+        self, start: "_Start", first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int], selection: Selection
+    ) -> AsyncGenerator[StorageEvent | int]:
         """Changes of objects, and every LOOK what came of the heartbeats. The feed speaks at least that often."""
         for event in start.missed:
             yield event
@@ -158,14 +158,14 @@ class LeaseStorage(Storage):
                 yield told
 
 
-def _differences(seen: Mapping[Key, View] | None, look: Look, selection: Selection) -> Iterator[Event]:
+def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, selection: Selection) -> Iterator[StorageEvent]:
     """What a look shows that the one before did not. At the first one nobody knows what the client has: all is MODIFIED."""
     if look.views is seen:
         return
     for key, view in look.views.items():
         known = seen.get(key) if seen is not None else None
         if known is not view and (known is None or known.stored != view.stored) and beats.selects(selection, key):
-            yield view.news if seen is None or known is not None else Event(EventType.ADDED, view.stored)
+            yield view.news if seen is None or known is not None else StorageEvent(EventType.ADDED, view.stored)
     for key, view in (seen or {}).items():
         if key not in look.views and beats.selects(selection, key):
             yield view.gone(look.revision)
@@ -176,7 +176,7 @@ class _Start:
     """Where a watch begins in the change log, and what it tells before."""
 
     after: int
-    missed: Sequence[Event]
+    missed: Sequence[StorageEvent]
 
 
 def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
@@ -191,22 +191,22 @@ def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
     return _Start(tx.changes.newest(), [*departed, *_latest(tx, selection, place)])
 
 
-def _departed(tx: Transaction, selection: Selection, after: int) -> list[Event]:
+def _departed(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
     """Heartbeats that went with their clusters."""
-    gone: dict[Key, Event] = {}
+    gone: dict[Key, StorageEvent] = {}
     for change in _since(tx, MANAGED_CLUSTERS, after):
         key = Key(change.key.name, LEASE_NAME)
         if change.type is not ChangeType.DELETED:
             gone.pop(key, None)
         elif beats.selects(selection, key):
-            gone[key] = View.of(change.key.name, Facts.of(change.document), None).gone(change.revision)
+            gone[key] = View.of(change.key.name, LeaseFacts.of(change.document), None).gone(change.revision)
     return list(gone.values())
 
 
-def _latest(tx: Transaction, selection: Selection, after: int) -> list[Event]:
+def _latest(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
     """Other leases that changed, as they are now: who knows them already is not led back through their past."""
     latest = {change.key: change for change in _since(tx, LEASES, after)}
-    sights = (Sight(change) for change in sorted(latest.values(), key=lambda change: change.revision))
+    sights = (SeenChange(change) for change in sorted(latest.values(), key=lambda change: change.revision))
     return [event for event in (sight.through(selection) for sight in sights) if event is not None]
 
 
@@ -217,7 +217,7 @@ def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[LoggedChange]:
 
 
 def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
-    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
     return ForbiddenError(f'{resource} "{key.name}" is forbidden: {why}', subject=subject)
 
 

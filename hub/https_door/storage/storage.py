@@ -15,24 +15,24 @@ import msgspec
 from hub.api.meta import document as doc
 from hub.api.meta.change import Key as StoreKey
 from hub.api.meta.change import ObjectPage, Query, StoredObject
-from hub.api.meta.ordering import Order
+from hub.api.meta.ordering import SortOrder
 from hub.https_door.storage.feed import ChangeFeed, where_in
-from hub.https_door.storage.write_paths import WritePath, write_paths
+from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction, Written
 from hub.registry.core import namespaces
 from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     GroupResource,
     Key,
     Page,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
-from machinery.errors import AlreadyExistsError, NotFoundError, Subject
+from machinery.errors import AlreadyExistsError, ErrorSubject, NotFoundError
 
 QUIET = timedelta(seconds=10)
 FOREVER = timedelta(days=1)
@@ -100,7 +100,7 @@ class ServiceStorage(Storage):
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
         events = self._feed.watch(self._paths[resource].kind, selection, after=after, patience=self._quiet)
         async with aclosing(events):
             first = await anext(events)
@@ -114,7 +114,7 @@ class ServiceStorage(Storage):
             pass
 
 
-async def _moving(first: Event | int, events: AsyncGenerator[Event | int]) -> AsyncGenerator[Event | int]:
+async def _moving(first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int]) -> AsyncGenerator[StorageEvent | int]:
     """The events, without bookmarks that tell nothing new."""
     told = 0
     yield first
@@ -139,7 +139,7 @@ def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: 
         after=None if after is None else StoreKey(after.namespace, after.name),
         at=at,
         where=where_in(selection),
-        order=selection.order if isinstance(selection.order, Order) else None,
+        order=selection.order if isinstance(selection.order, SortOrder) else None,
     )
 
 
@@ -150,13 +150,13 @@ def as_page(found: ObjectPage) -> Page:
 
 def not_found(resource: GroupResource, key: Key) -> NoReturn:
     """Raises NotFoundError in Kubernetes' words."""
-    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
     raise NotFoundError(f'{resource} "{key.name}" not found', subject=subject)
 
 
 def already_exists(resource: GroupResource, key: Key) -> NoReturn:
     """Raises AlreadyExistsError in Kubernetes' words."""
-    subject = Subject(name=key.name, group=resource.group, kind=resource.resource)
+    subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
     raise AlreadyExistsError(f'{resource} "{key.name}" already exists', subject=subject)
 
 
@@ -164,16 +164,16 @@ def _newest(tx: Transaction) -> int:
     return tx.changes.newest()
 
 
-def _get(tx: Transaction, path: WritePath, key: Key) -> StoredObject:
+def _get(tx: Transaction, path: ResourceWritePath, key: Key) -> StoredObject:
     found = tx.objects.get(path.kind, StoreKey(key.namespace, key.name))
     return found or not_found(path.resource, key)
 
 
-def _find(tx: Transaction, path: WritePath, query: Query) -> ObjectPage:
+def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> ObjectPage:
     return tx.objects.find(path.kind, query)
 
 
-def _create(tx: Transaction, path: WritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
+def _create(tx: Transaction, path: ResourceWritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
     place, resource = StoreKey(key.namespace, key.name), path.resource
     if tx.objects.get(path.kind, place) is not None:
         already_exists(resource, key)
@@ -186,7 +186,7 @@ def _create(tx: Transaction, path: WritePath, key: Key, document: Document, acto
 
 
 def _update(
-    tx: Transaction, path: WritePath, key: Key, change: Change, actor: Actor, *, dry_run: bool
+    tx: Transaction, path: ResourceWritePath, key: Key, change: Change, actor: Actor, *, dry_run: bool
 ) -> Written | StoredObject:
     old = _get(tx, path, key)
     new = change(old.document)
@@ -204,7 +204,7 @@ def _placed(document: Document, key: Key) -> dict[str, Any]:
     return doc.with_metadata(document, **place)
 
 
-def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) -> NoReturn:
+def _show(tx: Transaction, path: ResourceWritePath, key: Key, old: StoredObject | None) -> NoReturn:
     seen = tx.objects.get(path.kind, StoreKey(key.namespace, key.name)) or old
     document = seen.document if seen is not None else {}
     raise DryRun(doc.with_metadata(document, resourceVersion=None if old is None else str(old.revision)))

@@ -10,7 +10,18 @@ from datetime import timedelta
 
 from hub.https_door.storage.storage import not_found
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    StorageEvent,
+    Stored,
+)
 from machinery.errors import MethodNotAllowedError
 
 FOREVER = timedelta(days=1)
@@ -37,7 +48,7 @@ class VirtualStorage(Storage):
 
     def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
         """Raises MethodNotAllowedError."""
         del selection, after
         raise MethodNotAllowedError(f"{resource} cannot be watched")

@@ -17,7 +17,7 @@ Remove = Callable[[Transaction, StoredObject, Actor], Written]
 
 
 @dataclass(frozen=True, slots=True)
-class WritePath:
+class ResourceWritePath:
     """One resource: what the hub calls its kind, and the service's own `put` and `remove`."""
 
     resource: GroupResource
@@ -26,7 +26,7 @@ class WritePath:
     remove: Remove
 
 
-def write_paths(group_suffix: str) -> dict[GroupResource, WritePath]:
+def write_paths(group_suffix: str) -> dict[GroupResource, ResourceWritePath]:
     """Every resource whose objects are documents in the store."""
     paths = (_named(path, resource_of(kind, group_suffix)) for kind, path in kinds.WRITE_PATHS.items())
     return {path.resource: path for path in paths}
@@ -38,8 +38,8 @@ def resource_of(kind: Kind, group_suffix: str) -> GroupResource:
     return GroupResource(f"{group}.{group_suffix}" if group in OWN_GROUPS else group, name)
 
 
-def _named(path: kinds.WritePath, resource: GroupResource) -> WritePath:
-    return WritePath(
+def _named(path: kinds.WritePath, resource: GroupResource) -> ResourceWritePath:
+    return ResourceWritePath(
         resource,
         path.kind,
         lambda tx, new, old, actor: path.put(tx, new, old, _requester(actor)),

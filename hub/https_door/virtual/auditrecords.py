@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.auditrecords.query import AuditQuery, Entry, Place, named
+from hub.api.auditrecords.query import AuditEntry, AuditPosition, AuditQuery, named
 from hub.https_door.storage.storage import not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
@@ -54,7 +54,7 @@ class AuditStorage(VirtualStorage):
         more = limit is not None and len(found) > limit
         return Page(items, revision, items[-1].key if more else None)
 
-    def _stored(self, entry: Entry) -> Stored:
+    def _stored(self, entry: AuditEntry) -> Stored:
         """The record's own bytes behind what makes an object of it."""
         name = named(entry.at, entry.replica, entry.sequence)
         metadata = {
@@ -67,7 +67,7 @@ class AuditStorage(VirtualStorage):
         return Stored(Key("", name), entry.sequence, opening[:-1] + b"," + entry.document[1:])
 
 
-def _look(tx: Transaction, resource: GroupResource, key: Key) -> Entry:
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
     place = _place(key.name)
     entries = tx.audit.find(AuditQuery(since=place.at, until=place.at)) if place else ()
     found = next((each for each in entries if named(each.at, each.replica, each.sequence) == key.name), None)
@@ -115,11 +115,11 @@ def _moment(term: Requirement) -> datetime:
     raise BadRequestError(f"{term.name}: must be an instant, as in {term.name}=2026-11-21T08:00:00Z")
 
 
-def _place(name: str) -> Place | None:
+def _place(name: str) -> AuditPosition | None:
     """What `named` put into a name; None: no record has it."""
     moment, _, rest = name.partition("-")
     replica, _, sequence = rest.rpartition("-")
     try:
-        return Place(datetime.strptime(moment, _NAME).replace(tzinfo=UTC), replica, int(sequence))
+        return AuditPosition(datetime.strptime(moment, _NAME).replace(tzinfo=UTC), replica, int(sequence))
     except ValueError:
         return None

@@ -10,12 +10,12 @@ from uuid import NAMESPACE_OID, uuid5
 from hub.access.attestations import flaws
 from hub.api.bootstrapcredentials import credential as rules
 from hub.api.bootstrapcredentials.attestation import Demand
-from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
+from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, UseCount
 from hub.api.meta import document as doc
 from machinery import pki
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.storage import Document, GroupResource, Key
-from machinery.errors import Cause, InvalidError, Subject
+from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import ClusterName, HubId, cluster_name
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
@@ -38,7 +38,7 @@ _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 
 
 @dataclass(frozen=True, slots=True)
-class HubAddress:
+class AdvertisedAddress:
     """How this hub is reached from outside, and which one it is: what goes into every kubeconfig."""
 
     hub_id: HubId
@@ -49,7 +49,7 @@ class HubAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedCredential:
     """What a creator asks for."""
 
     public_key: bytes | None
@@ -57,16 +57,16 @@ class Asked:
     cluster: ClusterName | None
     uses: int | None
     seconds: int | None
-    bounds: Bounds
+    bounds: CredentialBounds
     document: Document
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CredentialView:
     """A credential as it stands. `told`: what of the status is told once, in the answer to the creation."""
 
     record: CredentialRecord
-    tally: Tally
+    tally: UseCount
     admitted: Sequence[str]
     uses: Sequence[CredentialUse]
     now: datetime
@@ -85,7 +85,7 @@ class Reading:
         self._document = document
         self._spec = doc.mapping(document, "spec")
 
-    def asked(self) -> Asked:
+    def asked(self) -> RequestedCredential:
         """Raises InvalidError."""
         prefix = doc.mapping(self._document, "metadata").get("generateName")
         if not prefix or not self._key.name.startswith(str(prefix)):
@@ -97,8 +97,8 @@ class Reading:
         if wants_token and spec.get("attestation"):
             self._forbid("a token is for agents that cannot attest: ask for a certificate", "spec.attestation")
         public_key = None if wants_token else pki.check_request(str(spec.get("request") or "").encode()).public_key
-        bounds = Bounds(self._patterns(), spec.get("clusterSet") or None, self._labels(), self._demand())
-        return Asked(
+        bounds = CredentialBounds(self._patterns(), spec.get("clusterSet") or None, self._labels(), self._demand())
+        return RequestedCredential(
             public_key,
             self._cluster(),
             spec.get("uses"),
@@ -154,12 +154,12 @@ class Reading:
         self._raise(Cause("FieldValueInvalid", message, where))
 
     def _raise(self, cause: Cause) -> NoReturn:
-        subject = Subject(name=self._key.name, group=self._resource.group, kind=KIND)
+        subject = ErrorSubject(name=self._key.name, group=self._resource.group, kind=KIND)
         text = f'{KIND}.{self._resource.group} "{self._key.name}" is invalid: {cause.field}: {cause.message}'
         raise InvalidError(text, subject=subject, causes=[cause])
 
 
-def shown(sight: Sight, address: HubAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
+def shown(sight: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
     """The credential as a document."""
     record = sight.record
     return {
@@ -203,7 +203,7 @@ def _attestation(demand: Demand) -> dict[str, str]:
     return {field: told[part] for field, part in ATTESTATION_FIELDS.items() if part in told}
 
 
-def _status(sight: Sight) -> dict[str, Any]:
+def _status(sight: CredentialView) -> dict[str, Any]:
     record, tally = sight.record, sight.tally
     status: dict[str, Any] = {
         "phase": str(rules.phase(record, tally.issued, sight.now)),

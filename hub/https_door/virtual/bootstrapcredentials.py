@@ -8,23 +8,30 @@ from datetime import timedelta
 
 import msgspec
 
-from hub.api.bootstrapcredentials.credential import DELETED, CredentialRecord, Tally
+from hub.api.bootstrapcredentials.credential import DELETED, CredentialRecord, UseCount
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.managedclustersets import clusterset as sets
 from hub.api.meta.change import CLUSTER_SETS
 from hub.api.meta.change import Key as StoreKey
 from hub.https_door.storage.storage import DryRun, not_found
 from hub.https_door.storage.virtual import VirtualStorage
-from hub.https_door.virtual.bootstrapcredential_documents import KIND, Asked, HubAddress, Reading, Sight, shown
+from hub.https_door.virtual.bootstrapcredential_documents import (
+    KIND,
+    AdvertisedAddress,
+    CredentialView,
+    Reading,
+    RequestedCredential,
+    shown,
+)
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
 
-__all__ = ["KIND", "CredentialStorage", "HubAddress"]
+__all__ = ["KIND", "AdvertisedAddress", "CredentialStorage"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +46,7 @@ class CredentialStorage(VirtualStorage):
         self,
         store: Store,
         issuer: Issuer,
-        address: HubAddress,
+        address: AdvertisedAddress,
         lifetimes: Lifetimes,
         api_version: str,
         *,
@@ -95,16 +102,20 @@ class CredentialStorage(VirtualStorage):
             await self._store.run(credentials.revoke, CredentialId(key.name), actor.user, DELETED)
         return stored
 
-    def _stored(self, sight: Sight) -> Stored:
+    def _stored(self, sight: CredentialView) -> Stored:
         document = shown(sight, self._address, self._issuer.trust_bundle, self._api_version)
         return Stored(Key("", sight.record.id), sight.revision, _encode(document))
 
 
-def _create(tx: Transaction, asked: Asked, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool) -> Sight:
+def _create(
+    tx: Transaction, asked: RequestedCredential, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool
+) -> CredentialView:
     _check_set(tx, asked.bounds.cluster_set)
     lifetime = timedelta(seconds=asked.seconds) if asked.seconds is not None else lifetimes.bootstrap
     if asked.public_key is None:
-        record, token = credentials.create_token(tx, Terms(asked.cluster, asked.uses, lifetime, asked.bounds), actor.user)
+        record, token = credentials.create_token(
+            tx, CredentialTerms(asked.cluster, asked.uses, lifetime, asked.bounds), actor.user
+        )
         told = {"token": token}
     else:
         record, issued = credentials.create(
@@ -121,7 +132,7 @@ def _create(tx: Transaction, asked: Asked, issuer: Issuer, lifetimes: Lifetimes,
         told = {"certificate": issued.chain.decode("ascii")}
     if dry_run:
         raise DryRun(asked.document)
-    return Sight(record, Tally(), (), (), tx.now, tx.changes.newest(), told)
+    return CredentialView(record, UseCount(), (), (), tx.now, tx.changes.newest(), told)
 
 
 def _check_set(tx: Transaction, name: str | None) -> None:
@@ -136,25 +147,25 @@ def _check_set(tx: Transaction, name: str | None) -> None:
         raise InvalidError(f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it')
 
 
-def _look(tx: Transaction, resource: GroupResource, key: Key) -> Sight:
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> CredentialView:
     record = tx.credentials.by_id(CredentialId(key.name))
     if record is None or record.is_hidden:
         not_found(resource, key)
     return _sight(tx, record, tx.credentials.tally(record.id), tx.changes.newest())
 
 
-def _look_at_all(tx: Transaction) -> list[Sight]:
+def _look_at_all(tx: Transaction) -> list[CredentialView]:
     newest, tallies = tx.changes.newest(), tx.credentials.tallies()
     shown_ones = [record for record in tx.credentials.all() if not record.is_hidden]
-    return [_sight(tx, record, tallies.get(record.id, Tally()), newest) for record in shown_ones]
+    return [_sight(tx, record, tallies.get(record.id, UseCount()), newest) for record in shown_ones]
 
 
-def _sight(tx: Transaction, record: CredentialRecord, tally: Tally, revision: int) -> Sight:
+def _sight(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:
     admitted = sorted(tx.credentials.admitted(record.id)) if tally.taken else ()
     uses = tx.credentials.uses(record.id) if tally.issued or tally.held else ()
-    return Sight(record, tally, admitted, uses, tx.now, revision)
+    return CredentialView(record, tally, admitted, uses, tx.now, revision)
 
 
-def _selected(sight: Sight, selection: Selection) -> bool:
+def _selected(sight: CredentialView, selection: Selection) -> bool:
     fields = {"metadata.name": str(sight.record.id), "metadata.namespace": ""}
     return selection.labels.matches({}) and selection.fields.matches(fields)

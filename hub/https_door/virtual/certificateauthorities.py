@@ -7,8 +7,8 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, issuing
-from hub.api.certificateauthorities.rotation import Member, Survey, waits_for
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, issuing
+from hub.api.certificateauthorities.rotation import Member, RotationSurvey, waits_for
 from hub.api.meta import document as doc
 from hub.https_door.kinds.certificateauthority import SHOWN, certificate_authority
 from hub.https_door.storage.virtual import CountedStorage
@@ -44,7 +44,7 @@ class AuthorityStorage(CountedStorage):
         seen, revision = await self._store.read(_look)
         return [self._stored(each, seen, revision) for each in seen.authorities], revision
 
-    def _stored(self, one: Authority, seen: Survey, revision: int) -> Stored:
+    def _stored(self, one: AuthorityRecord, seen: RotationSurvey, revision: int) -> Stored:
         metadata = {
             "name": one.id,
             "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{one.id}")),
@@ -56,11 +56,11 @@ class AuthorityStorage(CountedStorage):
         return Stored(Key("", one.id), revision, msgspec.json.encode(document))
 
 
-def _look(tx: Transaction) -> tuple[Survey, int]:
+def _look(tx: Transaction) -> tuple[RotationSurvey, int]:
     return authorities.survey(tx), tx.changes.newest()
 
 
-def _status(one: Authority, seen: Survey, patience: timedelta) -> Mapping[str, Any]:
+def _status(one: AuthorityRecord, seen: RotationSurvey, patience: timedelta) -> Mapping[str, Any]:
     facts = pki.parse_certificate(one.certificate)
     untold, holding = seen.untold(one), seen.holding(one)
     optional = {
@@ -134,7 +134,7 @@ def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PAT
     return certificate_authority(group_suffix, storage, ("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
 
 
-def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> Authority:
+def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> AuthorityRecord:
     one = authorities.find(tx, named)
     current = issuing(tx.authorities.all())
     if current is not None and current.id != one.id:
@@ -144,7 +144,7 @@ def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | No
 
 def _give_up(
     tx: Transaction, named: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool
-) -> tuple[Authority, Survey]:
+) -> tuple[AuthorityRecord, RotationSurvey]:
     seen = authorities.survey(tx)
     return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
 

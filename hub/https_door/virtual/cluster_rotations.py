@@ -9,7 +9,7 @@ from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.ports import Store
 from hub.registry.managedclusters import renewals
-from hub.registry.managedclusters.renewals import Renewal
+from hub.registry.managedclusters.renewals import RenewalProgress
 from machinery.apiserver.http.status_errors import invalid_value
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
@@ -73,7 +73,7 @@ def cluster_rotation(store: Store, group_suffix: str) -> Subresource:
     return Subresource("rotate", verbs=("create",), question=kind)
 
 
-def _answered(question: Question, found: Renewal) -> Document:
+def _answered(question: Question, found: RenewalProgress) -> Document:
     agents = [
         {
             "name": each.agent,

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.clusterdiagnoses import Diagnosis, Finding
+from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
 from hub.registry.clusterdiagnoses import service as diagnosing
@@ -60,6 +60,6 @@ def _status(found: Diagnosis) -> dict[str, Any]:
     return {**status, "steps": [_told(finding) for finding in found.findings]}
 
 
-def _told(finding: Finding) -> dict[str, str]:
+def _told(finding: DiagnosisFinding) -> dict[str, str]:
     told = {"step": finding.step, "state": str(finding.state), "reason": finding.reason, "message": finding.said}
     return {**told, "advice": finding.advice} if finding.advice else told

@@ -13,7 +13,7 @@ from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction
 from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
 from machinery.durations import format_duration
-from machinery.election.lock import Record
+from machinery.election.lock import LockRecord
 from machinery.meta.timestamps import format_micro_time
 
 NAME, KIND = "hub", "HubLeader"
@@ -47,17 +47,17 @@ class LeaderStorage(VirtualStorage):
         return Page((_stored(self._api_version, record, revision),), revision)
 
 
-def _look(tx: Transaction) -> tuple[Record | None, int]:
+def _look(tx: Transaction) -> tuple[LockRecord | None, int]:
     return tx.leaders.record(), tx.changes.newest()
 
 
-def _stored(api_version: str, record: Record, revision: int) -> Stored:
+def _stored(api_version: str, record: LockRecord, revision: int) -> Stored:
     metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{NAME}")), "resourceVersion": str(revision)}
     document = {"apiVersion": api_version, "kind": KIND, "metadata": metadata, "status": _status(record)}
     return Stored(Key("", NAME), revision, msgspec.json.encode(document))
 
 
-def _status(record: Record) -> dict[str, Any]:
+def _status(record: LockRecord) -> dict[str, Any]:
     return {
         "holder": record.holder,
         "term": record.term,

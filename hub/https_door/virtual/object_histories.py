@@ -48,7 +48,7 @@ for _field in ("before", "after"):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryQuery:
     """Which changes."""
 
     limit: int = USUAL
@@ -58,7 +58,7 @@ class Asked:
     until: datetime | None = None
 
     @classmethod
-    def of(cls, query: Mapping[str, str], now: datetime) -> "Asked":
+    def of(cls, query: Mapping[str, str], now: datetime) -> "HistoryQuery":
         """Raises BadRequestError."""
         limit = _number(query, "limit") or USUAL
         moments = {name: _moment(query, name, now) for name in ("since", "until")}
@@ -76,7 +76,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
     """The subresource of a kind that is remembered."""
 
     async def shows(key: Key, query: Mapping[str, str]) -> Document:
-        asked = Asked.of(query, clock.now())
+        asked = HistoryQuery.of(query, clock.now())
         return await store.read(_history, kind, StoreKey(key.namespace, key.name), asked)
 
     told = Resource(
@@ -90,7 +90,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
     return Subresource("history", verbs=("get",), question=told, shows=shows)
 
 
-def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: Asked) -> Document:
+def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Document:
     floor, began = tx.changes.ledger().floor, tx.changes.began()
     # one more than is told, so that the last of them has one to differ from
     found = _found(tx, kind, key, asked)
@@ -106,7 +106,7 @@ def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: Asked) -> Docume
     return {"metadata": metadata, **({"began": format_time(began)} if began and floor else {}), "changes": changes}
 
 
-def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: Asked) -> Sequence[Change]:
+def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Sequence[Change]:
     """The changes that are asked for, newest first, and the one before them."""
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):

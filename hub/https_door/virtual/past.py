@@ -8,11 +8,11 @@ from hub.api.meta.change import Key as StoreKey
 from hub.api.meta.change import ObjectPage, Query, StoredObject
 from hub.api.objects.history import is_remembered
 from hub.https_door.storage.storage import as_page, as_query, as_stored, not_found
-from hub.https_door.storage.write_paths import WritePath, write_paths
+from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.https_door.virtual.object_histories import object_history
 from hub.ports import Store, Transaction
-from machinery.apiserver.resource import Group, Resource
-from machinery.apiserver.storage import GroupResource, Key, Page, Past, Place, Selection, Stored
+from machinery.apiserver.resource import ApiGroup, Resource
+from machinery.apiserver.storage import GroupResource, Key, Page, Past, PastRevision, Selection, Stored
 from machinery.runtime.clock import Clock
 
 
@@ -24,7 +24,7 @@ class PastObjects(Past):
         self._suffix = group_suffix
         self._paths = {resource: path for resource, path in write_paths(group_suffix).items() if is_remembered(path.kind)}
 
-    async def place(self, asked: datetime | int) -> Place:
+    async def place(self, asked: datetime | int) -> PastRevision:
         return await self._store.read(_place, asked)
 
     async def get_at(self, resource: GroupResource, key: Key, at: int) -> Stored:
@@ -36,7 +36,7 @@ class PastObjects(Past):
         query = replace(as_query(selection, limit=limit, after=after, at=at), past=True)
         return as_page(await self._store.read(_find, self._paths[resource], query))
 
-    def remembered(self, groups: Iterable[Group], clock: Clock) -> list[Group]:
+    def remembered(self, groups: Iterable[ApiGroup], clock: Clock) -> list[ApiGroup]:
         """The groups, whose resources answer for their past where it is kept. Custom ones tell what became of an object too."""
         return [replace(group, resources=tuple(self._remembered(each, clock) for each in group.resources)) for group in groups]
 
@@ -48,16 +48,16 @@ class PastObjects(Past):
         return replace(resource, past=self, subresources=(*resource.subresources, *told))
 
 
-def _place(tx: Transaction, asked: datetime | int) -> Place:
+def _place(tx: Transaction, asked: datetime | int) -> PastRevision:
     if isinstance(asked, datetime):
-        return Place(tx.changes.position(asked), asked)
-    return Place(asked, tx.changes.instant(asked) or tx.now)
+        return PastRevision(tx.changes.position(asked), asked)
+    return PastRevision(asked, tx.changes.instant(asked) or tx.now)
 
 
-def _get(tx: Transaction, path: WritePath, key: Key, at: int) -> StoredObject:
+def _get(tx: Transaction, path: ResourceWritePath, key: Key, at: int) -> StoredObject:
     found = tx.changes.one_at(path.kind, StoreKey(key.namespace, key.name), at)
     return found or not_found(path.resource, key)
 
 
-def _find(tx: Transaction, path: WritePath, query: Query) -> ObjectPage:
+def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> ObjectPage:
     return tx.objects.find(path.kind, query)

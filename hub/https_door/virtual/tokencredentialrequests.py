@@ -34,21 +34,21 @@ from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     GroupResource,
     Key,
     Page,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
 from machinery.apiserver.storages.admission import Admission, Admit
 from machinery.errors import (
     Cause,
+    ErrorSubject,
     InvalidError,
     MethodNotAllowedError,
     MusterError,
-    Subject,
     TooLargeError,
     UnauthorizedError,
 )
@@ -70,7 +70,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LoginTerms:
     """How logins are given. `issuer`: signs for whom others have named; `own`: the hub's CA, for names that the hub gives.
 
     `rates`: how fast one address may ask. `names_people`: whether audit records name the user and groups of a token.
@@ -93,16 +93,16 @@ class LoginSettings:
     names_people: bool = False
     own: Issuer | None = None
 
-    def terms(self, issuer: Issuer, lifetimes: Lifetimes, clock: Clock) -> Terms:
+    def terms(self, issuer: Issuer, lifetimes: Lifetimes, clock: Clock) -> LoginTerms:
         rates = Rates(self.rate, self.burst, clock)
-        return Terms(issuer, self.own or issuer, lifetimes, rates, names_people=self.names_people)
+        return LoginTerms(issuer, self.own or issuer, lifetimes, rates, names_people=self.names_people)
 
 
 class Exchange:
     """Answers TokenCredentialRequests."""
 
     def __init__(
-        self, store: Store, authenticators: Authenticators, admit: Admit, terms: Terms, *, clock: Clock, group_suffix: str
+        self, store: Store, authenticators: Authenticators, admit: Admit, terms: LoginTerms, *, clock: Clock, group_suffix: str
     ) -> None:
         self._store = store
         self._authenticators = authenticators
@@ -194,7 +194,7 @@ class Exchange:
     def _invalid(self, cause: Cause) -> InvalidError:
         kind = "TokenCredentialRequest"
         text = f'{kind}.{self._group} "" is invalid: {cause.field}: {cause.message}'
-        return InvalidError(text, subject=Subject(group=self._group, kind=kind), causes=[cause])
+        return InvalidError(text, subject=ErrorSubject(group=self._group, kind=kind), causes=[cause])
 
 
 def _left(spent: float) -> float:
@@ -246,7 +246,7 @@ class NothingStored(Storage):
 
     def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
         del selection, after
         raise MethodNotAllowedError(f"{resource} are not kept")
 

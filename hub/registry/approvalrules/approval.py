@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from hub.api.approvalrules import rule as by_rule
 from hub.api.approvalrules.reading import rule_of
-from hub.api.approvalrules.rule import Asker, AskerKind, Candidate, Decision, Rule, Verdict
-from hub.api.auditrecords.record import Record
+from hub.api.approvalrules.rule import ApprovalRule, Asker, AskerKind, RuleDecision, RuleInput, RuleVerdict
+from hub.api.auditrecords.record import AuditRecord
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import approval
 from hub.api.certificatesigningrequests import request as rules
@@ -22,7 +22,7 @@ from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.certificatesigningrequests.issuance import Grant
+from hub.registry.certificatesigningrequests.issuance import CertificateGrant
 from hub.registry.managedclusters import service as cluster_objects
 from hub.registry.multihub import owners
 from machinery.errors import InvalidError, MusterError
@@ -36,16 +36,16 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApprovalOutcome:
     """What was written. `decisions`: by which rules; none when the hub's own decided.
 
     `accepted`: the cluster that is from now on. `asking`: the cluster that rules may accept for what was asked.
     """
 
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[RuleDecision, ...] = ()
     accepted: str = ""
     asking: str = ""
-    records: tuple[Record, ...] = ()
+    records: tuple[AuditRecord, ...] = ()
     """The audit records of the decisions, which are written with them."""
 
 
@@ -54,24 +54,24 @@ class _Asked:
     """A strict request: what it entitles to, and who made it."""
 
     request: Document
-    grant: Grant
+    grant: CertificateGrant
     requester: CertificateRecord | None
     cluster: StoredObject | None
     asker: Asker | None
 
-    def candidate(self, tx: Transaction) -> Candidate:
+    def candidate(self, tx: Transaction) -> RuleInput:
         holder = self.grant.holder
         document = self.cluster.document if self.cluster else None
         name = holder.cluster or ClusterName("")
-        return Candidate(name, document, tx.now, self.request, self.asker, str(holder.agent or ""))
+        return RuleInput(name, document, tx.now, self.request, self.asker, str(holder.agent or ""))
 
 
-def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[Rule, ...]:
+def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """Every rule there is, that of `--auto-approve` first and the others by their names."""
     return (*by_rule.of_flag(globs), *_stored_rules(tx))
 
 
-def _stored_rules(tx: Transaction) -> Iterator[Rule]:
+def _stored_rules(tx: Transaction) -> Iterator[ApprovalRule]:
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
         try:
             yield rule_of(stored.encoded)
@@ -87,7 +87,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
     tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
 
 
-def review(tx: Transaction, name: str, known: Sequence[Rule], actor: str) -> Outcome | None:
+def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
     """Approves a request that needs no human; None: nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
     if rules.phase(stored.document) is not RequestPhase.PENDING:
@@ -97,14 +97,14 @@ def review(tx: Transaction, name: str, known: Sequence[Rule], actor: str) -> Out
         return None
     if _needs_no_rule(tx, asked):
         _approve(tx, stored, rules.AUTO_APPROVED_MESSAGE, actor)
-        return Outcome()
+        return ApprovalOutcome()
     if asked.grant.purpose is not Purpose.AGENT or _is_denied(asked.cluster):
         return None
-    fitting = [rule for rule in known if rule.fits(Verdict.APPROVE, asked.candidate(tx))]
+    fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, asked.candidate(tx))]
     deciding = next((rule for rule in fitting if not rule.dry_run), None)
     if deciding is not None:
         _approve(tx, stored, f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name)
-        return Outcome((_decision(deciding, Verdict.APPROVE, asked.candidate(tx).cluster, stored),))
+        return ApprovalOutcome((_decision(deciding, RuleVerdict.APPROVE, asked.candidate(tx).cluster, stored),))
     return _noted(tx, stored, fitting, asked.candidate(tx).cluster) if fitting else None
 
 
@@ -113,7 +113,7 @@ def _approve(tx: Transaction, stored: StoredObject, message: str, actor: str) ->
     request_objects.write(tx, approved, stored, actor)
 
 
-def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[Rule], cluster: str) -> Outcome | None:
+def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str) -> ApprovalOutcome | None:
     """Says on the request which dry runs would have approved it, once."""
     told = _would(fitting, "approve this request")
     if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == told for entry in doc.conditions(stored.document)):
@@ -122,10 +122,10 @@ def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[Rule], clust
     bare = doc.with_status(stored.document, conditions=others)
     noted = rules.with_decision(bare, by_rule.DRY_RUN, "WouldApprove", told, tx.now)
     request_objects.write(tx, noted, stored, RULE_ACTOR + fitting[0].name)
-    return Outcome(tuple(_decision(rule, Verdict.APPROVE, cluster, stored) for rule in fitting))
+    return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.APPROVE, cluster, stored) for rule in fitting))
 
 
-def accept(tx: Transaction, name: ClusterName, known: Sequence[Rule]) -> Outcome | None:
+def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
     """Accepts a cluster that a rule is for, once: what an operator decided, before or after, stands. None: nothing written."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
@@ -137,22 +137,22 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[Rule]) -> Outcome
     if clusters.is_accepted(stored.document):  # by hand, a moment ago: a denial by hand shall stand too
         marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
-        return Outcome()
+        return ApprovalOutcome()
     accepted = clusters.automatically_accepted(stored.document, deciding.name, tx.now)
     shown = doc.with_status_condition(accepted, clusters.accepted(accepted), tx.now)
     cluster_objects.put(tx, shown, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
-    return Outcome((_decision(deciding, Verdict.ACCEPT, name, stored),), accepted=name)
+    return ApprovalOutcome((_decision(deciding, RuleVerdict.ACCEPT, name, stored),), accepted=name)
 
 
-def asking(tx: Transaction, request: str, known: Sequence[Rule]) -> str:
+def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
     """The cluster that a request is for, where some rule accepts clusters for what they ask; "": none has to be looked at."""
     if not any(_needs_request(rule) for rule in known):
         return ""
     return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
 
 
-def _needs_request(rule: Rule) -> bool:
-    return Verdict.ACCEPT in rule.decides and bool(rule.requesters or rule.condition)
+def _needs_request(rule: ApprovalRule) -> bool:
+    return RuleVerdict.ACCEPT in rule.decides and bool(rule.requesters or rule.condition)
 
 
 def is_open(cluster: Document) -> bool:
@@ -161,23 +161,23 @@ def is_open(cluster: Document) -> bool:
     return not judged and not doc.is_deleting(cluster)
 
 
-def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[Rule]) -> Outcome | None:
+def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
     """Says on the cluster which dry runs would have accepted it, once."""
     told = by_rule.dry_run(_would(fitting, "accept this cluster"))
     new = doc.with_status_condition(stored.document, told, tx.now)
     if clusters.is_accepted(stored.document) or not doc.differs(new, stored.document):
         return None
     cluster_objects.put(tx, new, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
-    return Outcome(tuple(_decision(rule, Verdict.ACCEPT, stored.key.name, stored) for rule in fitting))
+    return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.ACCEPT, stored.key.name, stored) for rule in fitting))
 
 
-def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[Rule]) -> list[Rule]:
+def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalRule]) -> list[ApprovalRule]:
     """The rules that fit the cluster by itself, or with one of its requests."""
-    deciding = [rule for rule in known if Verdict.ACCEPT in rule.decides and not rule.paused]
-    candidates = [Candidate(ClusterName(cluster.key.name), cluster.document, tx.now)]
+    deciding = [rule for rule in known if RuleVerdict.ACCEPT in rule.decides and not rule.paused]
+    candidates = [RuleInput(ClusterName(cluster.key.name), cluster.document, tx.now)]
     if any(map(_needs_request, deciding)):
         candidates += [asked.candidate(tx) for asked in _asked_for(tx, cluster.key.name)]
-    return [rule for rule in deciding if any(rule.fits(Verdict.ACCEPT, candidate) for candidate in candidates)]
+    return [rule for rule in deciding if any(rule.fits(RuleVerdict.ACCEPT, candidate) for candidate in candidates)]
 
 
 def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
@@ -248,10 +248,10 @@ def _is_denied(cluster: StoredObject | None) -> bool:
     return doc.is_deleting(document) or (clusters.was_judged(document) and not clusters.is_accepted(document))
 
 
-def _decision(rule: Rule, verdict: Verdict, cluster: str, stored: StoredObject) -> Decision:
-    return Decision(rule.name, verdict, cluster, stored.document, dry_run=rule.dry_run)
+def _decision(rule: ApprovalRule, verdict: RuleVerdict, cluster: str, stored: StoredObject) -> RuleDecision:
+    return RuleDecision(rule.name, verdict, cluster, stored.document, dry_run=rule.dry_run)
 
 
-def _would(fitting: Sequence[Rule], what: str) -> str:
+def _would(fitting: Sequence[ApprovalRule], what: str) -> str:
     names = ", ".join(f'"{rule.name}"' for rule in fitting)
     return f"In a dry run, {'a rule' if len(fitting) == 1 else 'rules'} would {what}: {names}."

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from hub.api.approvalrules import reading
-from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
 from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
@@ -29,24 +29,24 @@ _COUNTS = ("accepted", "approved", "wouldAccept", "wouldApprove")
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DecisionCount:
     """What one rule has decided since it was last noted. `last`: the newest decision, and when it was made."""
 
     counts: Mapping[str, int]
-    last: Decision
+    last: RuleDecision
     at: datetime
 
     @classmethod
-    def of(cls, decision: Decision, at: datetime) -> "Tally":
+    def of(cls, decision: RuleDecision, at: datetime) -> "DecisionCount":
         return cls({_counted(decision): 1}, decision, at)
 
-    def and_then(self, later: "Tally") -> "Tally":
+    def and_then(self, later: "DecisionCount") -> "DecisionCount":
         counts = {name: self.counts.get(name, 0) + later.counts.get(name, 0) for name in _COUNTS}
         return replace(later, counts=counts)
 
 
-def _counted(decision: Decision) -> str:
-    if decision.verdict is Verdict.ACCEPT:
+def _counted(decision: RuleDecision) -> str:
+    if decision.verdict is RuleVerdict.ACCEPT:
         return "wouldAccept" if decision.dry_run else "accepted"
     return "wouldApprove" if decision.dry_run else "approved"
 
@@ -67,7 +67,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     return tx.objects.delete(APPROVAL_RULES, old, actor)
 
 
-def note(tx: Transaction, tallies: Mapping[str, Tally], actor: str) -> None:
+def note(tx: Transaction, tallies: Mapping[str, DecisionCount], actor: str) -> None:
     """Adds what rules have decided to their statuses; a rule that is gone has none."""
     for name, tally in tallies.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
@@ -75,7 +75,7 @@ def note(tx: Transaction, tallies: Mapping[str, Tally], actor: str) -> None:
             _write_status(tx, stored, actor, **_counted_status(stored, tally))
 
 
-def _counted_status(stored: StoredObject, tally: Tally) -> dict[str, Any]:
+def _counted_status(stored: StoredObject, tally: DecisionCount) -> dict[str, Any]:
     before = doc.mapping(stored.document, "status")
     counts = {name: int(before.get(name) or 0) + tally.counts.get(name, 0) for name in _COUNTS}
     last = {"decision": str(tally.last.verdict), "cluster": tally.last.cluster, "dryRun": tally.last.dry_run}

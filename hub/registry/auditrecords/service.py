@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
+from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
 from hub.ports import Transaction
 
 TRIMMED_AT_ONCE = 2_000
@@ -11,12 +11,12 @@ TRIMMED_AT_ONCE = 2_000
 SHORTENED_AT_ONCE = 200
 
 
-def append(tx: Transaction, entries: Sequence[Entry]) -> None:
+def append(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
     """Adds records; those that are there already count as added."""
     tx.audit.add(entries)
 
 
-def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[Entry], int]:
+def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[AuditEntry], int]:
     """Records in the order of time, and the newest revision of the store."""
     return tx.audit.find(query), tx.changes.newest()
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 from hub.api.bootstrapcredentials import credential as rules
-from hub.api.bootstrapcredentials.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
-from hub.api.certificates.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
+from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificates.revocation import CREDENTIAL_REVOKED as REVOKED
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
@@ -20,19 +20,19 @@ from hub.registry.certificatesigningrequests.credential_uses import admit, check
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
 
-__all__ = ["Terms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
+__all__ = ["CredentialTerms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
 
 HUB = "system:hub"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CredentialTerms:
     """What a credential is good for; see `CredentialRecord`."""
 
     cluster: ClusterName | None
     uses: int | None
     lifetime: timedelta
-    bounds: Bounds = UNBOUND
+    bounds: CredentialBounds = UNBOUND
 
 
 def create(
@@ -45,23 +45,23 @@ def create(
     issuer: Issuer,
     lifetimes: Lifetimes,
     actor: str,
-    bounds: Bounds = UNBOUND,
+    bounds: CredentialBounds = UNBOUND,
 ) -> tuple[CredentialRecord, IssuedCertificate]:
     """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
     Raises InvalidError when uses or lifetime are not positive, or the key is known already.
     """
-    record = _new(tx, Terms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
+    record = _new(tx, CredentialTerms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
         raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
     tx.credentials.add(record)
     profile = Profile(
         Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
     )
-    return record, certificates.sign(tx, issuer, profile, Holder(cluster=cluster, credential=record.id))
+    return record, certificates.sign(tx, issuer, profile, CertificateHolder(cluster=cluster, credential=record.id))
 
 
-def create_token(tx: Transaction, terms: Terms, actor: str) -> tuple[CredentialRecord, str]:
+def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[CredentialRecord, str]:
     """Records a credential and returns its bearer token, which nobody can tell again. Raises InvalidError."""
     record = _new(tx, terms, actor)
     secret = "".join(secrets.choice(rules.TOKEN_ALPHABET) for _ in range(rules.TOKEN_SECRET_LENGTH))
@@ -71,7 +71,7 @@ def create_token(tx: Transaction, terms: Terms, actor: str) -> tuple[CredentialR
     return record, token
 
 
-def _new(tx: Transaction, terms: Terms, actor: str) -> CredentialRecord:
+def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecord:
     if terms.lifetime <= timedelta() or (terms.uses is not None and terms.uses < 1):
         raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
     return CredentialRecord(

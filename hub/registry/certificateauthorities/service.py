@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
-from hub.api.certificateauthorities.rotation import Act, Member, Step, Survey, moved_until
+from hub.api.certificateauthorities.authority import (
+    AuthorityId,
+    AuthorityOrder,
+    AuthorityRecord,
+    Follower,
+    HeldCertificate,
+    Phase,
+    issuing,
+    signer_of,
+)
+from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, moved_until
 from hub.api.certificateauthorities.trust import AgentTrust
 from hub.api.certificates.certificate import Purpose
 from hub.api.hubreplicas.replica import alive, could_tell
@@ -46,16 +55,16 @@ def authority_id(certificate: bytes) -> AuthorityId:
     return AuthorityId(pki.parse_certificate(certificate).key_hash[:16])
 
 
-def all_of(tx: Transaction) -> Sequence[Authority]:
+def all_of(tx: Transaction) -> Sequence[AuthorityRecord]:
     return tx.authorities.all()
 
 
-def adopt(tx: Transaction, made: Made) -> Authority:
+def adopt(tx: Transaction, made: Made) -> AuthorityRecord:
     """The first CA, which issues at once; whoever comes second reads whose it is."""
     known = issuing(tx.authorities.all())
     if known is not None:
         return known
-    first = Authority(authority_id(made.certificate), made.certificate, Phase.ISSUING, tx.now, tx.now)
+    first = AuthorityRecord(authority_id(made.certificate), made.certificate, Phase.ISSUING, tx.now, tx.now)
     tx.authorities.put(first)
     tx.facts.set(KNOWN, pki.parse_certificate(made.certificate).key_hash)
     if made.sealed is not None:
@@ -67,7 +76,7 @@ def follow(tx: Transaction, replica: str, known: Sequence[Follower]) -> None:
     tx.authorities.follow(replica, known)
 
 
-def find(tx: Transaction, authority: AuthorityId) -> Authority:
+def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
     """Raises NotFoundError."""
     found = next((each for each in tx.authorities.all() if each.id == authority), None)
     if found is None:
@@ -75,7 +84,7 @@ def find(tx: Transaction, authority: AuthorityId) -> Authority:
     return found
 
 
-def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> Authority:
+def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> AuthorityRecord:
     """Another CA is to take the place of the one that issues, which is returned. Wished twice, it is done once.
 
     `cannot`: why no other can be made here. Raises ConflictError: that, or a change of CA is under way.
@@ -89,20 +98,20 @@ def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = F
         raise ConflictError(f"the CA {busy.id} is {busy.phase.value} still: wait until that change is over, or let it proceed")
     if cannot is not None:
         raise ConflictError(cannot)
-    return old if dry_run or old.wish is not None else _wished(tx, old, Wish.ROTATE, actor)
+    return old if dry_run or old.wish is not None else _wished(tx, old, AuthorityOrder.ROTATE, actor)
 
 
-def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> Authority:
+def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> AuthorityRecord:
     """The next step of this CA is to be made without those that have not moved. Raises NotFoundError, ConflictError."""
     one = find(tx, authority)
     if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
         raise ConflictError(f"the CA {one.id} is {one.phase.value}: nothing of it is waited for")
-    return one if dry_run or one.wish is not None else _wished(tx, one, Wish.PROCEED, actor)
+    return one if dry_run or one.wish is not None else _wished(tx, one, AuthorityOrder.PROCEED, actor)
 
 
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
-) -> Authority:
+) -> AuthorityRecord:
     """It is compromised: nothing of it counts any more, as soon as agents have moved. Raises NotFoundError, ConflictError.
 
     Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Agents have `within` to trust
@@ -117,19 +126,19 @@ def give_up(
     if dry_run:
         return one
     ends_at = tx.now + within if within else None
-    if one.wish is Wish.COMPROMISED and ends_at is not None:
+    if one.wish is AuthorityOrder.COMPROMISED and ends_at is not None:
         ends_at = min(ends_at, one.ends_at) if one.ends_at is not None else None
         within = min(within, one.within or within)
-    return _wished(tx, replace(one, ends_at=ends_at, within=within), Wish.COMPROMISED, actor)
+    return _wished(tx, replace(one, ends_at=ends_at, within=within), AuthorityOrder.COMPROMISED, actor)
 
 
-def _wished(tx: Transaction, authority: Authority, wish: Wish, actor: str) -> Authority:
+def _wished(tx: Transaction, authority: AuthorityRecord, wish: AuthorityOrder, actor: str) -> AuthorityRecord:
     wished = replace(authority, wish=wish, wished_by=actor)
     tx.authorities.put(wished)
     return wished
 
 
-def propose(tx: Transaction, made: Made) -> Authority:
+def propose(tx: Transaction, made: Made) -> AuthorityRecord:
     """The next CA, from now on trusted; the one there is, if another has proposed one meanwhile."""
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
@@ -137,7 +146,7 @@ def propose(tx: Transaction, made: Made) -> Authority:
     one, known = authority_id(made.certificate), tx.authorities.all()
     if any(each.id == one for each in known):
         raise InvalidError(f"the CA {one} is known already, and does not come back")
-    new = Authority(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
+    new = AuthorityRecord(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
     tx.authorities.put(new)
     if len(known) == 1:  # while there is no doubt whose they are: its list has them, however long it is retired
         tx.authorities.name_signer(known[0].signer)
@@ -146,7 +155,7 @@ def propose(tx: Transaction, made: Made) -> Authority:
     return new
 
 
-def take(tx: Transaction, step: Step, recovery: timedelta) -> Sequence[Authority]:
+def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[AuthorityRecord]:
     """Take a step that `hub.api.certificateauthorities.rotation` found due. Returns the CAs that it changed."""
     one = find(tx, step.authority)
     match step.act, one.phase:
@@ -160,7 +169,7 @@ def take(tx: Transaction, step: Step, recovery: timedelta) -> Sequence[Authority
             return []
 
 
-def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
+def _issue(tx: Transaction, new: AuthorityRecord) -> Sequence[AuthorityRecord]:
     before = issuing(tx.authorities.all())
     changed = [_put(tx, new.moved(Phase.ISSUING, tx.now))]
     tx.facts.set(KNOWN, pki.parse_certificate(new.certificate).key_hash)
@@ -169,7 +178,7 @@ def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
     return changed
 
 
-def _end(tx: Transaction, one: Authority) -> Authority:
+def _end(tx: Transaction, one: AuthorityRecord) -> AuthorityRecord:
     if one.is_given_up:
         signers = _signers(one, tx.authorities.all())
         tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
@@ -179,28 +188,28 @@ def _end(tx: Transaction, one: Authority) -> Authority:
     return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
 
 
-def left_behind(tx: Transaction, one: Authority) -> tuple[ClusterName, ...]:
+def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
     """The accepted clusters whose agent had certificates of this compromised CA alone, and has got none since."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
     lost = tx.authorities.bereft(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
 
 
-def _signers(one: Authority, everyone: Sequence[Authority]) -> list[str | None]:
+def _signers(one: AuthorityRecord, everyone: Sequence[AuthorityRecord]) -> list[str | None]:
     """How records name it: those from before signers were kept name none, and are the first CA's."""
     first = min(everyone, key=lambda each: each.created_at)
     return [one.signer, *([None] if one.id == first.id else [])]
 
 
-def _put(tx: Transaction, authority: Authority) -> Authority:
+def _put(tx: Transaction, authority: AuthorityRecord) -> AuthorityRecord:
     tx.authorities.put(authority)
     return authority
 
 
-def survey(tx: Transaction) -> Survey:
+def survey(tx: Transaction) -> RotationSurvey:
     """One look at everything that a change of CA waits for."""
     everyone = tuple(tx.authorities.all())
-    return Survey(
+    return RotationSurvey(
         now=tx.now,
         authorities=everyone,
         fingerprints={each.id: pki.parse_certificate(each.certificate).fingerprint for each in everyone},
@@ -220,7 +229,7 @@ def _living(tx: Transaction) -> frozenset[str]:
     return frozenset(replica.name for replica in everybody)
 
 
-def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ...]:
+def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Member, ...]:
     """One agent per accepted cluster: the one that is connected or said something last, else the one that came last."""
     accepted = {
         stored.key.name: rules.lease_duration(stored.document)
@@ -232,7 +241,7 @@ def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ..
         cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
     }
     said = {(each.cluster, each.agent): each for each in trust.standing(tx)}
-    chosen: dict[ClusterName, Held] = {}
+    chosen: dict[ClusterName, HeldCertificate] = {}
     for held in tx.authorities.held(Purpose.AGENT, tx.now):
         before = chosen.get(held.cluster)
         if held.cluster in accepted and (before is None or before.issued_at < held.issued_at):
@@ -247,9 +256,9 @@ def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ..
 
 
 def _member(
-    held: Held,
+    held: HeldCertificate,
     said: AgentTrust | None,
-    everyone: Sequence[Authority],
+    everyone: Sequence[AuthorityRecord],
     connected: bool,  # noqa: FBT001 - a private part
     away: bool,  # noqa: FBT001 - a private part
 ) -> Member:
@@ -261,7 +270,7 @@ def _member(
     )
 
 
-def _signed(tx: Transaction, everyone: Sequence[Authority]) -> Mapping[AuthorityId, Mapping[Purpose, int]]:
+def _signed(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, Mapping[Purpose, int]]:
     counted: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
     for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
         signer = signer_of(signed_by, everyone)

@@ -14,20 +14,20 @@ from hub.ports import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrustReport:
     """An agent came with this certificate, and trusts this."""
 
     record: CertificateRecord
     trusted: frozenset[str] | None
 
 
-def news(tx: Transaction, words: Iterable[Told]) -> Sequence[AgentTrust]:
+def news(tx: Transaction, words: Iterable[TrustReport]) -> Sequence[AgentTrust]:
     """What of it is not on record: a query."""
     said = [_said(tx, word) for word in words if word.record.cluster is not None and word.record.agent is not None]
     return [each for each in said if not each.is_as(_known(tx, each))]
 
 
-def note(tx: Transaction, words: Iterable[Told]) -> int:
+def note(tx: Transaction, words: Iterable[TrustReport]) -> int:
     """Keeps what agents said, and returns how many rows that took; what is on record already is not written.
 
     The certificate that an agent came with last counts, and not the newest: it may have gone back to the one before. A cluster
@@ -46,7 +46,7 @@ def standing(tx: Transaction) -> Sequence[AgentTrust]:
     return [each for each in tx.trusts.all() if each.not_after > tx.now]
 
 
-def _said(tx: Transaction, word: Told) -> AgentTrust:
+def _said(tx: Transaction, word: TrustReport) -> AgentTrust:
     record = word.record
     if record.cluster is None or record.agent is None:
         raise AssertionError

@@ -4,14 +4,21 @@ from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
 
-from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile, Purpose
+from hub.api.certificates.certificate import (
+    AGENTS_PURPOSES,
+    CertificateHolder,
+    CertificateRecord,
+    IssuedCertificate,
+    Profile,
+    Purpose,
+)
 from hub.api.certificates.profile import refusals
 from hub.ports import Issuer, Transaction
 from machinery import pki
 from machinery.identity import ClusterName, SerialNumber
 
 
-def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
+def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
     """Signs `profile` with a fresh serial and records it: the signature leaves with the transaction, or not at all.
 
     Raises RuntimeError for a profile that does not fit its purpose, InvalidError for a key that cannot be used.
@@ -41,7 +48,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> I
 
 
 @lru_cache(maxsize=1024)
-def checked_request(request: bytes) -> pki.RequestFacts:
+def checked_request(request: bytes) -> pki.CSRFacts:
     """What a CSR says, when a certificate can be made of it; each is parsed once, though it is looked at thrice.
 
     Raises TooLargeError, InvalidError.

@@ -5,7 +5,14 @@ from datetime import timedelta
 
 from hub.api.bootstrapcredentials.credential import CredentialUse, check_name
 from hub.api.certificates import profile as profiles
-from hub.api.certificates.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.certificate import (
+    CertificateHolder,
+    CertificateRecord,
+    IssuedCertificate,
+    Lifetimes,
+    Profile,
+    Purpose,
+)
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.meta import document as doc
@@ -20,9 +27,9 @@ from machinery.identity import (
     CLUSTER_LABEL,
     SIGNER,
     AddOnName,
+    CertificateSubject,
     ClusterName,
     CredentialId,
-    Subject,
     agent_subject,
     cluster_name,
     recovery_subject,
@@ -30,14 +37,14 @@ from machinery.identity import (
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class CertificateGrant:
     """What an approved request entitles to."""
 
     purpose: Purpose
-    subject: Subject
+    subject: CertificateSubject
     public_key: bytes
     dns_names: tuple[str, ...]
-    holder: Holder
+    holder: CertificateHolder
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
@@ -69,7 +76,9 @@ def _is_to_sign(request: Document) -> bool:
     return ours and rules.phase(request) is RequestPhase.APPROVED
 
 
-def _sign(tx: Transaction, issuer: Issuer, grant: Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:
+def _sign(
+    tx: Transaction, issuer: Issuer, grant: CertificateGrant, lifetime: timedelta, lifetimes: Lifetimes
+) -> IssuedCertificate:
     profile = Profile(
         purpose=grant.purpose,
         subject=grant.subject,
@@ -81,7 +90,7 @@ def _sign(tx: Transaction, issuer: Issuer, grant: Grant, lifetime: timedelta, li
     return certificates.sign(tx, issuer, profile, grant.holder)
 
 
-def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lifetimes) -> bytes:
+def _sign_recovery(tx: Transaction, issuer: Issuer, grant: CertificateGrant, lifetimes: Lifetimes) -> bytes:
     if grant.purpose is not Purpose.AGENT or grant.holder.cluster is None or grant.holder.agent is None:
         return b""
     subject = recovery_subject(grant.holder.cluster, grant.holder.agent)
@@ -89,7 +98,7 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lif
     return _sign(tx, issuer, recovery, lifetimes.recovery, lifetimes).chain
 
 
-def grant_of(tx: Transaction, request: Document) -> Grant:
+def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
@@ -105,15 +114,15 @@ def grant_of(tx: Transaction, request: Document) -> Grant:
                 f'add-on "{addon}" of cluster "{cluster}" is registered under a name that is not an add-on\'s to have: '
                 "register it under its own"
             )
-        holder = Holder(cluster=cluster, addon=AddOnName(addon))
-        granted = Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
+        holder = CertificateHolder(cluster=cluster, addon=AddOnName(addon))
+        granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
     else:
         cluster, agent = rules.claimed_agent(facts)
         if labels.get(CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = _credential(tx, request, requester, cluster)
-        holder = Holder(cluster=cluster, agent=agent, credential=credential)
-        granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+        holder = CertificateHolder(cluster=cluster, agent=agent, credential=credential)
+        granted = CertificateGrant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
     if requester is not None and requester.cluster not in (None, cluster):
         raise ForbiddenError(
             f'this request came with a certificate of cluster "{requester.cluster}" and asks for one of cluster "{cluster}"'
@@ -156,7 +165,7 @@ def _credential(
     return credential
 
 
-def _use(tx: Transaction, request: Document, grant: Grant) -> CredentialUse | None:
+def _use(tx: Transaction, request: Document, grant: CertificateGrant) -> CredentialUse | None:
     """The use that a first certificate spends; None: it spends none. Raises ForbiddenError when no use is left."""
     holder, requester = grant.holder, requester_of(tx, request)
     first = requester is None or requester.purpose is Purpose.BOOTSTRAP

@@ -5,7 +5,7 @@ from datetime import datetime
 from hub.api.certificates import revocation as rules
 from hub.api.meta.change import REVOCATIONS, Query
 from hub.ports import Transaction
-from machinery.errors import ForbiddenError, Verdict
+from machinery.errors import DenialCause, ForbiddenError
 from machinery.identity import ClusterName
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
@@ -20,7 +20,7 @@ def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
         f'cluster "{cluster}" was revoked at {format_time(moment)}, and this bootstrap credential is older: have a new one '
         f"made with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
     )
-    raise ForbiddenError(message, causes=Verdict.CLUSTER_REVOKED.because(message))
+    raise ForbiddenError(message, causes=DenialCause.CLUSTER_REVOKED.because(message))
 
 
 def revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:

@@ -15,7 +15,7 @@ from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.objects.write import store
 from machinery import pki
-from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
+from machinery.errors import ConflictError, ErrorSubject, NotFoundError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.selectors import Operator, Requirement
 
@@ -96,7 +96,7 @@ def find(tx: Transaction, name: str) -> StoredObject:
 
 def missing(name: str) -> NotFoundError:
     """There is no such request, for the one who asks."""
-    subject = Subject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
+    subject = ErrorSubject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
     return NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
 
 

@@ -21,8 +21,8 @@ from machinery.identity import (
     CLUSTER_LABEL,
     SIGNER,
     AddOnName,
+    CertificateSubject,
     ClusterName,
-    Subject,
     agent_id,
     agent_subject,
     cluster_name,
@@ -86,14 +86,16 @@ def _check_uid(tx: Transaction, submission: Submission) -> None:
         )
 
 
-def _expected(tx: Transaction, submission: Submission) -> tuple[Subject, tuple[str, ...]]:
+def _expected(tx: Transaction, submission: Submission) -> tuple[CertificateSubject, tuple[str, ...]]:
     """The subject and the DNS names that this request must and may have."""
     if submission.addon is None:
         return agent_subject(submission.cluster, submission.agent), ()
     return registered(tx, submission.cluster, submission.addon.name, submission.addon.signer_name)
 
 
-def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str) -> tuple[Subject, tuple[str, ...]]:
+def registered(
+    tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str
+) -> tuple[CertificateSubject, tuple[str, ...]]:
     """Subject and DNS names of an add-on's certificate, as its registration has them. Raises ForbiddenError."""
     stored = tx.objects.get(ADDONS, Key(cluster, addon))
     subject = addons.registered_subject(stored.document, cluster, signer) if stored else None

@@ -6,7 +6,7 @@ from datetime import timedelta
 from hub.api.bootstrapcredentials import credential as credentials
 from hub.api.certificates.certificate import Purpose
 from hub.api.certificatesigningrequests.request import ADDON_LABEL
-from hub.api.clusterdiagnoses import Diagnosis, Facts, Lead, Offer, diagnose
+from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, Lead, Offer, diagnose
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
 from hub.ports import Transaction
@@ -22,10 +22,10 @@ def of_cluster(tx: Transaction, name: ClusterName) -> Diagnosis:
     return diagnose(facts(tx, name))
 
 
-def facts(tx: Transaction, name: ClusterName) -> Facts:
+def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     records = tx.certificates.of_cluster(name)
-    return Facts(
+    return ClusterFacts(
         name=name,
         now=tx.now,
         cluster=None if stored is None else stored.document,

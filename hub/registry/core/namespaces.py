@@ -9,7 +9,7 @@ from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, Stored
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.objects.write import store
-from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject
+from machinery.errors import Cause, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import CLUSTER_LABEL
 
 STARTING = "hub:start"
@@ -62,7 +62,7 @@ def check_free(tx: Transaction, cluster: str) -> None:
             f'the namespace "{cluster}" has ServiceAccounts and belongs to no cluster: give the cluster another name, or, if '
             f"the namespace is meant for it, label it with {CLUSTER_LABEL}={cluster}"
         )
-        raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+        raise ForbiddenError(text, subject=ErrorSubject(name=cluster, kind="namespaces"))
 
 
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
@@ -72,7 +72,7 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
         put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
     elif doc.is_deleting(found.document):
         text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
-        raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+        raise ForbiddenError(text, subject=ErrorSubject(name=cluster, kind="namespaces"))
     elif not rules.is_of_cluster(found.document):
         check_free(tx, cluster)
         put(tx, rules.labelled(found.document), found, actor, writer=HUB_WRITER)
@@ -87,16 +87,16 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
         qualified = f"{resource}.{group}" if group else resource
         why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
         cause = Cause("NamespaceTerminating", f"namespace {key.namespace} is being terminated", "metadata.namespace")
-        subject = Subject(name=key.name, group=group, kind=resource)
+        subject = ErrorSubject(name=key.name, group=group, kind=resource)
         raise ForbiddenError(f'{qualified} "{key.name}" is forbidden: {why}', subject=subject, causes=(cause,))
 
 
 def missing(name: str) -> NotFoundError:
     """In Kubernetes' words."""
-    return NotFoundError(f'namespaces "{name}" not found', subject=Subject(name=name, kind="namespaces"))
+    return NotFoundError(f'namespaces "{name}" not found', subject=ErrorSubject(name=name, kind="namespaces"))
 
 
 def _check_deletable(name: str) -> None:
     if name in rules.PERMANENT:
-        subject = Subject(name=name, kind="namespaces")
+        subject = ErrorSubject(name=name, kind="namespaces")
         raise ForbiddenError(f'namespaces "{name}" is forbidden: this namespace may not be deleted', subject=subject)

@@ -22,7 +22,7 @@ PORTION = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ClusterDeletionProgress:
     """One step. `moved`: objects that went or were marked; `orphaned`: what was given up; `overdue`: as of this step."""
 
     gone: bool = False
@@ -32,11 +32,11 @@ class Progress:
     orphaned: tuple[str, ...] = ()
 
 
-def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> Progress:
+def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
     """One step of the end of a deleted cluster; safe to repeat. Add-ons of the lowest priority go first, and are waited for."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not rules.needs_steps(stored.document):
-        return Progress(gone=stored is None)
+        return ClusterDeletionProgress(gone=stored is None)
     if rules.is_forced(stored.document):
         return _give_up(tx, stored, actor)
     overdue = rules.is_overdue(stored.document, deadline, tx.now)
@@ -46,15 +46,15 @@ def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> Prog
     if rules.is_emptied(stored.document):
         if overdue and not before:
             clusters.set_condition(tx, ClusterName(name), rules.waiting_for_others(stored.document), actor)
-        return Progress(held=1, overdue=overdue and not before)
+        return ClusterDeletionProgress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
     left = Remaining.of([(each.kind, each.document) for each in content.of_cluster(tx, name)])
     if not left.objects:
         _let_go(tx, stored, actor)
-        return Progress(gone=True, moved=moved)
+        return ClusterDeletionProgress(gone=True, moved=moved)
     told = rules.progress(name, left, deadline, overdue=overdue)
     clusters.set_condition(tx, ClusterName(name), told, actor)
-    return Progress(moved=moved, held=left.held, overdue=overdue and not before)
+    return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
 
 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
@@ -83,7 +83,7 @@ def _revoke(tx: Transaction, name: str) -> None:
     certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
 
 
-def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> Progress:
+def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
     """Everything goes at once, whatever holds it."""
     orphaned = []
     found = list(content.of_cluster(tx, cluster.key.name))
@@ -95,7 +95,7 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> Progress:
     others = [str(name) for name in doc.finalizers(cluster.document) if name != rules.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
     clusters.put(tx, rules.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
-    return Progress(gone=True, moved=len(found), orphaned=tuple(orphaned))
+    return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 
 def _remove_whole(tx: Transaction, stored: StoredObject, actor: str) -> None:

@@ -19,20 +19,20 @@ PORTION = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class NamespaceDeletionProgress:
     """How far a namespace has gone. `removed`: objects that went or were marked now; `held`: those that wait for finalizers."""
 
     removed: int = 0
     held: int = 0
 
 
-def proceed(tx: Transaction, name: str, actor: str) -> Progress:
+def proceed(tx: Transaction, name: str, actor: str) -> NamespaceDeletionProgress:
     """One portion of the end of a deleted namespace; safe to repeat, and nothing for one that is not being deleted."""
     stored = namespaces.get(tx, name)
     if stored is None or not doc.is_deleting(stored.document):
-        return Progress()
+        return NamespaceDeletionProgress()
     if removed := _remove_some(tx, name, Requester(actor)):
-        return Progress(removed=removed)
+        return NamespaceDeletionProgress(removed=removed)
     held, finalizers = _held(tx, name)
     document = stored.document
     for condition in rules.remaining(held, finalizers):
@@ -41,7 +41,7 @@ def proceed(tx: Transaction, name: str, actor: str) -> Progress:
         document = rules.emptied(document)
     if doc.differs(document, stored.document):
         namespaces.put(tx, dict(document), stored, actor, writer=HUB_WRITER)
-    return Progress(held=sum(held.values()))
+    return NamespaceDeletionProgress(held=sum(held.values()))
 
 
 def _remove_some(tx: Transaction, name: str, who: Requester) -> int:

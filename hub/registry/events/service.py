@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from hub.api.core import event as rules
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.core.namespace import HUB
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS, Key
@@ -17,7 +17,7 @@ from hub.registry.objects import service as objects
 from machinery.identity import AddOnName, ClusterName
 
 
-def tell(tx: Transaction, told: Sequence[Told], actor: str) -> None:
+def tell(tx: Transaction, told: Sequence[EventRecord], actor: str) -> None:
     """Makes Events of the news, in the clusters' namespaces; of clusters that have none, in the hub's own."""
     for each in told:
         key = Key(_place(tx, each.cluster), each.name)
@@ -33,7 +33,7 @@ def tell_of_agent(tx: Transaction, cluster: ClusterName, addon: str, said: tuple
     """
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
-    tell(tx, [Told(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
+    tell(tx, [EventRecord(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
 
 
 def _place(tx: Transaction, cluster: str) -> str:

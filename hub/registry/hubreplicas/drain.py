@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.hubreplicas.replica import Replica
 from hub.ports import Transaction
 from hub.registry.events import service as events
@@ -55,5 +55,5 @@ def _put(tx: Transaction, replica: Replica, told: tuple[str, str], actor: str, d
     if not dry_run:
         tx.replicas.put(replica)
         about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": replica.name}}
-        events.tell(tx, [Told("", about, *told)], actor)
+        events.tell(tx, [EventRecord("", about, *told)], actor)
     return replica

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub.api.core.event import WARNING, Told
+from hub.api.core.event import WARNING, EventRecord
 from hub.api.hubreplicas.replica import LOST_AFTER, AgentSession, Replica, alive
 from hub.api.liveness.heartbeat import LastBeat
 from hub.api.managedclusters import duplicates as duplicate
@@ -26,7 +26,7 @@ AHEAD = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicaStanding:
     """What a replica hears when it tells of itself."""
 
     known: bool
@@ -73,7 +73,7 @@ def begin_alone(tx: Transaction, me: Replica) -> datetime:
     return tx.now
 
 
-def beat(tx: Transaction, me: Replica) -> Standing:
+def beat(tx: Transaction, me: Replica) -> ReplicaStanding:
     """Says that this replica is there. Whether it is drained is the row's word; where the row is gone, the replica's own.
 
     Its clock is read as `me.seen`. Raises AlreadyExistsError when another process has taken its name.
@@ -85,7 +85,7 @@ def beat(tx: Transaction, me: Replica) -> Standing:
     drained = before.drained if before else me.drained
     load = replace(me.load, ahead=me.seen - tx.now) if me.load else None
     tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now, drained=drained, load=load))
-    return Standing(not lost, drained)
+    return ReplicaStanding(not lost, drained)
 
 
 def leave(tx: Transaction, me: Replica) -> None:
@@ -116,11 +116,13 @@ def sweep(tx: Transaction) -> int:
     return ended
 
 
-def _lost(name: str, sessions: int) -> Told:
+def _lost(name: str, sessions: int) -> EventRecord:
     message = (
         f"it has not said for {format_duration(LOST_AFTER)} that it lives: {sessions} sessions of agents that it had are over"
     )
-    return Told("", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, "ReplicaLost", message, WARNING)
+    return EventRecord(
+        "", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, "ReplicaLost", message, WARNING
+    )
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:

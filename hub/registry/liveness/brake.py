@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hub.api.core.event import NORMAL, WARNING, Told
+from hub.api.core.event import NORMAL, WARNING, EventRecord
 from hub.api.liveness import brake as rules
-from hub.api.liveness.brake import Brake, Limits
+from hub.api.liveness.brake import Brake, BrakeLimits
 from hub.api.managedclusters import cluster
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS
@@ -26,7 +26,7 @@ def now(tx: Transaction) -> Brake:
     return rules.decoded(tx.facts.get(FACT))
 
 
-def judge(tx: Transaction, limits: Limits) -> Brake:
+def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
     """As it has to be now; `keep` writes that down."""
     known = now(tx)
     silent = tx.transitions.silent(known.counts_from(limits, tx.now), cluster.SILENT.reason)
@@ -37,7 +37,7 @@ def judge(tx: Transaction, limits: Limits) -> Brake:
     return known.judged(limits, silent, fleet, tx.now)
 
 
-def keep(tx: Transaction, limits: Limits, actor: str) -> tuple[Brake, Told | None]:
+def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
     """Judges and writes down, with the Event that tells of it, once for the whole fleet; what there is to tell in the log.
 
     The Event is no later transaction's: whoever dies after this one, or does not hear of its commit, would never write it.
@@ -47,9 +47,9 @@ def keep(tx: Transaction, limits: Limits, actor: str) -> tuple[Brake, Told | Non
     if brake == before:
         return brake, None
     tx.facts.set(FACT, rules.encoded(brake))
-    told = Told("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
+    told = EventRecord("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
     if brake.holds:
-        told = Told("", FLEET, "BrakeHolds", held(brake), WARNING)
+        told = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
     events.tell(tx, [told], actor)
     return brake, told
 
@@ -61,7 +61,7 @@ def release(tx: Transaction, actor: str) -> Brake:
         return before
     brake = before.let_go(tx.now)
     tx.facts.set(FACT, rules.encoded(brake))
-    events.tell(tx, [Told("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
+    events.tell(tx, [EventRecord("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
     return brake
 
 

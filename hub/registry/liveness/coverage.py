@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hub.api.liveness import coverage as rules
-from hub.api.liveness.coverage import Mark
+from hub.api.liveness.coverage import Checkpoint
 from hub.ports import Transaction
 
 GONE = timedelta(days=1)
@@ -13,7 +13,7 @@ GONE = timedelta(days=1)
 
 def mark(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
     """Marks that beats can be stored now. `jumped`: this replica has seen the database's clock jump."""
-    marks: Sequence[Mark] = tx.marks.all()
+    marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.begin_anew(tx.now)
         marks = ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from hub.api.auditrecords.query import Entry
+from hub.api.auditrecords.query import AuditEntry
 from hub.api.liveness.heartbeat import Beat
 from hub.api.liveness.lease import Expiry, expires_at, grace, time_left
 from hub.api.managedclusters import cluster as rules
@@ -19,7 +19,7 @@ from machinery.identity import ClusterName
 from machinery.meta import conditions
 
 
-def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[Entry] = ()) -> Mapping[ClusterName, int]:
+def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] = ()) -> Mapping[ClusterName, int]:
     """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known.
 
     `entries`: audit records of the beats, where a policy wants them.
@@ -93,7 +93,7 @@ def _accepted_at(stored: StoredObject) -> datetime:
     return moment or datetime.min.replace(tzinfo=UTC)
 
 
-def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[Entry] = ()) -> bool:
+def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:
     """Stores the beat that ends a silence and restores the agent's own verdict; False: it is stored, and the silence goes on.
 
     The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. A beat that waited

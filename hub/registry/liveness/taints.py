@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.api.core.event import WARNING, Told
+from hub.api.core.event import WARNING, EventRecord
 from hub.api.liveness.brake import Brake
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters import staleness as stale
 from hub.api.managedclusters import taints as rules
-from hub.api.managedclusters.staleness import Policy, Step
+from hub.api.managedclusters.staleness import StalenessPolicy, StalenessStep
 from hub.api.managedclusters.taints import Patience
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.api.objects.managed_fields import HUB_WRITER
@@ -20,7 +20,7 @@ from machinery.meta import conditions
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaintOutcome:
     """What came of a look at one cluster's taints."""
 
     look_again: timedelta | None = None
@@ -29,12 +29,12 @@ class Outcome:
     """They are to be written now."""
     held: bool = False
     """They would be, but for the brake."""
-    told: Told | None = None
+    told: EventRecord | None = None
     """They were written, and this is the news."""
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class BatchContext:
     """What is the same for all clusters of one transaction."""
 
     flapping: Mapping[ClusterName, datetime]
@@ -42,35 +42,35 @@ class Circumstances:
     brake: Brake
 
 
-def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> Circumstances:
+def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> BatchContext:
     """`among`: the clusters that will be looked at."""
     falls = tx.transitions.falls(tx.now - patience.damping.window, among)
     ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}
-    return Circumstances({name: end for name, end in ends.items() if end is not None}, brake)
+    return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)
 
 
-def look(tx: Transaction, name: ClusterName, patience: Patience, known: Circumstances) -> Outcome:
+def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext) -> TaintOutcome:
     """What is due; it only looks. Nothing is due of a cluster that is gone or going."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or rules.is_right(stored.document):
-        return Outcome()
+        return TaintOutcome()
     available = cluster_rules.availability(stored.document)
     flaps_until = known.flapping.get(name)
     left = rules.changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
     if left > timedelta():
-        return Outcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
+        return TaintOutcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
     held = known.brake.holds and is_silent(stored.document)
-    return Outcome(held=held, due=not held)
+    return TaintOutcome(held=held, due=not held)
 
 
-def taint(tx: Transaction, name: ClusterName, patience: Patience, known: Circumstances, actor: str) -> Outcome:
+def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext, actor: str) -> TaintOutcome:
     """Writes what `look` finds due."""
     found = look(tx, name, patience, known)
     if not found.due:
         return found
     stored = clusters.find(tx, name)
     clusters.put(tx, rules.tainted(stored.document), stored, actor, writer=HUB_WRITER)
-    return Outcome(due=True, told=_alarm(stored.document))
+    return TaintOutcome(due=True, told=_alarm(stored.document))
 
 
 def is_silent(cluster: Document) -> bool:
@@ -79,23 +79,23 @@ def is_silent(cluster: Document) -> bool:
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
 
 
-def _alarm(cluster: Document) -> Told | None:
+def _alarm(cluster: Document) -> EventRecord | None:
     available = cluster_rules.availability(cluster)
     if available is None or available.status == conditions.TRUE:
         return None
     name = str(cluster["metadata"]["name"])
-    return Told(name, cluster, available.reason, available.message, WARNING)
+    return EventRecord(name, cluster, available.reason, available.message, WARNING)
 
 
-def age(tx: Transaction, name: ClusterName, policy: Policy, actor: str) -> Step | None:
+def age(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
     """Marks, clears or removes a cluster that stays silent, or does not any more; returns what it did."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     due = stale.step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:
         return None
-    if due is Step.REMOVE:
+    if due is StalenessStep.REMOVE:
         clusters.remove(tx, stored, actor)
     else:
-        condition = stale.HEARD if due is Step.CLEAR else stale.mark(stored.document, policy, tx.now)
+        condition = stale.HEARD if due is StalenessStep.CLEAR else stale.mark(stored.document, policy, tx.now)
         clusters.set_condition(tx, name, condition, actor)
     return due

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.logins.authenticator import KINDS, Authenticator, Reference, read
+from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.logins.authenticator import KINDS, AuthenticatorConfig, Reference, read
 from hub.api.logins.login import Login
 from hub.api.meta import document as doc
 from hub.api.meta.change import Key, Kind
@@ -16,7 +16,7 @@ from machinery.identity import CredentialId
 from machinery.meta.conditions import Condition
 
 
-def authenticator(tx: Transaction, reference: Reference) -> Authenticator | None:
+def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig | None:
     """The authenticator as it stands; None: there is none. Raises InvalidError when what it says cannot be used."""
     kind = KINDS.get(reference.kind)
     stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
@@ -33,7 +33,7 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
         not_after=tx.now + lifetimes.login,
     )
     account = CredentialId(login.account) if login.account is not None else None
-    return certificates.sign(tx, issuer, profile, Holder(credential=account))
+    return certificates.sign(tx, issuer, profile, CertificateHolder(credential=account))
 
 
 def describe(

@@ -10,7 +10,7 @@ from hub.api.meta.change import ADDONS, Key, StoredObject
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.objects.write import store
-from machinery.errors import NotFoundError, Subject
+from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
@@ -40,7 +40,7 @@ def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObjec
         group = f"addon.{GROUP_SUFFIX}"
         raise NotFoundError(
             f'managedclusteraddons.{group} "{addon}" not found',
-            subject=Subject(name=addon, group=group, kind="managedclusteraddons"),
+            subject=ErrorSubject(name=addon, group=group, kind="managedclusteraddons"),
         )
     return stored
 

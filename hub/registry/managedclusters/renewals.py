@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.managedclusters import renewal
-from hub.api.managedclusters.renewal import Order
+from hub.api.managedclusters.renewal import RenewalOrder
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
@@ -14,7 +14,7 @@ from machinery.identity import AgentId, ClusterName
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class RenewingAgent:
     """An agent of the cluster, with the newest of its certificates that is good."""
 
     agent: AgentId
@@ -25,41 +25,41 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class RenewalProgress:
     """The order that stands, and how far its agents are with it."""
 
-    order: Order | None
-    holders: Sequence[Holder]
+    order: RenewalOrder | None
+    holders: Sequence[RenewingAgent]
 
 
-def order(tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False) -> Renewal:
+def order(tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False) -> RenewalProgress:
     """Has every certificate renewed that was issued until now. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
-    given = Order(tx.now, renewal.checked(within))
+    given = RenewalOrder(tx.now, renewal.checked(within))
     if not dry_run:
         clusters.put(tx, renewal.with_order(stored.document, given), stored, actor, writer=HUB_WRITER)
-    return Renewal(given, _holders(tx, cluster, given))
+    return RenewalProgress(given, _holders(tx, cluster, given))
 
 
-def progress(tx: Transaction, cluster: ClusterName) -> Renewal:
+def progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
     """How far the agents of a cluster are with the order that stands. Raises NotFoundError."""
     standing = renewal.order_of(clusters.find(tx, cluster).document)
-    return Renewal(standing, _holders(tx, cluster, standing))
+    return RenewalProgress(standing, _holders(tx, cluster, standing))
 
 
-def wanted_of(tx: Transaction, cluster: ClusterName) -> tuple[Order | None, datetime]:
+def wanted_of(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
     """The order that stands, and the database's time. Raises NotFoundError."""
     return renewal.order_of(clusters.find(tx, cluster).document), tx.now
 
 
-def _holders(tx: Transaction, cluster: ClusterName, standing: Order | None) -> Sequence[Holder]:
+def _holders(tx: Transaction, cluster: ClusterName, standing: RenewalOrder | None) -> Sequence[RenewingAgent]:
     newest: dict[AgentId, CertificateRecord] = {}
     for record in tx.certificates.of_cluster(cluster):
         if record.purpose is Purpose.AGENT and record.agent is not None and record.is_open(tx.now):
             known = newest.get(record.agent, record)
             newest[record.agent] = max(known, record, key=lambda each: (each.issued_at, each.serial))
     return [
-        Holder(
+        RenewingAgent(
             agent,
             record.issued_at,
             record.not_after,

@@ -12,8 +12,8 @@ from hub.api.managedclusters import admission, removal
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import with_agent_version
-from hub.api.managedclusters.cluster import Joined, Joining, StatusReport
-from hub.api.managedclusters.transition import Subject as Judged
+from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
+from hub.api.managedclusters.transition import TransitionSubject as Judged
 from hub.api.managedclusters.transition import transition
 from hub.api.managedclustersets.clusterset import with_namespace_conditions
 from hub.api.meta import document as doc
@@ -26,7 +26,7 @@ from hub.registry.core import namespaces
 from hub.registry.managedclusters import content
 from hub.registry.managedclusters import default_set as membership
 from hub.registry.objects.write import store
-from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
+from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
 
@@ -120,7 +120,7 @@ def require_accepted(stored: StoredObject) -> None:
         )
 
 
-def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
+def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
     """Creates or finds the ManagedCluster of a join.
 
     A bootstrap credential is checked and admits the name at most once. AlreadyExistsError: the name belongs to a cluster with
@@ -148,7 +148,7 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
 
 
-def enter(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
+def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
     """Creates the ManagedCluster of a join, not accepted. Whether that may be was found out before, and that none is there."""
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
@@ -161,7 +161,7 @@ def enter(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
 
 
-def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
+def _join(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
     if joining.credential is None:
         raise NotFoundError(
             f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig',
@@ -170,7 +170,7 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     return enter(tx, joining, actor, lease_duration)
 
 
-def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str, bestowed: Mapping[str, str]) -> None:
+def _adopt(tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: str, bestowed: Mapping[str, str]) -> None:
     """Notes the uid of a cluster that an operator entered before it came, and what else the agent may set.
 
     `bestowed`: labels that its bootstrap credential gives it, once.
@@ -185,7 +185,7 @@ def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str, 
     _write_changed(tx, new, stored, actor, AGENT_WRITER)
 
 
-def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
+def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     """Sets the condition ManagedClusterDuplicated: another cluster wanted this name. An operator may let it have it."""
     stored = find(tx, joining.name)
     new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
@@ -237,5 +237,5 @@ def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str
     return put(tx, dict(new), old, actor, writer=writer) if doc.differs(new, old.document) else old
 
 
-def _subject(name: str) -> Subject:
-    return Subject(name=name, group=GROUP, kind="managedclusters")
+def _subject(name: str) -> ErrorSubject:
+    return ErrorSubject(name=name, group=GROUP, kind="managedclusters")

@@ -23,7 +23,7 @@ from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, Verdict
+from machinery.errors import AlreadyExistsError, BadRequestError, DenialCause, ForbiddenError
 from machinery.identity import AgentId, ClusterName, HubId
 
 AHEAD = timedelta(hours=24)
@@ -36,7 +36,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandbyStanding:
     """What an agent in reserve is told. `epoch`: the highest that this hub has heard of."""
 
     accepted: bool
@@ -123,7 +123,7 @@ def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) 
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
 
 
-def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> Standing:
+def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStanding:
     """The agent holds its session with another hub, or with none yet, and keeps this one (`hub`) in reserve.
 
     Nothing changes where a higher epoch is known, nor where a session is open here in the same one.
@@ -143,7 +143,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
         tx.heartbeats.claim(departure.cluster, departure.epoch)
     elif departure.epoch >= known and not is_here:
         _depart(tx, stored, departure, actor)
-    return Standing(rules.is_accepted(stored.document), max(known, departure.epoch))
+    return StandbyStanding(rules.is_accepted(stored.document), max(known, departure.epoch))
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
@@ -170,7 +170,7 @@ def check_not_denied(stored: StoredObject) -> None:
 def denied(name: str) -> ForbiddenError:
     """What an agent is told whose cluster was accepted once."""
     message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
-    return ForbiddenError(message, causes=Verdict.CLUSTER_DENIED.because(message))
+    return ForbiddenError(message, causes=DenialCause.CLUSTER_DENIED.because(message))
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:

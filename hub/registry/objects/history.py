@@ -12,7 +12,7 @@ MEASURED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HistoryStanding:
     """What is kept, and what that takes. `began`: from when on the past can be read; None: nothing is written yet."""
 
     ledger: Ledger
@@ -46,6 +46,6 @@ def make_room(tx: Transaction, most: int, reserve: int) -> Trimmed:
     return tx.changes.forget(None, limit=PASSED_AT_ONCE)
 
 
-def standing(tx: Transaction) -> Standing:
+def standing(tx: Transaction) -> HistoryStanding:
     """What is kept now."""
-    return Standing(tx.changes.ledger(), tx.volume(), tx.changes.began())
+    return HistoryStanding(tx.changes.ledger(), tx.volume(), tx.changes.began())

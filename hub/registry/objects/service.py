@@ -7,7 +7,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import Key, Kind, StoredObject
 from hub.ports import Transaction, Written
 from hub.registry.objects.write import store
-from machinery.errors import NotFoundError, Subject
+from machinery.errors import ErrorSubject, NotFoundError
 
 
 def put(
@@ -44,5 +44,5 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
     stored = tx.objects.get(kind, key)
     if stored is None:
         resource, _, group = kind.partition(".")
-        raise NotFoundError(f'{kind} "{key.name}" not found', subject=Subject(name=key.name, group=group, kind=resource))
+        raise NotFoundError(f'{kind} "{key.name}" not found', subject=ErrorSubject(name=key.name, group=group, kind=resource))
     return stored

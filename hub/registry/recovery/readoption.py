@@ -8,19 +8,19 @@ know either is entered anew, and somebody accepts it: that it was accepted once 
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.api.certificateauthorities.authority import ADMITTED, Authority
+from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
 from hub.api.certificates.certificate import BACKDATED, CertificateRecord, Purpose
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.hubreplicas import restoration as rules
 from hub.api.hubreplicas.restoration import Restoration
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.registry.events import service as events
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery.restore import restorations
 from machinery import pki
-from machinery.errors import UnauthorizedError, Verdict
+from machinery.errors import DenialCause, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
 from machinery.pki import CertificateFacts
 
@@ -47,7 +47,7 @@ def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | 
     """What the holder of a certificate without a record is told, where a restore has lost it; None: it never had one."""
     if tx.certificates.by_serial(facts.serial) is not None or rules.covering(restorations(tx), facts.not_before) is None:
         return None
-    return UnauthorizedError(LOST, causes=Verdict.CERTIFICATE_LOST.because(LOST))
+    return UnauthorizedError(LOST, causes=DenialCause.CERTIFICATE_LOST.because(LOST))
 
 
 def readopt(tx: Transaction, returning: Returning) -> None:
@@ -60,10 +60,10 @@ def readopt(tx: Transaction, returning: Returning) -> None:
         raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
     tx.certificates.add(_record(facts, returning, signer))
     if tx.objects.get(MANAGED_CLUSTERS, Key("", returning.cluster)) is None:
-        joining = Joining(returning.cluster, returning.cluster_uid, returning.agent)
+        joining = JoinRequest(returning.cluster, returning.cluster_uid, returning.agent)
         clusters.enter(tx, joining, ACTOR, returning.lease_duration)
     about = clusters.find(tx, returning.cluster).document
-    events.tell(tx, [Told(returning.cluster, about, REASON, _message(returning, restored))], ACTOR)
+    events.tell(tx, [EventRecord(returning.cluster, about, REASON, _message(returning, restored))], ACTOR)
 
 
 def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
@@ -74,12 +74,12 @@ def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
     return found is not None and found.readopts is rules.Readopts.APPROVAL
 
 
-def _signer(tx: Transaction, certificate: bytes) -> Authority | None:
+def _signer(tx: Transaction, certificate: bytes) -> AuthorityRecord | None:
     admitted = (each for each in tx.authorities.all() if each.phase in ADMITTED and not each.is_given_up)
     return next((each for each in admitted if pki.is_issued_by(certificate, each.certificate)), None)
 
 
-def _record(facts: CertificateFacts, returning: Returning, signer: Authority) -> CertificateRecord:
+def _record(facts: CertificateFacts, returning: Returning, signer: AuthorityRecord) -> CertificateRecord:
     return CertificateRecord(
         serial=facts.serial,
         purpose=Purpose.RECOVERY,

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from hub.api.certificateauthorities.authority import Authority
+from hub.api.certificateauthorities.authority import AuthorityRecord
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificates.revocation import Reason, recorded_reason
 from hub.api.hubreplicas import restoration as rules
@@ -23,7 +23,7 @@ MESSAGE = "A revocation list of after the backup, from which the hub was restore
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RestoreOrder:
     """How a backup is restored. `made`: when it was; `lists`: revocation lists (DER or PEM) of the hub that was."""
 
     made: datetime
@@ -43,7 +43,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RestoreOutcome:
     """What the restored hub knows."""
 
     agents: int
@@ -55,14 +55,14 @@ class Outcome:
     """Clusters all of whose certificates the lists have revoked."""
 
 
-def restored(tx: Transaction, order: Order) -> Outcome:
+def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
     """Notes the restore and takes the lists. Raises InvalidError: a list was not signed by a CA of this hub."""
     known = restorations(tx)
     kept = (*known, Restoration(order.made, tx.now, order.readopts))[-rules.KEPT :]
     tx.facts.set(rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())
     touched = set[ClusterName]()
     taken = tuple(_take(tx, encoded, touched) for encoded in order.lists)
-    return Outcome(
+    return RestoreOutcome(
         agents=len(tx.authorities.held(Purpose.AGENT, tx.now)),
         credentials=sum(1 for each in tx.credentials.all() if each.revoked_at is None and each.expires_at > tx.now),
         lists=taken,
@@ -94,7 +94,7 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
     return Taken(authority.signer, content.this_update, content.number, revoked, unknown)
 
 
-def _remembered(entry: RevokedSerial, authority: Authority) -> CertificateRecord:
+def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
     """Of a certificate that nothing else is known of: it opens nothing, and stays on the hub's own lists.
 
     For as long as its CA lives: when it ends is not known.

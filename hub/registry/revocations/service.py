@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from hub.api.certificates import revocation as rules
 from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
-from hub.api.certificates.revocation import Ended, Target
+from hub.api.certificates.revocation import RevocationTarget, RevokedObjects
 from hub.api.certificatesigningrequests import request
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.managedclusters import duplicates as duplicate
@@ -25,7 +25,7 @@ from hub.registry.core import serviceaccounts as accounts
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from hub.registry.objects.write import store
-from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
+from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.selectors import Operator, Requirement
 from machinery.product import GROUP_SUFFIX
@@ -44,7 +44,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     try:
         ended = revoke(tx, target, rules.reason_of(new), actor)
     except NotFoundError as error:  # what is not there is its subject, and not the Revocation
-        raise NotFoundError(error.message, subject=Subject(name=rules.subject_of(new))) from None
+        raise NotFoundError(error.message, subject=ErrorSubject(name=rules.subject_of(new))) from None
     about = target.cluster or ended.cluster
     if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
         clusters.note_revoked(tx, about, actor)
@@ -83,7 +83,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     raise MethodNotAllowedError(f"a {KIND} is not deleted: it is the record of what was revoked")
 
 
-def revoke(tx: Transaction, target: Target, reason: str, actor: str) -> Ended:
+def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -> RevokedObjects:
     """Ends all that the target stands for. What is revoked already keeps its time and reason. Raises NotFoundError."""
     if target.cluster is not None and target.agent is not None:
         return _agent(tx, target.cluster, target.agent, reason, actor)
@@ -96,7 +96,7 @@ def revoke(tx: Transaction, target: Target, reason: str, actor: str) -> Ended:
     raise InvalidError("nothing to revoke is named")
 
 
-def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> Ended:
+def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> RevokedObjects:
     """All that it and its add-ons hold, what waits to be issued for it, and the bootstrap credentials that are bound to it."""
     records = tx.certificates.of_cluster(cluster)
     if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
@@ -106,7 +106,7 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     standing = [each.id for each in bound if each.expires_at > tx.now]
     owners.lower_epochs(tx, cluster)
     spent = [_credential(tx, credential, reason, actor) for credential in standing]
-    return Ended(
+    return RevokedObjects(
         (*held, *(record for each in spent for record in each.certificates)),
         tuple(standing),
         _refuse_requests(tx, cluster, None, actor),
@@ -114,28 +114,28 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     )
 
 
-def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> Ended:
+def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> RevokedObjects:
     """Its certificates and what waits to be issued to it; the cluster's add-ons and other agents stay."""
     records = [record for record in tx.certificates.of_cluster(cluster) if record.agent == agent]
     if not records:
         raise NotFoundError(f'agent "{agent}" of cluster "{cluster}" not found')
-    return Ended(_ended(tx, records, reason), requests=_refuse_requests(tx, cluster, agent, actor))
+    return RevokedObjects(_ended(tx, records, reason), requests=_refuse_requests(tx, cluster, agent, actor))
 
 
-def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> Ended:
+def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> RevokedObjects:
     """All certificates over its key: an agent's recovery certificate with it. A bootstrap credential's ends that."""
     record = tx.certificates.by_serial(serial)
     if record is None:
         raise NotFoundError(f"the hub has signed no certificate with serial {serial:x}")
     if record.purpose is Purpose.BOOTSTRAP and record.credential is not None:
         return _credential(tx, record.credential, reason, actor)
-    return Ended(_ended(tx, tx.certificates.of_key(record.key_hash), reason))
+    return RevokedObjects(_ended(tx, tx.certificates.of_key(record.key_hash), reason))
 
 
-def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: str) -> Ended:
+def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: str) -> RevokedObjects:
     before = [record for record in tx.certificates.of_credential(credential) if record.revoked_at is None]
     credentials.revoke(tx, credential, actor, reason)
-    return Ended(tuple(before), (credential,))
+    return RevokedObjects(tuple(before), (credential,))
 
 
 def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -> tuple[CertificateRecord, ...]:

@@ -26,7 +26,7 @@ from hub.ports import Transaction
 from hub.store import schema
 from hub.store.backup.archive import Archive
 from hub.store.backup.backup import PATIENT, tables_of
-from hub.store.changelog.retention import Retention
+from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.engine import database_file, migrating_engine, parse_url
 from hub.store.engine.errors import translated
 from hub.store.engine.instants import from_micros
@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RestoreTarget:
     """Where to. `replaces`: what is there may go; `above`: a revision that is known to have been served."""
 
     url: str
@@ -74,7 +74,7 @@ class Restored:
     former: Path | None = None
 
 
-def restore_tables(archive: Archive, target: Target, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
+def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     """The backup's hub is in the database, with what `change` makes of it; else nothing has changed.
 
     Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also: a replica of a hub still runs on it).
@@ -92,7 +92,7 @@ def restore_tables(archive: Archive, target: Target, change: Callable[[Transacti
         raise translated(error) from error
 
 
-def _beside(archive: Archive, target: Target, file: Path, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
+def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     above = target.above
     if file.exists():
         _check_replaced(target, f"the database {file}")
@@ -117,7 +117,7 @@ def _beside(archive: Archive, target: Target, file: Path, change: Callable[[Tran
     return Restored(revision, former), made
 
 
-def _within(archive: Archive, target: Target, url: URL, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
+def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     engine = migrating_engine(url, DEFAULT)
     try:
         with sole_migrator(engine) as connection:
@@ -135,7 +135,7 @@ def _within(archive: Archive, target: Target, url: URL, change: Callable[[Transa
         engine.dispose()
 
 
-def _check_replaced(target: Target, what: str) -> None:
+def _check_replaced(target: RestoreTarget, what: str) -> None:
     if not target.replaces:
         raise AlreadyExistsError(
             f"{what} has a hub already: name another (--data-dir, HUB_DATABASE_URL), or let it go with --replace"
@@ -208,7 +208,7 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     """The log continues where nobody can have been, and everything below is compacted; so do the terms of leaders."""
     since = max(now - parse_time(archive.manifest.made), timedelta())
     far = max(archive.manifest.revision, above) + RATE * (int(since.total_seconds()) + 60)
-    retention = Retention(connection, now + ALL)
+    retention = ChangeLogRetention(connection, now + ALL)
     while retention.compact(now + ALL, PORTION).more:
         pass
     connection.execute(update(schema.revision).values(value=far, compacted=far))

@@ -8,11 +8,11 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from hub.api.meta.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
 from hub.api.objects.history import Ledger, Trimmed
-from hub.ports import Changes
+from hub.ports import ChangeLog
 from hub.ports.objects import EVERYTHING
 from hub.store import schema
-from hub.store.changelog.past import Past
-from hub.store.changelog.retention import Retention
+from hub.store.changelog.past import ChangeLogPast
+from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.encoding import decode_values, encode_values
 from hub.store.engine.instants import from_micros, to_micros
 from hub.store.engine.notify import CHANGES, ring
@@ -36,15 +36,15 @@ LEAP = 1_000_000
 """More revisions than a database loses at once."""
 
 
-class SqlChanges(Changes):
+class SqlChanges(ChangeLog):
     def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
         """`ringer`: whose commits they are; others are told that there is something new."""
         self._connection = connection
         self._form = form
         self._ringer = ringer
         self._newest: int | None = None
-        self._past = Past(connection, lambda row: _change(row, form))
-        self._retention = Retention(connection, now)
+        self._past = ChangeLogPast(connection, lambda row: _change(row, form))
+        self._retention = ChangeLogRetention(connection, now)
 
     def since(
         self,

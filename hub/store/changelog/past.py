@@ -57,7 +57,7 @@ _MOMENT_OF = select(_row.at).where(_row.revision <= bindparam("revision")).order
 _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).order_by(_row.revision).limit(1)
 
 
-class Past:
+class ChangeLogPast:
     """Reads the log; how far back it may be read is the caller's to check."""
 
     def __init__(self, connection: Connection, read: Read) -> None:

@@ -57,7 +57,7 @@ UNREMEMBERED_ROWS = (_superseded(_FORGOTTEN), _deleted(_FORGOTTEN))
 REMEMBERED_ROWS = (_superseded(~_FORGOTTEN), _deleted(~_FORGOTTEN))
 
 
-class Retention:
+class ChangeLogRetention:
     """The bounds of the change log in a transaction, and what moves them."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:

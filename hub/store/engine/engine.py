@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError
 
 from hub.store.engine.server_affinity import follow_writer
 from hub.store.engine.statements import Statement
-from hub.store.engine.timeouts import DEFAULT, Bounds
+from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
 from machinery.errors import InvalidError
 
 WAL_RETRY_SECONDS = 0.02
@@ -67,21 +67,21 @@ def parse_url(given: str) -> URL:
     raise InvalidError("the database must be sqlite:///PATH (a file) or postgresql://USER@HOST/NAME")
 
 
-def writing_engine(url: URL, bounds: Bounds = DEFAULT) -> Engine:
+def writing_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
     """One connection."""
     if is_sqlite(url):
         return _sqlite(url, "BEGIN IMMEDIATE", bounds.busy_timeout_ms, connections=1)
     return _postgres(url, "READ COMMITTED", bounds, connections=1)
 
 
-def migrating_engine(url: URL, bounds: Bounds = DEFAULT) -> Engine:
+def migrating_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
     """One connection, whose statements may take long."""
     if is_sqlite(url):
         return writing_engine(url, bounds)
     return _postgres(url, "READ COMMITTED", bounds, connections=1, patient=True)
 
 
-def reading_engine(url: URL, bounds: Bounds = DEFAULT, *, connections: int = READERS + 1) -> Engine:
+def reading_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, connections: int = READERS + 1) -> Engine:
     if is_sqlite(url):
         return _sqlite(url, "BEGIN", bounds.busy_timeout_ms, connections=connections)
     engine = _postgres(url, "REPEATABLE READ", bounds, connections=connections)
@@ -96,9 +96,9 @@ class Engines:
     reading: Engine
 
 
-def store_engines(url: URL, bounds: Bounds) -> Engines:
+def store_engines(url: URL, bounds: DatabaseTimeouts) -> Engines:
     """Only sessions that write are held to the limits of `bounds`: one that reads holds nothing that others wait for."""
-    engines = Engines(writing_engine(url, bounds), reading_engine(url, Bounds(bounds.busy_timeout_ms)))
+    engines = Engines(writing_engine(url, bounds), reading_engine(url, DatabaseTimeouts(bounds.busy_timeout_ms)))
     follow_writer(engines.reading, engines.writing)
     return engines
 
@@ -112,7 +112,7 @@ def database_file(url: URL) -> Path | None:
     return Path(str(url.database)) if is_sqlite(url) else None
 
 
-def _postgres(url: URL, isolation: str, bounds: Bounds, *, connections: int, patient: bool = False) -> Engine:
+def _postgres(url: URL, isolation: str, bounds: DatabaseTimeouts, *, connections: int, patient: bool = False) -> Engine:
     from hub.store.engine.postgres import postgres_engine  # noqa: PLC0415 - see the module
 
     return postgres_engine(url, isolation, bounds.session, connections=connections, patient=patient)

@@ -67,7 +67,7 @@ class SessionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class DatabaseTimeouts:
     """Of both kinds of databases."""
 
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
@@ -76,4 +76,4 @@ class Bounds:
     """On PostgreSQL."""
 
 
-DEFAULT = Bounds()
+DEFAULT = DatabaseTimeouts()

@@ -26,7 +26,7 @@ from hub.store.objects import rows
 from hub.store.query import cluster_queries as questions
 from hub.store.query import queries
 from hub.store.tables import heartbeats as beats
-from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, Subject
+from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, ErrorSubject
 from machinery.identity import ClusterName
 
 PENDING = 0
@@ -187,7 +187,7 @@ class SqlObjects(Objects):
             raise RuntimeError(msg)
         current = self.get(kind, key)
         resource, _, group = kind.partition(".")
-        subject = Subject(name=key.name, group=group, kind=resource)
+        subject = ErrorSubject(name=key.name, group=group, kind=resource)
         if old is None:
             if current is not None:
                 raise AlreadyExistsError(f'{kind} "{key.name}" already exists', subject=subject)
@@ -205,7 +205,7 @@ class SqlObjects(Objects):
         first = self._changes.advance(len(self._pending)) - len(self._pending) + 1
         guards: dict[tuple[Kind, Key], int] = {}
         logged: list[Change] = []
-        together: list[rows.Row] = []
+        together: list[rows.ObjectRow] = []
         for revision, write in enumerate(self._pending, first):
             where = (write.kind, write.seen.key)
             if where in guards:  # deleted and made again: one after the other
@@ -219,12 +219,12 @@ class SqlObjects(Objects):
         self._changes.log(logged)
         return logged
 
-    def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.Row, Change]:
+    def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.ObjectRow, Change]:
         encoded = encode(write.document, revision)
         write.result = stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
         is_there = write.type is not ChangeType.DELETED
         before: Document = write.before.document if write.before else {}
-        row = rows.Row(
+        row = rows.ObjectRow(
             change=write.type,
             new=replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded)),
             guard=guard or (write.before.revision if write.before else 0),

@@ -43,7 +43,7 @@ def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ObjectRow:
     """One object as it is to be, beside what its side tables say now."""
 
     change: ChangeType
@@ -56,7 +56,7 @@ class Row:
     fields_before: Mapping[str, str]
 
 
-def store(connection: Connection, written: Sequence[Row], now: datetime) -> None:
+def store(connection: Connection, written: Sequence[ObjectRow], now: datetime) -> None:
     """Writes the rows of objects with different keys, one statement for all that want the same. Raises RaceError."""
     of = {change: [row for row in written if row.change is change] for change in ChangeType}
     guarded = (
@@ -69,7 +69,7 @@ def store(connection: Connection, written: Sequence[Row], now: datetime) -> None
     _index(connection, [row for row in written if row.change is not ChangeType.DELETED])
 
 
-def _as_read(row: Row) -> dict[str, Any]:
+def _as_read(row: ObjectRow) -> dict[str, Any]:
     new = row.new
     return {
         "of_kind": new.kind,
@@ -79,7 +79,7 @@ def _as_read(row: Row) -> dict[str, Any]:
     }
 
 
-def _renewed(row: Row) -> dict[str, Any]:
+def _renewed(row: ObjectRow) -> dict[str, Any]:
     return {**_as_read(row), "revision": row.new.revision, "document": row.new.encoded}
 
 
@@ -95,7 +95,7 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
     }
 
 
-def _index(connection: Connection, written: Sequence[Row]) -> None:
+def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
     """Brings the side tables in line; touches only the entries that differ. Fields have what they are compared by, too."""
     labels = [(row.new, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
     fields = [(row.new, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
-from hub.api.meta.field_sources import Of, Source
-from hub.api.meta.ordering import By, Facet, Order
+from hub.api.meta.field_sources import FieldSource, ValueSource
+from hub.api.meta.ordering import By, Facet, SortOrder
 from hub.store import schema
 from hub.store.query import filter_to_sql as asking
 from hub.store.query.inventory import KEPT, inventory
@@ -68,7 +68,7 @@ def groups(query: Query, facets: Sequence[Facet], dialect: str) -> Select[Any]:
 class _Question:
     def __init__(self, query: Query, dialect: str) -> None:
         self._query = query
-        self._order = query.order or Order(())
+        self._order = query.order or SortOrder(())
         self.entries = Entries(dialect)
         self._terms: list[ColumnElement[bool]] | None = None
 
@@ -92,8 +92,8 @@ class _Question:
             query = self._query
             if query.where is not None:
                 asking.require(query.where, self.entries)
-            asked = [self._term(term, Of.LABELS) for term in query.labels] + [
-                self._term(term, Of.FIELDS) for term in query.fields
+            asked = [self._term(term, FieldSource.LABELS) for term in query.labels] + [
+                self._term(term, FieldSource.FIELDS) for term in query.fields
             ]
             self._terms = [true(), *asked]
             if query.namespace is not None:
@@ -104,14 +104,14 @@ class _Question:
                 self._terms.append(self._follows(query.after))
         return self._terms
 
-    def _term(self, term: Requirement, of: Of) -> ColumnElement[bool]:
+    def _term(self, term: Requirement, of: FieldSource) -> ColumnElement[bool]:
         kept = KEPT.get((of, term.name))
-        if of is Of.FIELDS and term.name in _KEYS:
+        if of is FieldSource.FIELDS and term.name in _KEYS:
             return _among(_KEYS[term.name], term)
         if kept is not None and kept.text is not None:
             return _kept(kept.text, term, of)
-        source = Source(of, Type.TEXT, term.name)
-        empty = of is Of.FIELDS and "" in term.values
+        source = ValueSource(of, Type.TEXT, term.name)
+        empty = of is FieldSource.FIELDS and "" in term.values
         if _is_joined(term, empty=empty):
             return self._joined(source, term, empty=empty)
         table = TABLES[of]
@@ -120,7 +120,7 @@ class _Question:
             named = named.where(table.c.value.not_in(term.values) if empty else table.c.value.in_(term.values))
         return inventory.c.uid.not_in(named)
 
-    def _joined(self, source: Source, term: Requirement, *, empty: bool) -> ColumnElement[bool]:
+    def _joined(self, source: ValueSource, term: Requirement, *, empty: bool) -> ColumnElement[bool]:
         """Only objects with such an entry are chosen. A field with the empty value has none."""
         self.entries.require(source)
         value = self.entries.text(source)
@@ -149,13 +149,13 @@ def _is_joined(term: Requirement, *, empty: bool) -> bool:
     return (term.operator in _WANTED) != empty
 
 
-def _kept(column: ColumnElement[Any], term: Requirement, of: Of) -> ColumnElement[bool]:
+def _kept(column: ColumnElement[Any], term: Requirement, of: FieldSource) -> ColumnElement[bool]:
     """A term about a column. A field that an object lacks is the empty string; a label that it lacks is none."""
     if term.operator is Operator.EXISTS:
         return column.is_not(None)
     if term.operator is Operator.NOT_EXISTS:
         return column.is_(None)
-    if of is Of.FIELDS:
+    if of is FieldSource.FIELDS:
         return _among(func.coalesce(column, ""), term)
     return (
         and_(column.is_not(None), _among(column, term))

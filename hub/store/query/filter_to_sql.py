@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
 
-from hub.api.meta.field_sources import Source, Where
+from hub.api.meta.field_sources import ValueSource, Where
 from hub.store.engine.instants import to_micros
 from hub.store.query.inventory import inventory
 from hub.store.query.value_columns import TABLES, Entries
@@ -30,17 +30,17 @@ def require(where: Where, entries: Entries) -> None:
         entries.require(found)
 
 
-def _required(where: Where, node: tree.Condition) -> list[Source]:  # noqa: PLR0911 - one per kind of node
+def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa: PLR0911 - one per kind of node
     match node:
         case tree.All(operands):
             return [found for operand in operands for found in _required(where, operand)]
         case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
             return _required(where, operand)  # unknown, too, where there is no such entry
         case tree.Compare(_, left, right):
-            return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.Entry)]
+            return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.MapEntry)]
         case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.Truth(operand):
-            return [source_of(where, operand)] if isinstance(operand, tree.Field | tree.Entry) else []
-        case tree.Has(tree.Field() | tree.Entry() as what):
+            return [source_of(where, operand)] if isinstance(operand, tree.Field | tree.MapEntry) else []
+        case tree.Has(tree.Field() | tree.MapEntry() as what):
             return [source_of(where, what)]
         case tree.In(tree.Value(value=str(key)), whole):
             return [_entry(where, whole.name, key)]
@@ -48,16 +48,16 @@ def _required(where: Where, node: tree.Condition) -> list[Source]:  # noqa: PLR0
             return []
 
 
-def source_of(where: Where, operand: tree.Field | tree.Entry) -> Source:
+def source_of(where: Where, operand: tree.Field | tree.MapEntry) -> ValueSource:
     """Where the one value is."""
     source = where.sources[operand.name]
-    key = source.key + operand.key if isinstance(operand, tree.Entry) else source.key
-    return Source(source.of, operand.type, key)
+    key = source.key + operand.key if isinstance(operand, tree.MapEntry) else source.key
+    return ValueSource(source.of, operand.type, key)
 
 
-def _entry(where: Where, name: str, key: str) -> Source:
+def _entry(where: Where, name: str, key: str) -> ValueSource:
     source = where.sources[name]
-    return Source(source.of, Type.TEXT, source.key + key)
+    return ValueSource(source.of, Type.TEXT, source.key + key)
 
 
 @dataclass(frozen=True, slots=True)

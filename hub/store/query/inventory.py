@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Table, Text
 
 from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
-from hub.api.meta.field_sources import Of
+from hub.api.meta.field_sources import FieldSource
 from hub.api.query.selectable_fields import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
 from hub.store.schema import Counter, KeyText, metadata
 
@@ -39,7 +39,7 @@ inventory = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class InventoryColumns:
     """Which columns have a field: its text, and what it is compared by. None: that is not here."""
 
     text: Column[Any] | None = None
@@ -47,16 +47,16 @@ class Kept:
 
 
 _column = inventory.c
-KEPT: Mapping[tuple[Of, str], Kept] = {
-    (Of.LABELS, SET_LABEL): Kept(_column.cluster_set),
-    (Of.FIELDS, VERSION): Kept(_column.version, _column.version_order),
-    (Of.FIELDS, AGENT_VERSION): Kept(_column.agent_version, _column.agent_order),
-    (Of.FIELDS, HUB_ACCEPTS): Kept(_column.accepted),
-    (Of.FIELDS, CLUSTER_ALIASES["status.joined"]): Kept(_column.joined),
-    (Of.FIELDS, CLUSTER_ALIASES["status.available"]): Kept(_column.available),
-    (Of.FIELDS, CLUSTER_ALIASES["status.clockSynced"]): Kept(_column.clock_synced),
-    (Of.FIELDS, f"{CAPACITY}cpu"): Kept(order=_column.cpu),
-    (Of.FIELDS, f"{CAPACITY}memory"): Kept(order=_column.memory),
-    (Of.FIELDS, f"{CAPACITY}nodes"): Kept(order=_column.nodes),
+KEPT: Mapping[tuple[FieldSource, str], InventoryColumns] = {
+    (FieldSource.LABELS, SET_LABEL): InventoryColumns(_column.cluster_set),
+    (FieldSource.FIELDS, VERSION): InventoryColumns(_column.version, _column.version_order),
+    (FieldSource.FIELDS, AGENT_VERSION): InventoryColumns(_column.agent_version, _column.agent_order),
+    (FieldSource.FIELDS, HUB_ACCEPTS): InventoryColumns(_column.accepted),
+    (FieldSource.FIELDS, CLUSTER_ALIASES["status.joined"]): InventoryColumns(_column.joined),
+    (FieldSource.FIELDS, CLUSTER_ALIASES["status.available"]): InventoryColumns(_column.available),
+    (FieldSource.FIELDS, CLUSTER_ALIASES["status.clockSynced"]): InventoryColumns(_column.clock_synced),
+    (FieldSource.FIELDS, f"{CAPACITY}cpu"): InventoryColumns(order=_column.cpu),
+    (FieldSource.FIELDS, f"{CAPACITY}memory"): InventoryColumns(order=_column.memory),
+    (FieldSource.FIELDS, f"{CAPACITY}nodes"): InventoryColumns(order=_column.nodes),
 }
 """What the migration's triggers follow."""

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
-from hub.api.meta.field_sources import Of
+from hub.api.meta.field_sources import FieldSource
 from hub.store import schema
 from hub.store.engine.statements import Rows, Statement
 from hub.store.query import cluster_queries as questions
@@ -69,7 +69,7 @@ VALUES = (
 
 def tally(kind: Kind, field: str) -> Select[Any, int]:
     """With kind and field: how many objects have each value; "": they lack it."""
-    kept = KEPT.get((Of.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
+    kept = KEPT.get((FieldSource.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
     if kept is None or kept.text is None:
         return _TALLY
     value = func.coalesce(kept.text, "")

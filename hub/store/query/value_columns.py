@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Table, and_, case, collate, literal, select
 
-from hub.api.meta.field_sources import Of, Source
+from hub.api.meta.field_sources import FieldSource, ValueSource
 from hub.store import schema
 from hub.store.query.inventory import KEPT, inventory
 from machinery.expression import Type
 
-TABLES: Mapping[Of, Table] = {Of.LABELS: schema.labels, Of.FIELDS: schema.fields}
+TABLES: Mapping[FieldSource, Table] = {FieldSource.LABELS: schema.labels, FieldSource.FIELDS: schema.fields}
 _SECOND = 1_000_000
 MOST_JOINED = 24
 """Entries of a statement that are joined: SQLite joins 64 tables at most. Further ones are looked up by a subquery each."""
@@ -25,34 +25,34 @@ class Entries:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self._required: dict[tuple[Of, str], FromClause] = {}
-        self._optional: dict[tuple[Of, str], FromClause] = {}
+        self._required: dict[tuple[FieldSource, str], FromClause] = {}
+        self._optional: dict[tuple[FieldSource, str], FromClause] = {}
         self._beats = False
 
-    def require(self, source: Source) -> None:
+    def require(self, source: ValueSource) -> None:
         """Only objects that have this entry count. Values that are no entries are left as they are."""
         place = (source.of, source.key)
         if source.of in TABLES and place not in KEPT and len(self._required) < MOST_JOINED // 2:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))
 
-    def compared(self, source: Source) -> ColumnElement[Any]:
+    def compared(self, source: ValueSource) -> ColumnElement[Any]:
         """What the value is compared by: a text, or an instant in microseconds; null: it has none."""
         if source.of in TABLES:
             return self._column(source, "sort" if source.type is not Type.TEXT and _has_order(source) else "value")
-        if source.of is Of.CREATION:
+        if source.of is FieldSource.CREATION:
             made = inventory.c.created_at
             return made - made % _SECOND
-        if source.of is Of.NAME:
+        if source.of is FieldSource.NAME:
             return inventory.c.name
         self._beats = True
         beats = schema.heartbeats.c
-        return beats.at if source.of is Of.BEAT else case((beats.session.is_not(None), "true"), else_="false")
+        return beats.at if source.of is FieldSource.BEAT else case((beats.session.is_not(None), "true"), else_="false")
 
-    def text(self, source: Source) -> ColumnElement[Any]:
+    def text(self, source: ValueSource) -> ColumnElement[Any]:
         """The value as people read it."""
         return self._column(source, "value") if source.of in TABLES else self.compared(source)
 
-    def _column(self, source: Source, column: str) -> ColumnElement[Any]:
+    def _column(self, source: ValueSource, column: str) -> ColumnElement[Any]:
         place = (source.of, source.key)
         kept = KEPT.get(place)
         found = None if kept is None else kept.order if column == "sort" else kept.text
@@ -67,13 +67,13 @@ class Entries:
         """Texts compare by their bytes on every database."""
         return collate(column, "C") if self.dialect == "postgresql" and name == "value" else column
 
-    def _looked_up(self, place: tuple[Of, str]) -> FromClause | None:
+    def _looked_up(self, place: tuple[FieldSource, str]) -> FromClause | None:
         """None: enough is joined already."""
         if place not in self._optional and len(self._required) + len(self._optional) >= MOST_JOINED:
             return None
         return self._optional.setdefault(place, TABLES[place[0]].alias(f"looked_up_{len(self._optional)}"))
 
-    def _by_subquery(self, place: tuple[Of, str], column: str) -> ColumnElement[Any]:
+    def _by_subquery(self, place: tuple[FieldSource, str], column: str) -> ColumnElement[Any]:
         table = TABLES[place[0]]
         chosen = and_(table.c.uid == inventory.c.uid, table.c.name == literal(place[1]))
         return select(table.c[column]).where(chosen).correlate(inventory).scalar_subquery()
@@ -91,5 +91,5 @@ class Entries:
         return found
 
 
-def _has_order(source: Source) -> bool:
+def _has_order(source: ValueSource) -> bool:
     return isinstance(source.type, Type) and source.type.has_order

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, tuple_
 
-from hub.api.auditrecords.query import AuditQuery, AuditSize, Entry
-from hub.api.auditrecords.record import STRANGERS, Fields
+from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
+from hub.api.auditrecords.record import STRANGERS, AuditFields
 from hub.api.objects.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema
@@ -28,10 +28,10 @@ class SqlAuditLog(AuditLog):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[AuditEntry]) -> None:
         _ADD.run_many(self._connection, [_values(entry) for entry in entries])
 
-    def find(self, query: AuditQuery) -> Sequence[Entry]:
+    def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
         chosen = select(schema.audit).order_by(*_PLACE)
         for name, value in query.equal:
             chosen = chosen.where(_column[name] == value)
@@ -75,7 +75,7 @@ class SqlAuditLog(AuditLog):
         return AuditSize(len(rows), sum(row.size for row in rows), from_micros(rows[-1].at) if rows else None)
 
 
-def _values(entry: Entry) -> dict[str, Any]:
+def _values(entry: AuditEntry) -> dict[str, Any]:
     fields = entry.fields
     return {
         "replica": entry.replica,
@@ -90,11 +90,11 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(row: Any) -> Entry:
-    return Entry(
+def _entry(row: Any) -> AuditEntry:
+    return AuditEntry(
         replica=row.replica,
         sequence=row.sequence,
         at=from_micros(row.at),
-        fields=Fields(row.user, row.verb, row.resource, row.namespace, row.name),
+        fields=AuditFields(row.user, row.verb, row.resource, row.namespace, row.name),
         document=row.document,
     )

@@ -6,9 +6,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
+from hub.api.certificateauthorities.authority import (
+    AuthorityId,
+    AuthorityOrder,
+    AuthorityRecord,
+    Follower,
+    HeldCertificate,
+    Phase,
+)
 from hub.api.certificates.certificate import Purpose
-from hub.ports import Authorities
+from hub.ports import AuthorityRecords
 from hub.store import schema
 from hub.store.engine.engine import INSERTS
 from hub.store.engine.instants import MICROSECOND, from_micros, optional_instant, optional_micros, to_micros
@@ -20,15 +27,15 @@ _follower = schema.authority_followers.c
 _signed = schema.certificates.c
 
 
-class SqlAuthorities(Authorities):
+class SqlAuthorities(AuthorityRecords):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def all(self) -> Sequence[Authority]:
+    def all(self) -> Sequence[AuthorityRecord]:
         rows = self._connection.execute(select(schema.authorities).order_by(_row.created_at, _row.id))
         return [_authority(row) for row in rows]
 
-    def put(self, authority: Authority) -> None:
+    def put(self, authority: AuthorityRecord) -> None:
         values = _values(authority)
         new = INSERTS[self._connection.dialect.name](schema.authorities).values(values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_row.id], set_=values))
@@ -61,13 +68,13 @@ class SqlAuthorities(Authorities):
         rows = self._connection.execute(select(*keys, func.count()).where(*_open(now)).group_by(*keys))
         return {(signed_by, Purpose(purpose)): count for signed_by, purpose, count in rows}
 
-    def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
+    def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
         of_purpose = (*_open(now), _signed.purpose == purpose.value, _signed.cluster.is_not(None), _signed.agent.is_not(None))
         chosen = (_signed.cluster, _signed.agent, _signed.signed_by, func.max(_signed.issued_at))
         by = (_signed.cluster, _signed.agent, _signed.signed_by)
-        newest: dict[tuple[str, str], Held] = {}
+        newest: dict[tuple[str, str], HeldCertificate] = {}
         for cluster, agent, signed_by, issued_at in self._connection.execute(select(*chosen).where(*of_purpose).group_by(*by)):
-            held = Held(ClusterName(cluster), AgentId(agent), signed_by, from_micros(issued_at))
+            held = HeldCertificate(ClusterName(cluster), AgentId(agent), signed_by, from_micros(issued_at))
             before = newest.get((cluster, agent))
             if before is None or before.issued_at <= held.issued_at:
                 newest[cluster, agent] = held
@@ -100,7 +107,7 @@ def _open(now: datetime) -> tuple[Any, ...]:
     return (_signed.revoked_at.is_(None), _signed.not_after >= to_micros(now))
 
 
-def _values(authority: Authority) -> dict[str, Any]:
+def _values(authority: AuthorityRecord) -> dict[str, Any]:
     return {
         "id": authority.id,
         "certificate": authority.certificate,
@@ -116,8 +123,8 @@ def _values(authority: Authority) -> dict[str, Any]:
     }
 
 
-def _authority(row: Any) -> Authority:
-    return Authority(
+def _authority(row: Any) -> AuthorityRecord:
+    return AuthorityRecord(
         id=AuthorityId(row.id),
         certificate=row.certificate,
         phase=Phase(row.phase),
@@ -125,7 +132,7 @@ def _authority(row: Any) -> Authority:
         since=from_micros(row.since),
         cross_signed=row.cross_signed,
         ends_at=optional_instant(row.ends_at),
-        wish=Wish(row.wish) if row.wish is not None else None,
+        wish=AuthorityOrder(row.wish) if row.wish is not None else None,
         wished_by=row.wished_by,
         compromised=row.compromised,
         within=None if row.within_us is None else row.within_us * MICROSECOND,

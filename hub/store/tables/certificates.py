@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
 
 from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.ports import Certificates
+from hub.ports import CertificateRecords
 from hub.store import schema
 from hub.store.engine.encoding import decode_names, encode_names
 from hub.store.engine.instants import from_micros, optional_instant, optional_micros, to_micros
@@ -65,7 +65,7 @@ LOOKED_FOR = (
 _NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
-class SqlCertificates(Certificates):
+class SqlCertificates(CertificateRecords):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._read: dict[SerialNumber, CertificateRecord | None] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
-from hub.api.liveness.coverage import Mark
+from hub.api.liveness.coverage import Checkpoint
 from hub.ports import Marks
 from hub.store import schema
 from hub.store.engine.engine import INSERTS
@@ -35,10 +35,10 @@ class SqlMarks(Marks):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def all(self) -> Sequence[Mark]:
-        return [Mark(row[0], from_micros(row[1]), from_micros(row[2])) for row in _ALL.rows(self._connection, {})]
+    def all(self) -> Sequence[Checkpoint]:
+        return [Checkpoint(row[0], from_micros(row[1]), from_micros(row[2])) for row in _ALL.rows(self._connection, {})]
 
-    def put(self, mark: Mark) -> None:
+    def put(self, mark: Checkpoint) -> None:
         values = {"replica": mark.replica, "since": to_micros(mark.since), "at": to_micros(mark.at)}
         _MARK.run(self._connection, values)
 

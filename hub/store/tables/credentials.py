@@ -10,7 +10,14 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from hub.api.bootstrapcredentials.attestation import Demand
-from hub.api.bootstrapcredentials.credential import DELETED, UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
+from hub.api.bootstrapcredentials.credential import (
+    DELETED,
+    UNBOUND,
+    CredentialBounds,
+    CredentialRecord,
+    CredentialUse,
+    UseCount,
+)
 from hub.ports import Credentials
 from hub.store import schema
 from hub.store.engine.engine import upsert
@@ -140,16 +147,16 @@ class SqlCredentials(Credentials):
         self._uses.pop(_place(use), None)
         _DROP_USE.run(self._connection, {"of": use.credential, "by": use.cluster, "who": use.agent})
 
-    def tally(self, credential: CredentialId) -> Tally:
+    def tally(self, credential: CredentialId) -> UseCount:
         issued, of_all = _COUNTED.rows(self._connection, {"credential": credential})[0]
         names = _UNCOUNTED.rows(self._connection, {"credential": credential})[0][0]
-        return Tally(int(issued), int(of_all) - int(issued), int(names))
+        return UseCount(int(issued), int(of_all) - int(issued), int(names))
 
-    def tallies(self) -> Mapping[CredentialId, Tally]:
+    def tallies(self) -> Mapping[CredentialId, UseCount]:
         counted, uncounted = (self._connection.execute(statement).all() for statement in _TALLIES)
-        found = {CredentialId(row[0]): Tally(row[1], row[2] - row[1]) for row in counted}
+        found = {CredentialId(row[0]): UseCount(row[1], row[2] - row[1]) for row in counted}
         for credential, names in uncounted:
-            found[credential] = replace(found.get(credential, Tally()), names=names)
+            found[credential] = replace(found.get(credential, UseCount()), names=names)
         return found
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
@@ -215,7 +222,7 @@ def _of_use(row: tuple[Any, ...]) -> CredentialUse:
     )
 
 
-def _encoded(bounds: Bounds) -> str:
+def _encoded(bounds: CredentialBounds) -> str:
     document = {
         "patterns": bounds.patterns,
         "clusterSet": bounds.cluster_set,
@@ -225,10 +232,10 @@ def _encoded(bounds: Bounds) -> str:
     return _encoder.encode(document).decode()
 
 
-def _bounds(text: str) -> Bounds:
+def _bounds(text: str) -> CredentialBounds:
     document: dict[str, Any] = msgspec.json.decode(text)
     demand = document.get("attestation")
-    return Bounds(
+    return CredentialBounds(
         tuple(document.get("patterns") or ()),
         document.get("clusterSet"),
         dict(document.get("labels") or {}),

@@ -22,7 +22,7 @@ from hub.store.engine.engine import INSERTS
 from hub.store.engine.instants import from_micros, to_micros
 from hub.store.engine.statements import Statement
 from hub.store.tables.facts import SqlFacts
-from machinery.election.lock import Candidate, Record
+from machinery.election.lock import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 
 _column, _term = schema.leaders.c, schema.terms.c
@@ -53,17 +53,17 @@ class SqlLeaders(Leaders):
         self._connection = connection
         self._now = now
 
-    def record(self) -> Record | None:
+    def record(self) -> LockRecord | None:
         row = _NEWEST.row(self._connection, {})
         return None if row is None else _record(row)
 
-    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         rows = _FOR_UPDATE.rows(self._connection, {})
         newest = max((tuple(row[1:]) for row in rows), default=None)
         if newest != (None if seen is None else (seen.term, int(seen.version))):
             raise ConflictError("another has taken the lock")
         now = self._now()
-        taken = Record(
+        taken = LockRecord(
             holder=candidate.identity,
             incarnation=candidate.incarnation,
             term=self._next_term(),
@@ -79,7 +79,7 @@ class SqlLeaders(Leaders):
         self._note(taken)
         return taken
 
-    def _note(self, taken: Record) -> None:
+    def _note(self, taken: LockRecord) -> None:
         """That the term is to be told. Who tells holds the term meanwhile, and so does not run beside this."""
         facts = SqlFacts(self._connection)
         untold = _untold(facts.get(succession.FACT))
@@ -93,7 +93,7 @@ class SqlLeaders(Leaders):
         self._connection.execute(update(schema.terms).values(term=following))
         return following
 
-    def renew(self, held: Record) -> Record:
+    def renew(self, held: LockRecord) -> LockRecord:
         if self._connection.dialect.name == "postgresql":
             # the newest renewal may be lost with the database's machine: that harms nobody
             self._connection.execute(text("SET LOCAL synchronous_commit TO off"))
@@ -103,10 +103,10 @@ class SqlLeaders(Leaders):
             raise ConflictError(LOST)
         return replace(held, renewed_at=now, version=changed)
 
-    def release(self, held: Record) -> bool:
+    def release(self, held: LockRecord) -> bool:
         return self._change(held, holder="") is not None
 
-    def _change(self, held: Record, **values: Any) -> str | None:
+    def _change(self, held: LockRecord, **values: Any) -> str | None:
         change = update(schema.leaders).where(*_HELD).values(version=_column.version + 1, **values).returning(_column.version)
         place = {"incarnation_": held.incarnation, "term_": held.term}
         version = self._connection.execute(change, place).scalars().first()
@@ -117,22 +117,22 @@ class SqlLeaders(Leaders):
             raise NotLeaderError(OVER)
 
 
-def _untold(text: str | None) -> succession.Untold:
+def _untold(text: str | None) -> succession.UnreportedTerms:
     """What another release wrote so that we cannot read it keeps nobody from leading."""
     try:
         return succession.decoded(text)
     except msgspec.DecodeError as error:
         log.warning("changes of leader that were to be told cannot be read, and are left out", error=str(error))
-        return succession.Untold()
+        return succession.UnreportedTerms()
 
 
-def _transitions(seen: Record | None, candidate: Candidate) -> int:
+def _transitions(seen: LockRecord | None, candidate: Candidate) -> int:
     if seen is None:
         return 0
     return seen.transitions + (seen.holder != candidate.identity)
 
 
-def _values(record: Record) -> dict[str, Any]:
+def _values(record: LockRecord) -> dict[str, Any]:
     return {
         "holder": record.holder,
         "incarnation": record.incarnation,
@@ -145,10 +145,10 @@ def _values(record: Record) -> dict[str, Any]:
     }
 
 
-def _record(row: tuple[Any, ...]) -> Record:
+def _record(row: tuple[Any, ...]) -> LockRecord:
     """From the columns in the table's order."""
     _, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version = row
-    return Record(
+    return LockRecord(
         holder=holder,
         incarnation=incarnation,
         term=term,

@@ -18,7 +18,7 @@ from hub.ports import Leaders, Lifeline
 from hub.store.engine.commit import transaction
 from hub.store.engine.engine import is_sqlite, parse_url, writing_engine
 from hub.store.engine.errors import is_read_only, translated
-from hub.store.engine.timeouts import Bounds, SessionLimits
+from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
 from hub.store.tables.leaders import SqlLeaders
 from machinery.errors import UnavailableError
 from machinery.runtime.clock import Clock, SystemClock
@@ -35,7 +35,7 @@ class SqlLifeline(Lifeline):
         """Raises InvalidError when the URL is not one."""
         parsed = parse_url(url)
         self._clock = clock or (SystemClock() if is_sqlite(parsed) else None)
-        self._engine = writing_engine(parsed, Bounds(session=SessionLimits.of_lease(lease)))
+        self._engine = writing_engine(parsed, DatabaseTimeouts(session=SessionLimits.of_lease(lease)))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lifeline")
         self._connection: Any = None
         self._closed = False

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DataError
 
-from hub.api.auditrecords.query import Entry
+from hub.api.auditrecords.query import AuditEntry
 from hub.api.meta.change import Change
 from hub.ports import Recording
 from hub.store.engine.commit import UnknownOutcomeError, transaction
@@ -51,7 +51,7 @@ class Fault:
     message: str
 
 
-class Job:
+class WriteTask:
     """One use case and the future that its caller waits for. `recording`: the request that it is part of."""
 
     def __init__(self, use_case: UseCase, recording: Recording | None = None) -> None:
@@ -72,7 +72,7 @@ class Job:
             transaction.audit.add((entry,))
         self._outcome = lambda: self._succeed(result, entry)
 
-    def _succeed(self, result: Any, entry: Entry | None) -> None:
+    def _succeed(self, result: Any, entry: AuditEntry | None) -> None:
         if self._recording is not None and entry is not None:
             self._recording.committed(entry)
         self.future.set_result(result)
@@ -101,7 +101,7 @@ def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None
     note_write(connection, sql)
 
 
-class Writer:
+class WriteQueue:
     """One thread, one connection; see the module."""
 
     def __init__(self, engine: Engine, start: Start, begun: Begun, told: tuple[Committed, Rung], *, at_most: int) -> None:
@@ -112,7 +112,7 @@ class Writer:
         self._committed, self._rung = told
         self._at_most = at_most
         event.listen(engine, "after_cursor_execute", _note_write)
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[WriteTask | None] = SimpleQueue()
         self._closed = False
         self._fault: Fault | None = None
         self._noting = Lock()
@@ -142,7 +142,7 @@ class Writer:
         """The outcome, when it is committed. Raises UnavailableError after `close`."""
         if self._closed:
             raise UnavailableError(CLOSED)
-        job = Job(use_case, recording)
+        job = WriteTask(use_case, recording)
         self._jobs.put(job)
         return job.future
 
@@ -160,7 +160,7 @@ class Writer:
             if ended:
                 return
 
-    def _gather(self, first: Job) -> tuple[list[Job], bool]:
+    def _gather(self, first: WriteTask) -> tuple[list[WriteTask], bool]:
         """What waits now and is still wanted; and whether the end was among it."""
         batch, ended = [first], False
         while len(batch) < self._at_most and not ended:
@@ -174,7 +174,7 @@ class Writer:
                 batch.append(job)
         return [job for job in batch if job.future.set_running_or_notify_cancel()], ended
 
-    def _run(self, batch: list[Job]) -> None:
+    def _run(self, batch: list[WriteTask]) -> None:
         together = len(batch) > 1 and self._run_together(batch)
         for job in batch:
             if not together:
@@ -184,7 +184,7 @@ class Writer:
                 self._committed(job.changes)
             job.finish()
 
-    def _run_together(self, batch: list[Job]) -> bool:
+    def _run_together(self, batch: list[WriteTask]) -> bool:
         """Whether the use cases have their outcomes; else each has to run alone."""
         begun = False
         try:
@@ -204,7 +204,7 @@ class Writer:
             self._done(topics)
         return True
 
-    def _run_apart(self, connection: Connection, now: datetime, job: Job) -> None:
+    def _run_apart(self, connection: Connection, now: datetime, job: WriteTask) -> None:
         """One use case of several: its refusal takes back its own writes only."""
         _SAVE.run(connection, {})
         try:
@@ -214,7 +214,7 @@ class Writer:
             job.refuse(error)
         _RELEASE.run(connection, {})
 
-    def _run_alone(self, job: Job) -> None:
+    def _run_alone(self, job: WriteTask) -> None:
         for _attempt in range(ATTEMPTS):
             try:
                 with transaction(self._engine) as connection:

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.paging import whole
 from hubctl.client.resources import AUDIT
 from hubctl.errors import CommandError
-from hubctl.output.formats import Form, output_option
-from hubctl.output.printers import Look, printer_of
+from hubctl.output.formats import OutputFormat, output_option
+from hubctl.output.printers import TableLayout, printer_of
 
 ROOMY = ("Name", "Age")
 """Columns that only `-o wide` has room for."""
@@ -27,7 +27,7 @@ ROOMY = ("Name", "Age")
 @click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most, beginning with the oldest.")
 @output_option()
 @connected
-def audit(client: HubClient, output: Form, limit: int | None, **chosen: str) -> None:
+def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: str) -> None:
     """Show who did what: one line per request that changed something or read a secret, oldest first.
 
     \b
@@ -37,7 +37,7 @@ def audit(client: HubClient, output: Form, limit: int | None, **chosen: str) -> 
       hubctl audit --user admin --resource managedclusters -o wide
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
-    printer = printer_of(Look(AUDIT, output))
+    printer = printer_of(TableLayout(AUDIT, output))
     found = whole(client, AUDIT.path, {"fieldSelector": _selector(chosen)}, accept=printer.accept, limit=limit)
     if not output.given:
         for column in found.get("columnDefinitions") or ():

@@ -7,7 +7,7 @@ import click
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, REQUESTS
 from hubctl.errors import CommandError
 
@@ -29,7 +29,7 @@ def certificate() -> None:
 @certificate.command(short_help="Approve requests.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
-def approve(client: HubClient, names: tuple[str, ...]) -> None:
+def approve(client: ApiClient, names: tuple[str, ...]) -> None:
     """Approve requests: NAME is a request, or a cluster whose waiting requests are meant.
 
     \b
@@ -43,7 +43,7 @@ def approve(client: HubClient, names: tuple[str, ...]) -> None:
 @certificate.command(short_help="Deny requests.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
-def deny(client: HubClient, names: tuple[str, ...]) -> None:
+def deny(client: ApiClient, names: tuple[str, ...]) -> None:
     """Deny requests: NAME is a request, or a cluster whose waiting requests are meant.
 
     \b
@@ -53,13 +53,13 @@ def deny(client: HubClient, names: tuple[str, ...]) -> None:
     _decide_all(client, names, "Denied")
 
 
-def pending_requests(client: HubClient, cluster: str) -> list[str]:
+def pending_requests(client: ApiClient, cluster: str) -> list[str]:
     """Names of the cluster's requests that wait for a decision."""
     found = client.get(REQUESTS.path, labelSelector=f"{CLUSTER_LABEL}={cluster}").get("items") or []
     return [item["metadata"]["name"] for item in found if not _decisions(item)]
 
 
-def _decide_all(client: HubClient, names: tuple[str, ...], decision: str) -> None:
+def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str) -> None:
     def act(name: str) -> None:
         for request in _meant(client, name):
             _decide(client, request, decision, of="" if request == name else f' of cluster "{name}"')
@@ -67,7 +67,7 @@ def _decide_all(client: HubClient, names: tuple[str, ...], decision: str) -> Non
     each(names, act)
 
 
-def _meant(client: HubClient, name: str) -> list[str]:
+def _meant(client: ApiClient, name: str) -> list[str]:
     """The requests that `name` stands for: the one so called, else those that wait of the cluster so called."""
     try:
         client.get(REQUESTS.of(name))
@@ -85,7 +85,7 @@ def _meant(client: HubClient, name: str) -> list[str]:
     return waiting
 
 
-def _decide(client: HubClient, name: str, decision: str, *, of: str) -> None:
+def _decide(client: ApiClient, name: str, decision: str, *, of: str) -> None:
     word = decision.lower()
     for attempt in range(ATTEMPTS):
         request = client.get(REQUESTS.of(name))

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from hubctl.auth.credential_cache import Wallet
-from hubctl.auth.token_sources import Source, current_token, source_of, source_options
-from hubctl.client.token_exchange import Authenticator, Login, exchanged, kept
+from hubctl.auth.token_sources import TokenSource, current_token, source_of, source_options
+from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, kept
 from hubctl.errors import CommandError
 from machinery.client.exec_credential import EXEC_INFO, AskedCluster, ToldCredential, read_exec_info, told_credential
 from machinery.errors import InvalidError
@@ -49,12 +49,12 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
             interactiveMode: Never
             provideClusterInfo: true
     """
-    login = Login(_cluster(chosen), Authenticator.parse(authenticator), group_suffix)
+    login = LoginKey(_cluster(chosen), AuthenticatorReference.parse(authenticator), group_suffix)
     source = source_of(chosen, kept=bool(chosen["token_kept"]))
     click.echo(json.dumps(told_credential(obtained(login, source))))
 
 
-def obtained(login: Login, source: Source) -> ToldCredential:
+def obtained(login: LoginKey, source: TokenSource) -> ToldCredential:
     """The certificate that is kept, or a new one. Raises CommandError."""
     now, wallet = SystemClock().now(), wallet_of(login, source)
     token = current_token(source, wallet, now.timestamp()) if source.file is not None else None
@@ -62,7 +62,7 @@ def obtained(login: Login, source: Source) -> ToldCredential:
     return found or exchanged(login, token or current_token(source, wallet, now.timestamp()), wallet)
 
 
-def wallet_of(login: Login, source: Source) -> Wallet:
+def wallet_of(login: LoginKey, source: TokenSource) -> Wallet:
     return login.wallet(*source.flags())
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from hubctl.auth.credential_cache import TOKENS, forget_all
-from hubctl.auth.token_sources import Source, current_token, new_token, source_of, source_options, token_piped
+from hubctl.auth.token_sources import TokenSource, current_token, new_token, source_of, source_options, token_piped
 from hubctl.client.connection import kubeconfig_path, load_kubeconfig, root_option
-from hubctl.client.token_exchange import Authenticator, Login, exchanged
+from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged
 from hubctl.commands.access.credential import authority_in, wallet_of
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
@@ -54,7 +54,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
     file = output_file(output, is_login, overwrite=chosen["overwrite"])
     entry = _entry(chosen, chosen["kubeconfig"] or context.obj, root_option(context, "context_name"))
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
-    known = Login(asked_cluster(entry), Authenticator.parse(authenticator), suffix)
+    known = LoginKey(asked_cluster(entry), AuthenticatorReference.parse(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
     told = _logged_in(known, source, browser=not chosen["no_browser"])
     user = _user(told)
@@ -88,7 +88,7 @@ def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) 
     click.echo("logged out" if wallet_of(known, source).forget() else "nobody was logged in")
 
 
-def plugin_of(known: Login, source: Source) -> ExecUser:
+def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
     """`hubctl credential`, as a kubeconfig names it. hubctl's own path where it is not on the PATH."""
     own = Path(sys.argv[0])
     on_path = shutil.which("hubctl")
@@ -98,7 +98,7 @@ def plugin_of(known: Login, source: Source) -> ExecUser:
     return ExecUser(command[0], arguments, install_hint=HINT)
 
 
-def login_of(found: Kubeconfig) -> tuple[Login, Source]:
+def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     """What a kubeconfig of `hubctl login` says. Raises CommandError."""
     from hubctl.commands.access.credential import credential  # noqa: PLC0415 - it is read as its own command line
 
@@ -107,7 +107,9 @@ def login_of(found: Kubeconfig) -> tuple[Login, Source]:
         raise CommandError(f"kubeconfig {found.source} is none that `hubctl login` wrote", code=2)
     told = arguments[arguments.index("credential") + 1 :]
     chosen = credential.make_context("credential", list(told), resilient_parsing=False).params
-    known = Login(asked_cluster(found.cluster), Authenticator.parse(chosen["authenticator"]), chosen["group_suffix"])
+    known = LoginKey(
+        asked_cluster(found.cluster), AuthenticatorReference.parse(chosen["authenticator"]), chosen["group_suffix"]
+    )
     return known, source_of(chosen, kept=bool(chosen["token_kept"]))
 
 
@@ -126,7 +128,7 @@ def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | N
     return ClusterEntry(NAME, server.rstrip("/"), authority_in(authority))
 
 
-def _logged_in(known: Login, source: Source, *, browser: bool) -> ToldCredential:
+def _logged_in(known: LoginKey, source: TokenSource, *, browser: bool) -> ToldCredential:
     wallet = wallet_of(known, source)
     wallet.forget()
     if source.kept:

@@ -7,7 +7,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import REVOCATIONS
 from hubctl.errors import CommandError
 
@@ -56,7 +56,7 @@ def revoke() -> None:
 @click.argument("name", shell_complete=names_of("clusters"))
 @_why
 @connected
-def cluster(client: HubClient, name: str, *, reason: str, message: str) -> None:
+def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
     """Revoke all that a cluster and its add-ons hold, and the bootstrap credentials that are bound to it.
 
     Bootstrap credentials that were made before do not bring it back, whomever they are for. It comes back with a new one; the
@@ -76,7 +76,7 @@ def cluster(client: HubClient, name: str, *, reason: str, message: str) -> None:
 @click.argument("agent_id", metavar="AGENT")
 @_why
 @connected
-def agent(client: HubClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
+def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
     """Revoke the certificates of one agent of a cluster. Its add-ons, and other agents of the name, stay.
 
     \b
@@ -90,7 +90,7 @@ def agent(client: HubClient, cluster_name: str, agent_id: str, *, reason: str, m
 @click.argument("serial", metavar="HEX")
 @_why
 @connected
-def serial(client: HubClient, serial: str, *, reason: str, message: str) -> None:
+def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None:
     """Revoke a certificate by its serial, with all certificates over the same key: a recovery certificate goes along.
 
     \b
@@ -108,7 +108,7 @@ def serial(client: HubClient, serial: str, *, reason: str, message: str) -> None
 @click.argument("credential", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
 @_why
 @connected
-def bootstrap_credential(client: HubClient, credential: str, *, reason: str, message: str) -> None:
+def bootstrap_credential(client: ApiClient, credential: str, *, reason: str, message: str) -> None:
     """Revoke a bootstrap credential: nobody joins with it any more. Clusters that have joined with it stay.
 
     \b
@@ -118,7 +118,7 @@ def bootstrap_credential(client: HubClient, credential: str, *, reason: str, mes
     _revoke(client, {"bootstrapCredential": credential}, reason, message)
 
 
-def _revoke(client: HubClient, subject: dict[str, str], reason: str, message: str) -> None:
+def _revoke(client: ApiClient, subject: dict[str, str], reason: str, message: str) -> None:
     prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
     spec = {**subject, "reason": reason, **({"message": message} if message else {})}
     asked = {

@@ -5,7 +5,7 @@ import json
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 
 PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -13,7 +13,7 @@ PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 @click.command("whoami")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="How it is shown.")
 @connected
-def whoami(client: HubClient, output: str) -> None:
+def whoami(client: ApiClient, output: str) -> None:
     """Show user and groups as the hub knows them, and until when the certificate is good.
 
     \b

@@ -7,7 +7,7 @@ import click
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import CLUSTERS
 from hubctl.commands.access.certificate import pending_requests
 from hubctl.errors import CommandError
@@ -21,7 +21,7 @@ GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
 @click.option("--rebuilt", is_flag=True, help="The name passes to the other cluster that asked for it: this one, built anew.")
 @click.option("--agent", metavar="ID", help="The cluster is given to this one of its agents, and the others are revoked.")
 @connected
-def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool, agent: str | None) -> None:
+def accept(client: ApiClient, names: tuple[str, ...], *, rebuilt: bool, agent: str | None) -> None:
     """Accept clusters into the fleet.
 
     Accepting and approving a cluster's certificate are two decisions, in any order; a cluster needs both.
@@ -61,7 +61,7 @@ def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool, agent: s
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @connected
-def deny(client: HubClient, names: tuple[str, ...]) -> None:
+def deny(client: ApiClient, names: tuple[str, ...]) -> None:
     """Deny clusters: they stay known, and may neither report nor renew their certificate.
 
     \b
@@ -71,7 +71,7 @@ def deny(client: HubClient, names: tuple[str, ...]) -> None:
     each(names, lambda name: _set_accepted(client, name, accepted=False))
 
 
-def _hand_over(client: HubClient, name: str) -> None:
+def _hand_over(client: ApiClient, name: str) -> None:
     """Gives the name to the cluster that asked for it last. Raises CommandError when none did."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
@@ -83,7 +83,7 @@ def _hand_over(client: HubClient, name: str) -> None:
     click.echo(f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}')
 
 
-def _set_accepted(client: HubClient, name: str, *, accepted: bool) -> None:
+def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> None:
     before = client.get(CLUSTERS.of(name))
     word = "accepted" if accepted else "denied"
     if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and (accepted or _was_judged(before)):

@@ -8,7 +8,7 @@ import click
 
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.paging import pages
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
@@ -26,7 +26,7 @@ class Chosen:
     selector: str = ""
     everything: bool = False
 
-    def names(self, client: HubClient) -> list[str]:
+    def names(self, client: ApiClient) -> list[str]:
         """Raises CommandError; for a cluster that is not there before anything is done."""
         if sum(map(bool, (self.clusters, self.selector, self.everything))) != 1:
             raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
@@ -40,7 +40,7 @@ class Chosen:
             raise CommandError("there is no cluster like that", reason="NotFound")
         return found
 
-    def _listed(self, client: HubClient) -> Iterator[str]:
+    def _listed(self, client: ApiClient) -> Iterator[str]:
         for page in pages(client, CLUSTERS.path, {"labelSelector": self.selector}):
             for item in page.get("items") or ():
                 yield str(item["metadata"]["name"])
@@ -80,7 +80,7 @@ def addon() -> None:
 @click.option("--annotate", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation for it. May be repeated.")
 @connected
 def enable(
-    client: HubClient, names: tuple[str, ...], install_namespace: str, annotations: tuple[str, ...], **chosen: Any
+    client: ApiClient, names: tuple[str, ...], install_namespace: str, annotations: tuple[str, ...], **chosen: Any
 ) -> None:
     """Enable add-ons on clusters: each gets a ManagedClusterAddOn in the cluster's namespace.
 
@@ -103,7 +103,7 @@ def enable(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_choosing
 @connected
-def disable(client: HubClient, names: tuple[str, ...], **chosen: Any) -> None:
+def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     """Disable add-ons on clusters: their ManagedClusterAddOns are deleted, and go when their managers have cleaned up.
 
     \b
@@ -128,7 +128,7 @@ def _wanted(install_namespace: str, annotations: tuple[str, ...]) -> dict[str, A
     }
 
 
-def _warn_of_unknown(client: HubClient, name: str) -> None:
+def _warn_of_unknown(client: ApiClient, name: str) -> None:
     """An add-on that nobody has defined may be a mistake, or one that needs no definition."""
     try:
         client.get(ADDON_DEFINITIONS.of(name))
@@ -143,7 +143,7 @@ def _path(cluster: str, name: str = "") -> str:
     return path.replace(ADDONS.group_version, V1ALPHA1)
 
 
-def _enable(client: HubClient, pair: str, wanted: dict[str, Any]) -> None:
+def _enable(client: ApiClient, pair: str, wanted: dict[str, Any]) -> None:
     cluster, _, name = pair.partition("/")
     new = {"apiVersion": V1ALPHA1, "kind": ADDONS.kind, **wanted, "spec": wanted.get("spec") or {}}
     new["metadata"] = {"name": name, "namespace": cluster, **(wanted.get("metadata") or {})}
@@ -160,7 +160,7 @@ def _enable(client: HubClient, pair: str, wanted: dict[str, Any]) -> None:
     click.echo(f'add-on "{name}" is enabled on cluster "{cluster}" already{": configured" if wanted else ""}')
 
 
-def _disable(client: HubClient, pair: str) -> None:
+def _disable(client: ApiClient, pair: str) -> None:
     cluster, _, name = pair.partition("/")
     try:
         answer = client.request("DELETE", _path(cluster, name))

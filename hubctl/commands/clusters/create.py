@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
 from hubctl.commands.clusters.addresses import split_host, unreachable
 from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
@@ -78,7 +78,7 @@ def create() -> None:
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
-def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen: Any) -> None:
+def bootstrap_kubeconfig(client: ApiClient, cluster: str, output: str, **chosen: Any) -> None:
     """Make a kubeconfig with which clusters can join: give it to `spoke run --bootstrap-kubeconfig`.
 
     Give it a --cluster, a --cluster-pattern or a --cluster-set; a set goes with either. What it gives a cluster, set and
@@ -105,7 +105,7 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
           --attest-keys edge1-jwks.json -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
     """
-    wish = Wish(
+    wish = CreateOptions(
         named_cluster(cluster), Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"])), **terms(chosen)
     )
     if not (wish.cluster or wish.patterns or wish.cluster_set):
@@ -124,7 +124,7 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CreateOptions:
     """What the command line asks for; empty endpoints: what the hub advertises."""
 
     cluster: str
@@ -165,13 +165,13 @@ def is_bootstrap(documents: list[Any]) -> bool:
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
-def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
+def create_kubeconfig(client: ApiClient, wish: CreateOptions) -> tuple[bytes, str]:
     """A new credential as a kubeconfig, and until when it can be used. Raises CommandError; then no credential stays."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
-    from machinery.identity import Subject  # noqa: PLC0415 - the same
+    from machinery.identity import CertificateSubject  # noqa: PLC0415 - the same
 
     key = b"" if wish.token else pki.generate_key()
-    subject = Subject(common_name=f"bootstrap:{wish.title}")
+    subject = CertificateSubject(common_name=f"bootstrap:{wish.title}")
     asked = {"token": True} if wish.token else {"request": pki.build_request(subject, key).decode("ascii")}
     made = client.request("POST", CREDENTIALS.path, _document(wish, asked))
     status = made["status"]
@@ -203,7 +203,7 @@ def check_endpoints(endpoints: Endpoints) -> None:
             )
 
 
-def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
+def _document(wish: CreateOptions, asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": CREDENTIALS.group_version,
         "kind": CREDENTIALS.kind,
@@ -221,7 +221,7 @@ def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: Wish) -> bytes:
+def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: CreateOptions) -> bytes:
     from machinery.client import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same

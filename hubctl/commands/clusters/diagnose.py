@@ -9,7 +9,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import DIAGNOSES
 from hubctl.errors import NOT_WELL, CommandError
 from hubctl.output.tables import printable, wants_color
@@ -32,7 +32,7 @@ def diagnose() -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The ClusterDiagnosis as the hub gives it.")
 @connected
-def cluster(client: HubClient, names: tuple[str, ...], output: str | None) -> None:
+def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> None:
     """Walk the way of a cluster into the fleet, say at which step it ends, and what to do.
 
     The steps: the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the certificate,

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from hubctl.client.connection import client_of, connected
-from hubctl.client.http import HubClient
-from hubctl.commands.clusters.create import Endpoints, Wish, create_kubeconfig
+from hubctl.client.http import ApiClient
+from hubctl.commands.clusters.create import CreateOptions, Endpoints, create_kubeconfig
 from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
 from hubctl.commands.objects.apply import Applying
 from hubctl.errors import CommandError
@@ -33,7 +33,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AgentDeployment:
     """Where the agent is to run, and what of."""
 
     namespace: str
@@ -61,7 +61,7 @@ class Place:
 )
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
-def join(client: HubClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
+def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
     """Print what makes a cluster join, to be applied there; or apply it.
 
     A bootstrap credential for this one name is made, good for one agent and for --expires, and put beside the agent: a
@@ -85,7 +85,7 @@ def join(client: HubClient, cluster: str, at: str | None, apply_context: str | N
     file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
     wish = _wish(cluster, chosen)
     content, until = create_kubeconfig(client, wish)
-    manifests = manifests_of(Place(chosen["namespace"], chosen["image"] or default_image()), content)
+    manifests = manifests_of(AgentDeployment(chosen["namespace"], chosen["image"] or default_image()), content)
     if there is not None:
         there.all_of(manifests)
     elif file is None:
@@ -119,7 +119,7 @@ def _reached(kubeconfig: str, context: str | None) -> Applying:
     return Applying(client, force=True)
 
 
-def manifests_of(place: Place, kubeconfig: bytes) -> list[Manifest]:
+def manifests_of(place: AgentDeployment, kubeconfig: bytes) -> list[Manifest]:
     """The agent's objects in the order in which they can be made, with its namespace and its bootstrap kubeconfig."""
     from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
 
@@ -143,13 +143,13 @@ def default_image() -> str:
     return f"{DEFAULT_IMAGE}:{'latest' if '+' in own else own}"
 
 
-def _wish(cluster: str, chosen: Mapping[str, Any]) -> Wish:
+def _wish(cluster: str, chosen: Mapping[str, Any]) -> CreateOptions:
     """As `hubctl create bootstrap-kubeconfig --cluster` makes it."""
     plain = {"token": False, "patterns": (), "uses": "1"} | {
         f"attest_{name}": None if name in ("keys", "ca") else "" for name in ("issuer", "keys", "ca", "audience", "subject")
     }
     endpoints = Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"]))
-    wish = Wish(named_cluster(cluster), endpoints, **terms({**plain, **chosen}))
+    wish = CreateOptions(named_cluster(cluster), endpoints, **terms({**plain, **chosen}))
     wish.check(wish.endpoints)
     return wish
 

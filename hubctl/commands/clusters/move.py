@@ -6,7 +6,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS
 from hubctl.errors import CommandError
 
@@ -27,7 +27,7 @@ def move() -> None:
 @click.option("--to", default="", metavar="HUB", help="The hub's name, id (or how it begins), or url, as the agent reports it.")
 @click.option("--cancel", is_flag=True, help="Take an order back that was not carried out yet.")
 @connected
-def cluster(client: HubClient, name: str, to: str, *, cancel: bool) -> None:
+def cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None:
     """Ask the agent of a cluster to go to another of the hubs that it reports (`hubctl describe cluster` lists them).
 
     The agent must have a credential that is ready there. The order stays, over restarts of the hub and of the agent, until the

@@ -3,13 +3,13 @@
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import FLEET
 
 
 @click.command("release-brake")
 @connected
-def release_brake(client: HubClient) -> None:
+def release_brake(client: ApiClient) -> None:
     """Let go of the brake: silent clusters are tainted, marked and removed as usual.
 
     The brake is put on when a large part of the fleet falls silent at once; `hubctl get fleet` says so. Released, it counts

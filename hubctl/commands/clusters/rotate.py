@@ -9,7 +9,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS
 from hubctl.errors import TIMED_OUT, CommandError
 from hubctl.options import DURATION
@@ -42,7 +42,7 @@ def rotate() -> None:
 @click.option("--timeout", type=DURATION, help="How long to --wait; without it, until Ctrl-C.")
 @connected
 def cluster(
-    client: HubClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool
+    client: ApiClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool
 ) -> None:
     """Have the agent of a cluster, or all agents, renew the certificate, with a new key, and those of its add-ons.
 
@@ -78,7 +78,7 @@ def _spread(count: int, *, everybody: bool) -> timedelta:
     return max(LEAST, timedelta(seconds=count / PER_SECOND)) if everybody else timedelta()
 
 
-def _wait(client: HubClient, names: Sequence[str], timeout: timedelta | None) -> None:
+def _wait(client: ApiClient, names: Sequence[str], timeout: timedelta | None) -> None:
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
     waiting, told = list(names), -1
     while waiting:
@@ -94,7 +94,7 @@ def _wait(client: HubClient, names: Sequence[str], timeout: timedelta | None) ->
             time.sleep(LOOK)
 
 
-def _has_renewed(client: HubClient, name: str) -> bool:
+def _has_renewed(client: ApiClient, name: str) -> bool:
     """A cluster without a certificate has nothing to renew; one that was deleted meanwhile has not, either."""
     try:
         status = _post(client, name, {"show": True}).get("status") or {}
@@ -105,12 +105,12 @@ def _has_renewed(client: HubClient, name: str) -> bool:
     return all(agent.get("renewed") for agent in status.get("agents") or ())
 
 
-def _post(client: HubClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _post(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterRotation", "spec": spec}
     return client.request("POST", f"{CLUSTERS.of(name)}/rotate", asked)
 
 
-def _names(client: HubClient) -> Iterator[str]:
+def _names(client: ApiClient) -> Iterator[str]:
     """Every cluster, page by page."""
     going_on = ""
     while True:

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import names_of
-from hubctl.arguments.targets import One, Place, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, EVERYTHING, SELECTOR, dry_run_query, with_options
@@ -41,7 +41,7 @@ class Taint:
 @click.option("--overwrite", is_flag=True, help="Also change a taint that has another value.")
 @with_options(SELECTOR, EVERYTHING, DRY_RUN)
 @connected
-def taint(client: HubClient, words: tuple[str, ...], selector: str, **chosen: Any) -> None:
+def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: Any) -> None:
     """Taint clusters, so that placements that do not tolerate it leave them out; or take a taint off.
 
     A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT; with - at its end it is taken off: KEY:EFFECT-, or KEY- for all of that key.
@@ -59,7 +59,7 @@ def taint(client: HubClient, words: tuple[str, ...], selector: str, **chosen: An
         raise CommandError("say which taint: KEY=VALUE:EFFECT, KEY:EFFECT, or with - at the end to take it off", code=2)
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
-    place = Place(selector=selector, everything=chosen["everything"])
+    place = TargetScope(selector=selector, everything=chosen["everything"])
     found = {one.path: one for one in objects(client, ("clusters", *named), place)}
     each(tuple(found), lambda path: _apply(client, found[path], (added, removed), chosen))
 
@@ -114,7 +114,7 @@ def _read(text: str, spec: str) -> Taint:
     return Taint(key, effect, value)
 
 
-def _apply(client: HubClient, one: One, changes: tuple[list[Taint], list[Taint]], chosen: dict[str, Any]) -> None:
+def _apply(client: ApiClient, one: One, changes: tuple[list[Taint], list[Taint]], chosen: dict[str, Any]) -> None:
     added, removed = changes
     word, suffix = ("untainted" if not added else "tainted"), " (dry run)" if chosen["dry_run"] else ""
     for attempt in range(ATTEMPTS):

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hubctl.client.connection import client_of, connected, root_option
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import AUTHORITIES
 from hubctl.commands.objects.get import show
 from hubctl.errors import CommandError
@@ -36,7 +36,7 @@ def ca() -> None:
 
 @ca.command()
 @connected
-def status(client: HubClient) -> None:
+def status(client: ApiClient) -> None:
     """Show the CAs, their phases, and what the next step waits for.
 
     \b
@@ -67,7 +67,7 @@ def status(client: HubClient) -> None:
 )
 @click.option("--yes", is_flag=True, help="With --compromised: do not ask.")
 @connected
-def rotate(client: HubClient, *, wait: bool, compromised: bool, name: str, within: str, yes: bool) -> None:
+def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, within: str, yes: bool) -> None:
     """Have another CA take the place of the one that issues.
 
     With --compromised the command first says which agents will need a new bootstrap credential: those that hold a certificate
@@ -97,7 +97,7 @@ def rotate(client: HubClient, *, wait: bool, compromised: bool, name: str, withi
 @ca.command()
 @click.argument("name", metavar="ID")
 @connected
-def proceed(client: HubClient, name: str) -> None:
+def proceed(client: ApiClient, name: str) -> None:
     """Have the next step of a CA made now, without the agents that have not moved.
 
     Those come back with their recovery certificate, while that lasts. Agents of Open Cluster Management have none: they need a
@@ -112,7 +112,7 @@ def proceed(client: HubClient, name: str) -> None:
     click.echo(f"the CA {name}, {answer.get('phase')} now, goes on without those that have not moved")
 
 
-def _give_up(client: HubClient, name: str, seconds: int, *, asked: bool) -> None:
+def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None:
     plan = _post(client, name, "compromised", {"withinSeconds": seconds}, dry_run=True)
     stranded = plan.get("strandedClusters") or []
     click.echo(
@@ -138,7 +138,7 @@ def _list(about: str, clusters: list[str], name: str) -> None:
         click.echo(f"  and {len(clusters) - ENOUGH} more: `hubctl get ca {name} -o yaml`")
 
 
-def _watch(client: HubClient, name: str) -> None:
+def _watch(client: ApiClient, name: str) -> None:
     """Prints what changes until the CA is on its way out, which may take the credential along that we came with."""
     before: tuple[Any, ...] = ()
     while True:
@@ -163,26 +163,26 @@ def _watch(client: HubClient, name: str) -> None:
         time.sleep(LOOK_EVERY)
 
 
-def _with_the_new_credential() -> HubClient:
+def _with_the_new_credential() -> ApiClient:
     """From the same kubeconfig, which the hub has written anew where it is the administrator's."""
     context = click.get_current_context()
     file, name = (context.params.get(option) or root_option(context, option) for option in ("kubeconfig", "context_name"))
     return client_of(file, name)
 
 
-def _issuing(client: HubClient) -> str:
+def _issuing(client: ApiClient) -> str:
     found = [each["metadata"]["name"] for each in _all(client) if (each.get("status") or {}).get("phase") == RESTING[0]]
     if not found:
         raise CommandError("the hub has no CA that issues")
     return str(found[0])
 
 
-def _all(client: HubClient) -> list[dict[str, Any]]:
+def _all(client: ApiClient) -> list[dict[str, Any]]:
     return list(client.get(AUTHORITIES.path).get("items") or [])
 
 
 def _post(
-    client: HubClient, name: str, action: str, spec: dict[str, Any] | None = None, *, dry_run: bool = False
+    client: ApiClient, name: str, action: str, spec: dict[str, Any] | None = None, *, dry_run: bool = False
 ) -> dict[str, Any]:
     asked = {"apiVersion": AUTHORITIES.group_version, "kind": "CertificateAuthorityAction", "spec": spec or {}}
     query = {"dryRun": "All"} if dry_run else {}

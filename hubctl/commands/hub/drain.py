@@ -8,7 +8,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import REPLICAS
 from hubctl.errors import TIMED_OUT, CommandError
 from hubctl.options import DURATION
@@ -47,7 +47,7 @@ def uncordon() -> None:
 @click.option("--wait/--no-wait", default=True, help="Until its last session has gone; that is the default.")
 @click.option("--timeout", type=DURATION, help="How long to wait; without it, until Ctrl-C.")
 @connected
-def drain_replica(client: HubClient, name: str, timeout: timedelta | None, *, force: bool, wait: bool) -> None:
+def drain_replica(client: ApiClient, name: str, timeout: timedelta | None, *, force: bool, wait: bool) -> None:
     """Have the agents of a replica open their next session elsewhere; it takes no new ones until it is told, or starts anew.
 
     No beat is lost: an agent leaves once its next session carries one. The replica is unready meanwhile, so that load balancers
@@ -67,7 +67,7 @@ def drain_replica(client: HubClient, name: str, timeout: timedelta | None, *, fo
 @uncordon.command("replica")
 @click.argument("name", shell_complete=names_of("replicas"))
 @connected
-def uncordon_replica(client: HubClient, name: str) -> None:
+def uncordon_replica(client: ApiClient, name: str) -> None:
     """Let a replica take sessions again.
 
     \b
@@ -78,12 +78,12 @@ def uncordon_replica(client: HubClient, name: str) -> None:
     click.echo(f'replica "{name}" takes sessions')
 
 
-def _post(client: HubClient, name: str, spec: dict[str, Any]) -> None:
+def _post(client: ApiClient, name: str, spec: dict[str, Any]) -> None:
     asked = {"apiVersion": REPLICAS.group_version, "kind": "ReplicaDrain", "spec": spec}
     client.request("POST", f"{REPLICAS.of(name)}/drain", asked)
 
 
-def _wait(client: HubClient, name: str, timeout: timedelta | None) -> None:
+def _wait(client: ApiClient, name: str, timeout: timedelta | None) -> None:
     """Raises CommandError when it takes too long, or the order is taken back."""
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
     empty: set[str] = set()

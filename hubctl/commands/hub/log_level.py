@@ -3,7 +3,7 @@
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 
 PATH = "/debug/flags/v"
 
@@ -12,7 +12,7 @@ PATH = "/debug/flags/v"
 @click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error", "reset"]))
 @click.option("--for", "lasts", metavar="DURATION", help="Back to what it was after this time.  [default: 15m]")
 @connected
-def log_level(client: HubClient, level: str | None, lasts: str | None) -> None:
+def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
     """Show how much the hub logs, or change it on all replicas for a time; `reset` takes that back.
 
     Each replica follows within three seconds, and goes back by itself. Where the database is away, SIGUSR2 to the process does

@@ -3,14 +3,14 @@
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from machinery.product import TITLE
 from machinery.product import version as own_version
 
 
 @click.command()
 @connected
-def version(client: HubClient) -> None:
+def version(client: ApiClient) -> None:
     """Show the versions of hubctl and of the hub.
 
     \b

@@ -8,7 +8,7 @@ from hubctl.client.connection import root_option
 from hubctl.errors import CommandError
 from hubctl.kubeconfig.contexts import context_names
 from hubctl.kubeconfig.loading import KubeconfigFiles
-from hubctl.output.formats import Form, output_option
+from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.tables import table
 
 SECRET = frozenset(("client-key-data", "token", "password", "client-certificate-data", "certificate-authority-data"))
@@ -174,7 +174,7 @@ def delete_context(context: click.Context, name: str, kubeconfig: str | None) ->
 @output_option(note="YAML, unless told otherwise:")
 @_FILE
 @click.pass_context
-def view(context: click.Context, *, minify: bool, raw: bool, output: Form, kubeconfig: str | None) -> None:
+def view(context: click.Context, *, minify: bool, raw: bool, output: OutputFormat, kubeconfig: str | None) -> None:
     """Show all files as one. Keys, tokens and certificates are left out, unless --raw asks for them.
 
     \b
@@ -183,15 +183,15 @@ def view(context: click.Context, *, minify: bool, raw: bool, output: Form, kubec
       hubctl config view --minify -o jsonpath='{.clusters[0].cluster.server}'
       hubctl config view --minify --raw > berlin.kubeconfig
     """
-    from hubctl.client.resources import Resource  # noqa: PLC0415 - likewise
-    from hubctl.output.printers import Look, printer_of  # noqa: PLC0415 - the other commands do not wait for it
+    from hubctl.client.resources import ResourceKind  # noqa: PLC0415 - likewise
+    from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - the other commands do not wait for it
 
     files = _files(context, kubeconfig)
     whole = _minified(files, root_option(context, "context_name")) if minify else files.merged
     if output.is_table and output.given:
         raise CommandError("a kubeconfig has no table: -o yaml, json or jsonpath=...", code=2)
-    form = output if output.given else Form("yaml", given=True)
-    look = Look(Resource((), "v1", "configs", "Config", "kubeconfig"), form)
+    form = output if output.given else OutputFormat("yaml", given=True)
+    look = TableLayout(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
     printer_of(look).first(whole if raw else {**whole, **_redacted(whole)})
 
 

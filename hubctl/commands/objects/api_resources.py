@@ -3,8 +3,8 @@
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.discovery import Catalogue, Served
-from hubctl.client.http import HubClient
+from hubctl.client.discovery import Catalogue, ServedKind
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import known_resource
 from hubctl.output.tables import table
 
@@ -15,7 +15,7 @@ TITLES = ("Name", "Words", "APIVersion", "Namespaced", "Kind", "Verbs")
 @click.option("--all-versions", is_flag=True, help="Also in versions that clients do not take by themselves.")
 @click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
 @connected
-def api_resources(client: HubClient, *, all_versions: bool, no_headers: bool) -> None:
+def api_resources(client: ApiClient, *, all_versions: bool, no_headers: bool) -> None:
     """Show the kinds of objects that `hubctl get`, `label`, `delete`, `wait` and others take, and the words for them.
 
     \b
@@ -29,7 +29,7 @@ def api_resources(client: HubClient, *, all_versions: bool, no_headers: bool) ->
         click.echo(line)
 
 
-def _row(served: Served) -> list[str]:
+def _row(served: ServedKind) -> list[str]:
     resource = served.resource
     known = known_resource(resource.plural)
     words = [*(known.words[:2] if known is not None else ()), *served.short_names]

@@ -9,7 +9,7 @@ from hubctl.arguments.manifests import Manifest, located, read_manifests
 from hubctl.arguments.targets import One, each
 from hubctl.client.connection import connected
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, dry_run_query
 
@@ -34,7 +34,7 @@ MANAGER = "hubctl"
 @DRY_RUN
 @click.option("--server-side", is_flag=True, hidden=True, help="There is no other way; kubectl's word is taken.")
 @connected
-def apply(client: HubClient, files: tuple[str, ...], *, recursive: bool, namespace: str, **chosen: Any) -> None:
+def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespace: str, **chosen: Any) -> None:
     """Make objects as manifests say: create what is missing, change what is otherwise.
 
     It is Kubernetes' server-side apply. Fields that you applied before and leave out now are removed; fields that others set
@@ -56,7 +56,7 @@ def apply(client: HubClient, files: tuple[str, ...], *, recursive: bool, namespa
 class Applying:
     """Server-side apply to one API server, as one manager."""
 
-    def __init__(self, client: HubClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
+    def __init__(self, client: ApiClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
         self._client = client
         self._catalogue = Catalogue(client)
         self._dry_run = dry_run

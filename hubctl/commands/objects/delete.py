@@ -5,14 +5,14 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, Place, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import ADDONS, CLUSTERS
 from hubctl.commands.objects.wait import Gone, time_left, wait_for
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, EVERYTHING, NAMESPACE, SELECTOR, dry_run_query, with_options
-from hubctl.output.formats import Form
+from hubctl.output.formats import OutputFormat
 
 FORCE_DELETION = "hub.open-cluster-management.io/force-deletion"
 OWN_FINALIZER = "/resource-cleanup"
@@ -28,7 +28,7 @@ OWN_FINALIZER = "/resource-cleanup"
 @click.option("--wait", is_flag=True, help="Wait until they are gone.")
 @click.option("--timeout", default="5m", show_default=True, metavar="DURATION", help="How long, with --wait.")
 @connected
-def delete(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
+def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Delete objects from the hub. KIND is one of those of `hubctl get`, or KIND/NAME stands for both.
 
     A deleted cluster's add-ons go before it, in the order of their priorities; `hubctl describe cluster` says what remains. Its
@@ -44,7 +44,7 @@ def delete(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl delete addon work-manager -n edge1
       hubctl delete -f rules.yaml
     """
-    place = Place(chosen["namespace"], chosen["selector"], everything=chosen["everything"])
+    place = TargetScope(chosen["namespace"], chosen["selector"], everything=chosen["everything"])
     found = _meant(client, words, place, chosen["files"])
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in found):
         raise CommandError("--force is for clusters alone", code=2)
@@ -52,10 +52,10 @@ def delete(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
     each(tuple(names), lambda path: _delete(client, names[path], chosen))
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
-        each(tuple(names), lambda path: wait_for(client, names[path], Gone(), left, Form()))
+        each(tuple(names), lambda path: wait_for(client, names[path], Gone(), left, OutputFormat()))
 
 
-def _meant(client: HubClient, words: tuple[str, ...], place: Place, files: tuple[str, ...]) -> list[One]:
+def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files: tuple[str, ...]) -> list[One]:
     if words and files:
         raise CommandError("give a kind and names, or --filename, not both", code=2)
     if not files:
@@ -65,7 +65,7 @@ def _meant(client: HubClient, words: tuple[str, ...], place: Place, files: tuple
     return named_in(client, files, place.namespace)
 
 
-def _delete(client: HubClient, one: One, chosen: dict[str, Any]) -> None:
+def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> None:
     noun, name, suffix = one.resource.noun, one.name, " (dry run)" if chosen["dry_run"] else ""
     query = dry_run_query(chosen["dry_run"])
     try:
@@ -86,7 +86,7 @@ def _delete(client: HubClient, one: One, chosen: dict[str, Any]) -> None:
         click.echo(f"warning: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
 
 
-def _forced(client: HubClient, one: One, query: dict[str, str]) -> dict[str, Any]:
+def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any]:
     """Says what will be given up, deletes it, and has it given up. The annotation comes last: none stays on what lives on."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]

@@ -8,7 +8,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, HubClient
+from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS, known_resource
 from hubctl.output.tables import printable, shown, table, wants_color
 
@@ -63,7 +63,7 @@ def describe() -> None:
 @describe.command("cluster")
 @click.argument("name", shell_complete=names_of("clusters"))
 @connected
-def cluster(client: HubClient, name: str) -> None:
+def cluster(client: ApiClient, name: str) -> None:
     """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests, changes.
 
     \b
@@ -82,7 +82,7 @@ def cluster(client: HubClient, name: str) -> None:
 @describe.command("bootstrap-credential")
 @click.argument("name", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
 @connected
-def bootstrap_credential(client: HubClient, name: str) -> None:
+def bootstrap_credential(client: ApiClient, name: str) -> None:
     """Show one bootstrap credential: what binds it, what it gives, where it stands, and who came in with it.
 
     \b

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, Place, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
@@ -24,7 +24,7 @@ LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotatio
 @click.argument("words", nargs=-1, required=True, metavar="KIND NAME...", shell_complete=target_words)
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
 @connected
-def anything(client: HubClient, words: tuple[str, ...], namespace: str, selector: str, *, everything: bool) -> None:
+def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector: str, *, everything: bool) -> None:
     """Show all that objects of any kind say, and their Events. Secrets are shown by the size of what is in them.
 
     \b
@@ -33,7 +33,7 @@ def anything(client: HubClient, words: tuple[str, ...], namespace: str, selector
       hubctl describe addon/work-manager -n edge1
       hubctl describe clustersets --all
     """
-    found = {one.path: one for one in objects(client, words, Place(namespace, selector, everything=everything))}
+    found = {one.path: one for one in objects(client, words, TargetScope(namespace, selector, everything=everything))}
 
     def show(path: str) -> None:
         one = found[path]
@@ -63,7 +63,7 @@ def lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
     yield from _tree(_without_secrets(rest) if one.resource.kind == "Secret" else rest)
 
 
-def happened(client: HubClient, one: One) -> list[str]:
+def happened(client: ApiClient, one: One) -> list[str]:
     """The Events about the object, the last at the end."""
     asked = {"involvedObject.kind": one.resource.kind, "involvedObject.name": one.name}
     try:

@@ -11,8 +11,8 @@ import click
 from hubctl.arguments.times import moment
 from hubctl.client.connection import connected
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import HubClient
-from hubctl.client.resources import Resource
+from hubctl.client.http import ApiClient
+from hubctl.client.resources import ResourceKind
 from hubctl.commands.objects.history import QUIET, field_line
 from hubctl.errors import CommandError
 from hubctl.output.tables import printable, table
@@ -33,7 +33,7 @@ PAGE = 500
 @click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons: those of one cluster.")
 @click.option("-o", "--output", type=click.Choice(("unified", "fields", "json")), help="One object: unified, all: fields.")
 @connected
-def diff(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
+def diff(client: ApiClient, kind: str, name: str | None, **chosen: Any) -> None:
     """Show what is different between two moments: of one object as unified YAML, of all of a kind field by field.
 
     The exit code is 0 when nothing is, 1 when something is, 2 when that could not be found out.
@@ -54,7 +54,7 @@ def diff(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ObjectPair:
     """One object at both moments; None: it was, or is, not there."""
 
     name: str
@@ -73,7 +73,7 @@ class Pair:
         return [{"path": each.path, "before": each.before, "after": each.after} for each in found]
 
 
-def _show(client: HubClient, kind: str, name: str | None, chosen: Mapping[str, Any]) -> bool:
+def _show(client: ApiClient, kind: str, name: str | None, chosen: Mapping[str, Any]) -> bool:
     """Prints what is different; whether anything is."""
     resource = Catalogue(client).named(kind)
     moments = moment(chosen["since"]), moment(chosen["until"])
@@ -85,7 +85,7 @@ def _show(client: HubClient, kind: str, name: str | None, chosen: Mapping[str, A
         before, after = (_one(client, resource.of(name, chosen["namespace"]), at) for at in moments)
         if before is None and after is None:
             raise CommandError(f'there is no {resource.noun} "{name}" at either moment')
-        pairs = [Pair(name, before, after)]
+        pairs = [ObjectPair(name, before, after)]
     else:
         pairs = _pairs(client, resource, moments, chosen)
     different = [pair for pair in pairs if _same(pair.before) != _same(pair.after)]
@@ -97,7 +97,7 @@ def _same(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if document is None else readable(document)
 
 
-def _one(client: HubClient, path: str, at: str) -> dict[str, Any] | None:
+def _one(client: ApiClient, path: str, at: str) -> dict[str, Any] | None:
     try:
         return client.get(path, at=at)
     except CommandError as error:
@@ -106,7 +106,7 @@ def _one(client: HubClient, path: str, at: str) -> dict[str, Any] | None:
         raise
 
 
-def _pairs(client: HubClient, resource: Resource, moments: tuple[str, str], chosen: Mapping[str, Any]) -> list[Pair]:
+def _pairs(client: ApiClient, resource: ResourceKind, moments: tuple[str, str], chosen: Mapping[str, Any]) -> list[ObjectPair]:
     """Whoever is chosen at either moment, as at both."""
     query = {"labelSelector": chosen["selector"], "where": chosen["where"]}
     path = resource.within(chosen["namespace"])
@@ -118,11 +118,11 @@ def _pairs(client: HubClient, resource: Resource, moments: tuple[str, str], chos
             namespace, _, name = key.rpartition("/")
             place = resource.of(name, namespace)
             old, new = old or _one(client, place, moments[0]), new or _one(client, place, moments[1])
-        pairs.append(Pair(key, old, new))
+        pairs.append(ObjectPair(key, old, new))
     return pairs
 
 
-def _all(client: HubClient, path: str, query: Mapping[str, str], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _all(client: ApiClient, path: str, query: Mapping[str, str], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
     token = ""
     while True:
         answer = client.get(path, at=at, limit=str(PAGE), **{**query, "continue": token})
@@ -134,7 +134,7 @@ def _all(client: HubClient, path: str, query: Mapping[str, str], at: str) -> Ite
             return
 
 
-def _print(pairs: list[Pair], output: str, moments: tuple[str, str]) -> None:
+def _print(pairs: list[ObjectPair], output: str, moments: tuple[str, str]) -> None:
     if output == "json":
         click.echo(json.dumps([{"name": pair.name, "what": pair.what, "fields": pair.fields} for pair in pairs], indent=4))
     elif output == "unified":
@@ -147,14 +147,14 @@ def _print(pairs: list[Pair], output: str, moments: tuple[str, str]) -> None:
             click.echo(line)
 
 
-def _rows(pair: Pair) -> Iterator[tuple[str, str, str]]:
+def _rows(pair: ObjectPair) -> Iterator[tuple[str, str, str]]:
     shown = [field for field in pair.fields if not str(field["path"]).endswith(QUIET)] if pair.what == "changed" else []
     yield printable(pair.name), pair.what, field_line(shown[0]) if shown else ""
     for field in shown[1:]:
         yield "", "", field_line(field)
 
 
-def _unified(pair: Pair, moments: tuple[str, str]) -> Iterator[str]:
+def _unified(pair: ObjectPair, moments: tuple[str, str]) -> Iterator[str]:
     old, new = _yaml(pair.before), _yaml(pair.after)
     then, later = (f"{pair.name} ({at})" for at in moments)
     for line in difflib.unified_diff(old, new, then, later, lineterm=""):

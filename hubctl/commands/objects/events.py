@@ -9,7 +9,7 @@ import click
 
 from hubctl.client.connection import connected
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import JSON, HubClient
+from hubctl.client.http import JSON, ApiClient
 from hubctl.client.paging import whole
 from hubctl.errors import CommandError
 from hubctl.output.tables import Layout, shown, wants_color
@@ -27,7 +27,7 @@ USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x
 @click.option("-w", "--watch", is_flag=True, help="Then show what happens until interrupted; survives restarts of the hub.")
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The Events as they are.")
 @connected
-def events(client: HubClient, namespace: str, about: str, types: str, output: str | None, *, watch: bool) -> None:
+def events(client: ApiClient, namespace: str, about: str, types: str, output: str | None, *, watch: bool) -> None:
     """Show what happened to clusters, requests, add-ons and the hub itself, the last at the end.
 
     The hub keeps Events for an hour after they were last seen. `hubctl audit` shows who did what, for 90 days.
@@ -42,7 +42,7 @@ def events(client: HubClient, namespace: str, about: str, types: str, output: st
     path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
     answer = whole(client, path, query)
     answer["items"] = sorted(answer.get("items") or [], key=last_seen)
-    printer: Documents | Lines = Documents(output) if output else Lines()
+    printer: EventDocuments | Lines = EventDocuments(output) if output else Lines()
     printer.first(answer)
     if watch:
         from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
@@ -50,7 +50,7 @@ def events(client: HubClient, namespace: str, about: str, types: str, output: st
         follow(client, Watched(path, query, answer), printer)
 
 
-def _selector(client: HubClient, about: str, types: str) -> str:
+def _selector(client: ApiClient, about: str, types: str) -> str:
     """Raises CommandError."""
     terms = []
     if about:
@@ -95,7 +95,7 @@ class Lines:
             click.echo(self._layout.row(_cells(answer)))
 
 
-class Documents:
+class EventDocuments:
     """Each Event as it is."""
 
     accept = JSON

@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import Place, Target, check, each, read_targets
+from hubctl.arguments.targets import Target, TargetScope, check, each, read_targets
 from hubctl.arguments.times import moment
 from hubctl.client.connection import connected
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.client.paging import pages, whole
-from hubctl.client.resources import Resource
+from hubctl.client.resources import ResourceKind
 from hubctl.commands.objects.get_crl import FORMS, WORDS, show_lists
 from hubctl.errors import CommandError
 from hubctl.options import with_options
-from hubctl.output.formats import Form, output_option
-from hubctl.output.printers import InPages, Look, Printer, items_of, printer_of
+from hubctl.output.formats import OutputFormat, output_option
+from hubctl.output.printers import InPages, Printer, TableLayout, items_of, printer_of
 
 LOOKS = with_options(
     output_option(*FORMS, note="Another form; clusters are wide anyway."),
@@ -60,7 +60,7 @@ WATCHES = with_options(
 @CHOICES
 @WATCHES
 @connected
-def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
+def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Show clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
 
     KIND is any kind that the hub serves (`hubctl api-resources` lists them), or several with commas between; KIND/NAME is one
@@ -108,7 +108,7 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get leader
       hubctl get crl -o pem
     """
-    form: Form = chosen["output"]
+    form: OutputFormat = chosen["output"]
     if words[0].lower() in WORDS:
         show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)
         return
@@ -121,18 +121,18 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
     _show_all(client, targets, _wish(chosen))
 
 
-def show(client: HubClient, resource: Resource, form: Form | None = None) -> None:
+def show(client: ApiClient, resource: ResourceKind, form: OutputFormat | None = None) -> None:
     """Prints all objects of a kind once. Raises CommandError."""
-    printer = printer_of(Look(resource, form or Form()))
+    printer = printer_of(TableLayout(resource, form or OutputFormat()))
     printer.first(whole(client, resource.path, {}, accept=printer.accept))
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GetOptions:
     """What the command line asks to see, of whatever kind."""
 
-    place: Place
-    look: Callable[[Target], Look]
+    place: TargetScope
+    look: Callable[[Target], TableLayout]
     where: str = ""
     sort_by: str = ""
     limit: int | None = None
@@ -152,7 +152,7 @@ class Wish:
         return {**self.query, "sortBy": self.sort_by}
 
 
-def _wish(chosen: dict[str, Any]) -> Wish:
+def _wish(chosen: dict[str, Any]) -> GetOptions:
     if chosen["all_namespaces"] and chosen["namespace"]:
         raise CommandError("give -n or -A, not both", code=2)
     watch = chosen["watch"] or chosen["watch_only"]
@@ -162,8 +162,8 @@ def _wish(chosen: dict[str, Any]) -> Wish:
         raise CommandError("the past does not change: leave out -w, or --at", code=2)
     labels = tuple(label for label in chosen["label_columns"].split(",") if label)
 
-    def look(target: Target) -> Look:
-        return Look(
+    def look(target: Target) -> TableLayout:
+        return TableLayout(
             target.resource,
             chosen["output"],
             watch=watch,
@@ -174,8 +174,8 @@ def _wish(chosen: dict[str, Any]) -> Wish:
             events=chosen["events"],
         )
 
-    return Wish(
-        Place(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
+    return GetOptions(
+        TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
         look,
         chosen["where"],
         chosen["sort_by"],
@@ -187,8 +187,8 @@ def _wish(chosen: dict[str, Any]) -> Wish:
     )
 
 
-def _show_counts(client: HubClient, targets: list[Target], wish: Wish, chosen: dict[str, Any]) -> None:
-    from hubctl.commands.objects.get_count import ALL, Counted, show_counts  # noqa: PLC0415 - start-up time
+def _show_counts(client: ApiClient, targets: list[Target], wish: GetOptions, chosen: dict[str, Any]) -> None:
+    from hubctl.commands.objects.get_count import ALL, CountQuery, show_counts  # noqa: PLC0415 - start-up time
 
     if chosen["group_by"] and chosen["count"]:
         raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
@@ -196,11 +196,11 @@ def _show_counts(client: HubClient, targets: list[Target], wish: Wish, chosen: d
         raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
     check(targets[0], wish.place)
     resource = targets[0].resource
-    counted = Counted(resource, resource.within(wish.place.namespace), wish.query, chosen["group_by"] or ALL)
+    counted = CountQuery(resource, resource.within(wish.place.namespace), wish.query, chosen["group_by"] or ALL)
     show_counts(client, counted, chosen["output"])
 
 
-def _show_all(client: HubClient, targets: list[Target], wish: Wish) -> None:
+def _show_all(client: ApiClient, targets: list[Target], wish: GetOptions) -> None:
     for target in targets:
         check(target, wish.place)
         if target.names and (wish.where or wish.sort_by):
@@ -213,7 +213,7 @@ def _show_all(client: HubClient, targets: list[Target], wish: Wish) -> None:
     _show_kinds(client, targets, wish)
 
 
-def _show_kinds(client: HubClient, targets: list[Target], wish: Wish) -> None:
+def _show_kinds(client: ApiClient, targets: list[Target], wish: GetOptions) -> None:
     """Several kinds: tables one after the other, documents as one list."""
     looks = [replace(wish.look(target), kinds=True) for target in targets]
     if looks[0].form.is_table or looks[0].form.name == "name":
@@ -229,7 +229,7 @@ def _show_kinds(client: HubClient, targets: list[Target], wish: Wish) -> None:
     printer.first(_together([item for answer in found for item in items_of(answer)], several=True))
 
 
-def _show(client: HubClient, target: Target, wish: Wish) -> None:
+def _show(client: ApiClient, target: Target, wish: GetOptions) -> None:
     """Prints objects once, and with a watch every change of them. Raises CommandError."""
     printer = printer_of(wish.look(target))
     if not wish.watch:
@@ -254,7 +254,7 @@ def _show(client: HubClient, target: Target, wish: Wish) -> None:
     follow(client, Watched(path, query, answer), printer)
 
 
-def _watched(target: Target, wish: Wish) -> tuple[str, dict[str, str]]:
+def _watched(target: Target, wish: GetOptions) -> tuple[str, dict[str, str]]:
     """A watch is always on all, with the name as a field."""
     query = wish.query
     if target.names:
@@ -262,7 +262,7 @@ def _watched(target: Target, wish: Wish) -> tuple[str, dict[str, str]]:
     return target.resource.within(wish.place.namespace), query
 
 
-def _show_once(client: HubClient, target: Target, wish: Wish, printer: Printer) -> None:
+def _show_once(client: ApiClient, target: Target, wish: GetOptions, printer: Printer) -> None:
     """What is there is shown, also when some of the names are not. Raises CommandError."""
     found: list[dict[str, Any]] = []
     try:
@@ -272,7 +272,7 @@ def _show_once(client: HubClient, target: Target, wish: Wish, printer: Printer) 
             printer.first(_together(found))
 
 
-def _collect(client: HubClient, target: Target, wish: Wish, accept: str, found: list[dict[str, Any]]) -> None:
+def _collect(client: ApiClient, target: Target, wish: GetOptions, accept: str, found: list[dict[str, Any]]) -> None:
     """Puts the list of all that are meant into `found`, or the objects that are named; what is not there is a CommandError."""
     resource, namespace = target.resource, wish.place.namespace
     if not target.names:

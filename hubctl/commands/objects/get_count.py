@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from hubctl.client.http import TABLE, HubClient
-from hubctl.client.resources import Resource
+from hubctl.client.http import TABLE, ApiClient
+from hubctl.client.resources import ResourceKind
 from hubctl.errors import CommandError
-from hubctl.output.formats import Form
-from hubctl.output.printers import Look, printer_of
+from hubctl.output.formats import OutputFormat
+from hubctl.output.printers import TableLayout, printer_of
 
 ALL = "*"
 """Asks how many there are together."""
@@ -18,16 +18,16 @@ NONE = "<none>"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountQuery:
     """What is counted: the words to count by, or `ALL`."""
 
-    resource: Resource
+    resource: ResourceKind
     path: str
     query: Mapping[str, str]
     words: str = ALL
 
 
-def show_counts(client: HubClient, counted: Counted, form: Form) -> None:
+def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> None:
     """Prints a row per group, or a number alone. Raises CommandError."""
     answer = client.get(counted.path, accept=TABLE, **counted.query, groupBy=counted.words)
     rows: list[dict[str, Any]] = answer.get("rows") or []
@@ -38,5 +38,5 @@ def show_counts(client: HubClient, counted: Counted, form: Form) -> None:
         rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
     elif form.name not in ("json", "yaml"):
         raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
-    look = Look(replace(counted.resource, namespaced=False), form)
+    look = TableLayout(replace(counted.resource, namespaced=False), form)
     printer_of(look).first({**answer, "rows": rows})

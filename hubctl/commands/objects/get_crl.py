@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ FORMS = ("pem", "der", "text")
 INDEX = "/crl"
 
 
-def show_lists(client: HubClient, name: str | None, form: str | None) -> None:
+def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
     """Prints the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
     chosen = form or "text"
     if chosen not in FORMS:

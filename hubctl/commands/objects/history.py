@@ -10,8 +10,8 @@ import click
 from hubctl.arguments.times import moment
 from hubctl.client.connection import connected
 from hubctl.client.discovery import Catalogue
-from hubctl.client.http import JSON, HubClient
-from hubctl.client.resources import Resource
+from hubctl.client.http import JSON, ApiClient
+from hubctl.client.resources import ResourceKind
 from hubctl.errors import CommandError
 from hubctl.output.tables import Layout, printable, wants_color
 
@@ -33,7 +33,7 @@ DID = {"ADDED": "added", "DELETED": "deleted"}
 @click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub.")
 @click.option("-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), help="Another form; wide has all fields.")
 @connected
-def history(client: HubClient, words: Sequence[str], namespace: str, **chosen: Any) -> None:
+def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: Any) -> None:
     """Show what became of a cluster, or of another object: every change with its time, who made it, and what it changed.
 
     Also of one that was deleted. The oldest change comes first. The hub keeps the past for 30 days, unless it is set otherwise.
@@ -52,7 +52,7 @@ def history(client: HubClient, words: Sequence[str], namespace: str, **chosen: A
         raise CommandError("give one name, or a kind and one name: hubctl history edge1", code=2)
     kind, name = ("cluster", words[0]) if len(words) == 1 else words
     bounds = {name: moment(chosen[name]) for name in ("since", "until")}
-    asked = Asked(Catalogue(client).named(kind), name, namespace, bounds, chosen["limit"])
+    asked = HistoryQuestion(Catalogue(client).named(kind), name, namespace, bounds, chosen["limit"])
     if asked.resource.namespaced and not namespace:
         raise CommandError(f"an {asked.resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
     if chosen["watch"] and chosen["output"] in ("json", "yaml"):
@@ -61,16 +61,16 @@ def history(client: HubClient, words: Sequence[str], namespace: str, **chosen: A
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryQuestion:
     """Whose history, and which part of it."""
 
-    resource: Resource
+    resource: ResourceKind
     name: str
     namespace: str = ""
     bounds: Mapping[str, str] = field(default_factory=dict)
     limit: int = 100
 
-    def of(self, client: HubClient, *, after: str = "") -> dict[str, Any]:
+    def of(self, client: ApiClient, *, after: str = "") -> dict[str, Any]:
         """As the hub tells it, the pages put together. Raises CommandError."""
         path = f"{self.resource.of(self.name, self.namespace)}/history"
         changes: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ class Asked:
                 return {**answer, "changes": changes}
 
 
-def show(client: HubClient, asked: Asked, *, watch: bool, output: str | None) -> None:
+def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str | None) -> None:
     """Prints it once, and with `watch` every further change. Raises CommandError."""
     told = asked.of(client)
     if output in ("json", "yaml"):
@@ -92,7 +92,7 @@ def show(client: HubClient, asked: Asked, *, watch: bool, output: str | None) ->
     if not told["changes"] and not watch:
         since = f" since {told['began']}" if told.get("began") else ""
         raise CommandError(f'nothing is known of the {asked.resource.noun} "{asked.name}"{since}', reason="NotFound")
-    rows = Rows(wide=output == "wide")
+    rows = HistoryRows(wide=output == "wide")
     rows.show(told["changes"])
     if watch:
         from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
@@ -107,7 +107,7 @@ class _Following:
 
     accept = JSON
 
-    def __init__(self, client: HubClient, asked: Asked, rows: "Rows", place: Mapping[str, Any]) -> None:
+    def __init__(self, client: ApiClient, asked: HistoryQuestion, rows: "HistoryRows", place: Mapping[str, Any]) -> None:
         self._client = client
         self._asked = asked
         self._rows = rows
@@ -128,7 +128,7 @@ class _Following:
         self._rows.show(told["changes"])
 
 
-class Rows:
+class HistoryRows:
     """A line for every field of every change, the oldest change first."""
 
     def __init__(self, *, wide: bool) -> None:

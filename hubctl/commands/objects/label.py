@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, Place, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, HubClient
+from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, EVERYTHING, FIELDS, NAMESPACE, SELECTOR, dry_run_query, with_options
 
@@ -17,7 +17,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class LabelChanges:
     """Pairs to set, and keys to remove, of labels or of annotations."""
 
     part: str
@@ -49,7 +49,7 @@ _options = with_options(
 
 @click.command()
 @_options
-def label(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
+def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Set labels of clusters or other objects, or remove them: KEY- removes one.
 
     \b
@@ -64,7 +64,7 @@ def label(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 @click.command()
 @_options
-def annotate(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
+def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Set annotations of clusters or other objects, or remove them: KEY- removes one.
 
     \b
@@ -85,7 +85,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(words[:first]), tuple(words[first:])
 
 
-def read_changes(part: str, pairs: Sequence[str]) -> Changes:
+def read_changes(part: str, pairs: Sequence[str]) -> LabelChanges:
     """Raises CommandError for a key that is both set and removed, or set twice."""
     values: dict[str, str] = {}
     removed = []
@@ -98,24 +98,24 @@ def read_changes(part: str, pairs: Sequence[str]) -> Changes:
     both = sorted(set(values) & set(removed))
     if both:
         raise CommandError(f'"{both[0]}" cannot be both set and removed', code=2)
-    return Changes(part, values, tuple(removed))
+    return LabelChanges(part, values, tuple(removed))
 
 
 def _is_pair(word: str) -> bool:
     return "=" in word or (word.endswith("-") and len(word) > 1)
 
 
-def _change(client: HubClient, words: tuple[str, ...], part: str, chosen: dict[str, Any]) -> None:
+def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[str, Any]) -> None:
     targets, pairs = split(words)
     changes = read_changes(part, pairs)
     if not pairs and not chosen["lists"]:
         raise CommandError(f"say what to change: KEY=VALUE or KEY-, or --list to see the {part}", code=2)
-    place = Place(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
+    place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
     found = {one.path: one for one in objects(client, targets, place)}
     each(tuple(found), lambda path: _apply(client, found[path], changes, chosen))
 
 
-def _apply(client: HubClient, one: One, changes: Changes, chosen: dict[str, Any]) -> None:
+def _apply(client: ApiClient, one: One, changes: LabelChanges, chosen: dict[str, Any]) -> None:
     for attempt in range(ATTEMPTS):
         document = client.get(one.path)
         before = document["metadata"].get(changes.part) or {}
@@ -131,14 +131,16 @@ def _apply(client: HubClient, one: One, changes: Changes, chosen: dict[str, Any]
         return
 
 
-def _patched(client: HubClient, one: One, changes: Changes, document: Mapping[str, Any], *, dry_run: bool) -> Mapping[str, str]:
+def _patched(
+    client: ApiClient, one: One, changes: LabelChanges, document: Mapping[str, Any], *, dry_run: bool
+) -> Mapping[str, str]:
     """What there is now. With the revision that was looked at: a value of others that came since is not overwritten."""
     patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"], changes.part: changes.patch}}
     after = client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(dry_run))
     return after["metadata"].get(changes.part) or {}
 
 
-def _tell(one: One, changes: Changes, chosen: dict[str, Any], after: Mapping[str, str], *, changed: bool) -> None:
+def _tell(one: One, changes: LabelChanges, chosen: dict[str, Any], after: Mapping[str, str], *, changed: bool) -> None:
     if changes.patch:
         done = {"labels": "labeled", "annotations": "annotated"}[changes.part]
         word = f"un{done}" if changes.removed and not changes.values else done

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, HubClient
+from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.paging import whole
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.tables import shown, table, wants_color
@@ -36,7 +36,7 @@ def top() -> None:
 @click.option("--where", default="", metavar="CONDITION", help="As in hubctl get clusters.")
 @click.option("--sort-by", type=click.Choice(ORDERS), default="name", show_default=True, help="The greatest first, or by name.")
 @connected
-def clusters(client: HubClient, names: tuple[str, ...], selector: str, where: str, sort_by: str) -> None:
+def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: str, sort_by: str) -> None:
     """Show what clusters have: nodes, what of their CPU (cores) and memory (GiB) is allocatable, and their last beat.
 
     The percentage is what is left of the capacity once the clusters' own parts have taken theirs. What workloads use is not
@@ -63,7 +63,7 @@ def clusters(client: HubClient, names: tuple[str, ...], selector: str, where: st
 
 @top.command("replicas")
 @connected
-def replicas(client: HubClient) -> None:
+def replicas(client: ApiClient) -> None:
     """Show the hub's replicas: sessions, watches, what they use, and how far their clocks are from the database's.
 
     \b

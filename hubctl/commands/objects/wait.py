@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, Place, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
-from hubctl.client.http import HubClient
+from hubctl.client.http import ApiClient
 from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
 from hubctl.options import EVERYTHING, FIELDS, NAMESPACE, SELECTOR, with_options
-from hubctl.output.formats import Form, output_option
+from hubctl.output.formats import OutputFormat, output_option
 from machinery.durations import parse_duration
 from machinery.runtime.backoff import Backoff
 
@@ -30,7 +30,7 @@ TimeLeft = Callable[[], float]
 """Seconds that are left; below 0: none."""
 
 
-class Wanted(Protocol):
+class WaitCondition(Protocol):
     """What is waited for."""
 
     @property
@@ -124,7 +124,7 @@ class PathIs:
 @with_options(SELECTOR, FIELDS, EVERYTHING, NAMESPACE)
 @output_option(note="Show the objects, in the end.")
 @connected
-def wait(client: HubClient, words: tuple[str, ...], wanted: str, timeout: str, output: Form, **chosen: Any) -> None:
+def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, output: OutputFormat, **chosen: Any) -> None:
     """Wait until clusters, or other objects, are as you want them. The exit code is 4 when the time is over before.
 
     A cluster's conditions may be called by their short names: Available, Joined, Accepted, ClockSynced.
@@ -139,12 +139,12 @@ def wait(client: HubClient, words: tuple[str, ...], wanted: str, timeout: str, o
       hubctl wait addon work-manager -n edge1 --for=condition=Available
     """
     goal, left = read_wanted(wanted), time_left(timeout)
-    place = Place(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
+    place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
     found = {one.path: one for one in objects(client, words, place)}
     each(tuple(found), lambda path: wait_for(client, found[path], goal, left, output))
 
 
-def wait_for(client: HubClient, one: One, wanted: Wanted, left: TimeLeft, form: Form) -> None:
+def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft, form: OutputFormat) -> None:
     """Says when it is so. Raises CommandError, with its own exit code when the time is over before."""
     looks = _watched(client, one, left) if one.resource.watchable else _polled(client, one, left)
     for document in looks:
@@ -154,7 +154,7 @@ def wait_for(client: HubClient, one: One, wanted: Wanted, left: TimeLeft, form: 
     raise CommandError(f'{one.resource.noun} "{one.name}": the time is over before it {wanted.words}', code=TIMED_OUT)
 
 
-def read_wanted(text: str) -> Wanted:
+def read_wanted(text: str) -> WaitCondition:
     """What --for says. Raises CommandError."""
     word, _, rest = text.partition("=")
     if word.lower() == "condition" and rest:
@@ -198,16 +198,16 @@ def _there(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return document
 
 
-def _tell(one: One, wanted: Wanted, document: Mapping[str, Any] | None, form: Form) -> None:
+def _tell(one: One, wanted: WaitCondition, document: Mapping[str, Any] | None, form: OutputFormat) -> None:
     if document is not None and form.given:
-        from hubctl.output.printers import Look, printer_of  # noqa: PLC0415 - only with -o
+        from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - only with -o
 
-        printer_of(Look(one.resource, form)).first(dict(document))
+        printer_of(TableLayout(one.resource, form)).first(dict(document))
         return
     click.echo(f'{one.resource.noun} "{one.name}" {wanted.words}')
 
 
-def _polled(client: HubClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
+def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
     while True:
         try:
             yield client.get(one.path)
@@ -220,7 +220,7 @@ def _polled(client: HubClient, one: One, left: TimeLeft) -> Iterator[Mapping[str
         time.sleep(min(LOOK_EVERY, left()))
 
 
-def _watched(client: HubClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
+def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
     """The object as it is, and after every change, until the time is over. A hub that goes away is waited for."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False

@@ -29,7 +29,7 @@ class Signed:
     authority: str
 
 
-class Authorities:
+class TrustedAuthorities:
     """Some CAs, which can be exchanged at any time. TLS has verified what is asked about, maybe by others than these."""
 
     def __init__(self, bundle: bytes = b"") -> None:
@@ -72,7 +72,7 @@ class Authorities:
 class ForeignCertificates(RequestAuthenticator):
     """The user is the certificate's CN, its groups those O that are allowed."""
 
-    def __init__(self, authorities: Authorities, groups: Iterable[str], clock: Clock) -> None:
+    def __init__(self, authorities: TrustedAuthorities, groups: Iterable[str], clock: Clock) -> None:
         self._authorities = authorities
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
         self._clock = clock

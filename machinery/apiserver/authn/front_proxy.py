@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authn.authorities import Authorities, mark_of_authority
+from machinery.apiserver.authn.authorities import TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.identity import Identity, RequestAuthenticator
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError
@@ -75,7 +75,7 @@ class FrontProxy(RequestAuthenticator):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._trust = Trust()
-        self._authorities = Authorities()
+        self._authorities = TrustedAuthorities()
 
     @property
     def trust(self) -> Trust:

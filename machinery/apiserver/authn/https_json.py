@@ -26,7 +26,7 @@ MAX_ANSWER = 512 * 1024
 _CHUNK = 64 * 1024
 
 
-class Documents(Protocol):
+class JsonDocuments(Protocol):
     """JSON documents of others."""
 
     async def get(self, url: str) -> Mapping[str, Any]:
@@ -40,7 +40,7 @@ class Documents(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpsDocuments(Documents):
+class HttpsDocuments(JsonDocuments):
     """`authorities`: PEM of the CAs that servers are verified by; b"": those that this machine trusts."""
 
     context: ssl.SSLContext

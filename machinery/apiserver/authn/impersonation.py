@@ -21,7 +21,7 @@ from machinery.apiserver.authn.front_proxy import Origin
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.status_errors import forbidden_request
 from machinery.apiserver.storage import Actor
-from machinery.errors import BadRequestError, ForbiddenError, Subject
+from machinery.errors import BadRequestError, ErrorSubject, ForbiddenError
 from machinery.identity import (
     AUTHENTICATED_GROUP,
     SERVICE_ACCOUNT_PREFIX,
@@ -43,7 +43,7 @@ Never = Callable[[Actor], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ImpersonatedUser:
     """Whom a request asks to be taken for."""
 
     user: str
@@ -97,11 +97,11 @@ class Impersonation:
             incoming.actor = await self._allowed(incoming, claim)
         return await inner(incoming)
 
-    async def _allowed(self, incoming: Incoming, claim: Claim) -> Actor:
+    async def _allowed(self, incoming: Incoming, claim: ImpersonatedUser) -> Actor:
         asker, taken_for = incoming.actor, claim.actor()
         for one in (asker, taken_for):
             if self._never(one):
-                raise ForbiddenError(f'User "{one.user}" takes no part in impersonation', subject=Subject())
+                raise ForbiddenError(f'User "{one.user}" takes no part in impersonation', subject=ErrorSubject())
         for asked in claim.questions(incoming.attributes.path):
             decision = await self._authorizer.authorize(asker, asked)
             if not decision.allowed:
@@ -109,7 +109,7 @@ class Impersonation:
         return replace(taken_for, holder=asker.holder) if asker.holder is Origin.DELEGATED else taken_for
 
 
-def claimed(headers: CIMultiDictProxy[str]) -> Claim | None:
+def claimed(headers: CIMultiDictProxy[str]) -> ImpersonatedUser | None:
     """Whom the headers name; None: nobody. Raises BadRequestError when they make no sense."""
     present = [name for name in headers if name.lower().startswith(PREFIX)]
     if not present:
@@ -124,4 +124,4 @@ def claimed(headers: CIMultiDictProxy[str]) -> Claim | None:
             extra[key] = (*extra.get(key, ()), value)
     if not all(is_plain(text) for text in (*extra, *(value for name in present for value in headers.getall(name)))):
         raise BadRequestError("the headers for impersonation hold what is no text")
-    return Claim(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)
+    return ImpersonatedUser(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from machinery.apiserver.authn.https_json import Documents, check_https
+from machinery.apiserver.authn.https_json import JsonDocuments, check_https
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnauthorizedError, UnavailableError
 from machinery.pki import KeySet, read_header
 from machinery.runtime.clock import Clock
@@ -33,7 +33,7 @@ class Discovered:
     jwks_uri: str
 
 
-async def discover(issuer: str, documents: Documents) -> Discovered:
+async def discover(issuer: str, documents: JsonDocuments) -> Discovered:
     """Raises UnavailableError; InvalidError when the issuer's configuration is another's, or names no keys."""
     configuration = await documents.get(issuer.rstrip("/") + WELL_KNOWN)
     named = configuration.get("issuer")
@@ -42,7 +42,7 @@ async def discover(issuer: str, documents: Documents) -> Discovered:
     return Discovered(check_https("the jwks_uri of the issuer", configuration.get("jwks_uri")))
 
 
-async def fetch_keys(found: Discovered, documents: Documents) -> KeySet:
+async def fetch_keys(found: Discovered, documents: JsonDocuments) -> KeySet:
     """Raises UnavailableError, InvalidError (there is no key that can be used)."""
     return KeySet.parse(await documents.get(found.jwks_uri))
 
@@ -51,7 +51,7 @@ class IssuerKeys:
     """One issuer's keys, for one authenticator of one process."""
 
     def __init__(
-        self, issuer: str, documents: Documents, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
+        self, issuer: str, documents: JsonDocuments, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
     ) -> None:
         """`allow_keys`: whether keys may be fetched from the URL that the issuer's configuration names."""
         self._allow_keys = allow_keys

@@ -10,7 +10,7 @@ from typing import Any
 
 from machinery.apiserver.authn.chain import INVALID_TOKEN, authenticated
 from machinery.apiserver.authn.identity import Identity, TokenAuthenticator
-from machinery.apiserver.authn.service_accounts import Accounts, Issuer
+from machinery.apiserver.authn.service_accounts import Accounts, ServiceAccountTokenIssuer
 from machinery.apiserver.http.status_errors import forbidden, invalid_value
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.resource import Question, Resource, Subresource
@@ -136,7 +136,7 @@ def user_info(actor: Actor) -> dict[str, Any]:
 class _Requests:
     """What TokenRequests are answered with."""
 
-    issuer: Issuer
+    issuer: ServiceAccountTokenIssuer
     accounts: Accounts
 
     async def answers(self, question: Question) -> Document:
@@ -174,7 +174,7 @@ def _request_violations(new: Document, _old: Document | None) -> list[Cause]:
     return causes
 
 
-def service_account(issuer: Issuer, accounts: Accounts) -> Resource:
+def service_account(issuer: ServiceAccountTokenIssuer, accounts: Accounts) -> Resource:
     """The ServiceAccount with its subresource `token`."""
     request = Resource(
         group=GROUP,

@@ -15,7 +15,7 @@ import msgspec
 from machinery.apiserver.authn.identity import CREDENTIAL_ID, Identity, TokenAuthenticator
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.storage import Actor, Key, Storage
-from machinery.errors import NotFoundError, Subject, UnauthorizedError
+from machinery.errors import ErrorSubject, NotFoundError, UnauthorizedError
 from machinery.identity import service_account_groups, service_account_user
 from machinery.pki import TokenKeys, unverified_claims
 from machinery.runtime.clock import Clock
@@ -39,7 +39,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Issuer:
+class ServiceAccountTokenIssuer:
     """Who issues, for whom when nothing is said, and with what."""
 
     name: str
@@ -74,14 +74,14 @@ class Accounts:
         stored = await self._storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))
         metadata = msgspec.json.decode(stored.document)["metadata"]
         if "deletionTimestamp" in metadata:
-            raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=Subject(name=name))
+            raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))
         return Account(namespace, name, metadata["uid"])
 
 
 class ServiceAccountTokens(TokenAuthenticator):
     """Knows the tokens of one issuer."""
 
-    def __init__(self, issuer: Issuer, accounts: Accounts, clock: Clock) -> None:
+    def __init__(self, issuer: ServiceAccountTokenIssuer, accounts: Accounts, clock: Clock) -> None:
         self._issuer = issuer
         self._accounts = accounts
         self._clock = clock

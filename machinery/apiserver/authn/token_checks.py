@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from hashlib import blake2b
 
-from machinery.apiserver.http.limits import BACK_SOON, TOO_MANY, Rates, Turns, origin
+from machinery.apiserver.http.limits import BACK_SOON, TOO_MANY, Rates, RefusalQueue, origin
 from machinery.errors import TooManyRequestsError, UnauthorizedError
 from machinery.runtime.clock import Clock
 
@@ -27,7 +27,7 @@ class TokenChecks:
     def __init__(self, refusals: Rates, clock: Clock) -> None:
         self._refusals = refusals
         self._clock = clock
-        self._turns = Turns(clock)
+        self._turns = RefusalQueue(clock)
         self._key = secrets.token_bytes(32)
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._bad: OrderedDict[bytes, float] = OrderedDict()

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rbac_authorizer import SEEN_WITHIN, RbacAuthorizer, Roles
 from machinery.apiserver.authz.role_index import ROLE, ROLES
-from machinery.apiserver.authz.rules import EVERYTHING, GROUP, Rule, compact, missing, rules_of
+from machinery.apiserver.authz.rules import EVERYTHING, GROUP, PolicyRule, compact, missing, rules_of
 from machinery.apiserver.storage import Document, GroupResource, Key, Storage
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage
-from machinery.errors import ForbiddenError, NotFoundError, Subject
+from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
@@ -70,7 +70,7 @@ class EscalationCheck:
             return
         rules = self._authorizer.rules_of_role(kind, Key(write.key.namespace if kind == ROLE else "", name))
         if rules is None:
-            subject = Subject(name=name, group=GROUP, kind=resource)
+            subject = ErrorSubject(name=name, group=GROUP, kind=resource)
             raise NotFoundError(f'{resource}.{GROUP} "{name}" not found', subject=subject)
         self._check_held(write, rules)
 
@@ -78,7 +78,7 @@ class EscalationCheck:
         asked = Attributes(verb, "", GROUP, "v1", resource, namespace=key.namespace, name=key.name)
         return self._authorizer.decide(write.actor, asked).allowed
 
-    def _check_held(self, write: Admission, wanted: Sequence[Rule]) -> None:
+    def _check_held(self, write: Admission, wanted: Sequence[PolicyRule]) -> None:
         held = self._authorizer.held(write.actor, write.key.namespace)
         parts = sum(rule.breadth for rule in wanted)
         if parts > MOST_PARTS:
@@ -105,5 +105,5 @@ def _kept(document: Document) -> dict[str, Any]:
 
 def _refuse(write: Admission, why: str) -> NoReturn:
     resource, name = write.resource, write.key.name
-    subject = Subject(name=name, group=resource.group, kind=resource.resource)
+    subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
     raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

@@ -9,8 +9,8 @@ import msgspec
 
 from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
-from machinery.apiserver.authz.role_index import Held, RoleIndex
-from machinery.apiserver.authz.rules import EVERYTHING, Rule
+from machinery.apiserver.authz.role_index import HeldRules, RoleIndex
+from machinery.apiserver.authz.rules import EVERYTHING, PolicyRule
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor, EventType, GroupResource, Key, Selection, Storage
 from machinery.identity import OPERATOR_GROUP
@@ -42,7 +42,7 @@ class RbacAuthorizer(Authorizer):
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
         return self.decide(actor, attributes)
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """What a rules review tells: all that the actor holds there."""
         return self.held(actor, namespace)
 
@@ -53,15 +53,15 @@ class RbacAuthorizer(Authorizer):
         self._roles.check()
         return self._roles.index.decide(actor, asked)
 
-    def held(self, actor: Actor, namespace: str) -> Held:
+    def held(self, actor: Actor, namespace: str) -> HeldRules:
         """All that the actor holds there. Raises UnavailableError."""
         self._roles.check()
         held = self._roles.index.held(actor, namespace)
         if OPERATOR_GROUP in actor.groups:
-            return Held((*held.rules, *(rule for rule in EVERYTHING if rule not in held.rules)), ())
+            return HeldRules((*held.rules, *(rule for rule in EVERYTHING if rule not in held.rules)), ())
         return held
 
-    def rules_of_role(self, kind: str, key: Key) -> tuple[Rule, ...] | None:
+    def rules_of_role(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
         """The rules of one role; None: there is none of this name. Raises UnavailableError."""
         self._roles.check()
         return self._roles.index.rules(kind, key)

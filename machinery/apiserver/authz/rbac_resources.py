@@ -10,7 +10,7 @@ from typing import Any
 from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
 from machinery.apiserver.http.status_errors import invalid_value, not_supported, required
 from machinery.apiserver.read.tables import AGE, CREATED_DESCRIPTION
-from machinery.apiserver.resource import Column, Group, Resource, Row
+from machinery.apiserver.resource import ApiGroup, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.write.metadata import subdomain
 from machinery.errors import BadRequestError, Cause
@@ -207,13 +207,13 @@ def _changed_binding(new: Document, _old: Document, _actor: Actor, _now: datetim
     return completed_binding(new)
 
 
-def _role_cell(row: Row) -> str:
+def _role_cell(row: TableRow) -> str:
     reference = row.document.get("roleRef", {})
     return f"{reference.get('kind')}/{reference.get('name')}"
 
 
 def _subjects(kind: str) -> Column:
-    def cell(row: Row) -> str:
+    def cell(row: TableRow) -> str:
         subjects = [subject for subject in row.document.get("subjects") or () if subject.get("kind") == kind]
         if kind == SERVICE_ACCOUNT:
             return ", ".join(f"{subject.get('namespace', '')}/{subject['name']}" for subject in subjects)
@@ -266,4 +266,4 @@ ROLE_BINDING = _resource(
     columns=_BINDING_COLUMNS,
 )
 ROLES_AND_BINDINGS = (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)
-RBAC = Group(GROUP, ROLES_AND_BINDINGS)
+RBAC = ApiGroup(GROUP, ROLES_AND_BINDINGS)

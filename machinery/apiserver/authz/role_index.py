@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP, Rule, rules_of
+from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP, PolicyRule, rules_of
 from machinery.apiserver.storage import Actor, Key
 
 CLUSTER_ROLE, ROLE = "ClusterRole", "Role"
@@ -22,7 +22,7 @@ RoleKey = tuple[str, Key]
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class RoleGrant:
     """One role for one subject by one binding. `reason` is what Kubernetes says when it allows."""
 
     binding: tuple[str, Key]
@@ -31,10 +31,10 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRules:
     """What somebody holds: the rules, and which roles a binding names that are not there."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     errors: tuple[str, ...]
 
 
@@ -42,8 +42,8 @@ class RoleIndex:
     """The roles and bindings of one server."""
 
     def __init__(self) -> None:
-        self._roles: dict[RoleKey, tuple[Rule, ...]] = {}
-        self._grants: dict[Subject, tuple[Grant, ...]] = {}
+        self._roles: dict[RoleKey, tuple[PolicyRule, ...]] = {}
+        self._grants: dict[Subject, tuple[RoleGrant, ...]] = {}
         self._subjects: dict[tuple[str, Key], tuple[Subject, ...]] = {}
 
     def __len__(self) -> int:
@@ -84,9 +84,9 @@ class RoleIndex:
                 return Decision(allowed=True, reason=grant.reason)
         return Decision(allowed=False, reason=_told(errors))
 
-    def held(self, actor: Actor, namespace: str) -> Held:
+    def held(self, actor: Actor, namespace: str) -> HeldRules:
         """Everything that the actor holds in a namespace ("": at the cluster scope)."""
-        rules: list[Rule] = []
+        rules: list[PolicyRule] = []
         errors: dict[str, None] = {}
         for grant in self._of(actor, namespace):
             found = self._roles.get(grant.role)
@@ -94,20 +94,20 @@ class RoleIndex:
                 errors[_not_found(grant.role)] = None
             else:
                 rules.extend(found)
-        return Held(tuple(rules), tuple(errors))
+        return HeldRules(tuple(rules), tuple(errors))
 
-    def rules(self, kind: str, key: Key) -> tuple[Rule, ...] | None:
+    def rules(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
         """The rules of a role; None: there is none of this name."""
         return self._roles.get((kind, key))
 
-    def _of(self, actor: Actor, namespace: str) -> Iterator[Grant]:
+    def _of(self, actor: Actor, namespace: str) -> Iterator[RoleGrant]:
         for place in ("", namespace) if namespace else ("",):
             yield from self._grants.get((place, USER, actor.user), ())
             for group in actor.groups:
                 yield from self._grants.get((place, USER_GROUP, group), ())
 
 
-def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[tuple[Subject, Grant]]:
+def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[tuple[Subject, RoleGrant]]:
     kind, key = binding
     reference = document.get("roleRef") or {}
     role_kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
@@ -117,7 +117,7 @@ def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[
         found = _subject(subject, key.namespace)
         if found is not None:
             place, told = found
-            yield place, Grant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {told}')
+            yield place, RoleGrant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {told}')
 
 
 def _subject(subject: Mapping[str, Any], namespace: str) -> tuple[Subject, str] | None:

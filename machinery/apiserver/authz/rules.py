@@ -18,7 +18,7 @@ ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One PolicyRule: verbs on resources of groups, narrowed to names if there are any, or verbs on paths."""
 
     verbs: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Rule:
         return f"{{{', '.join(parts)}}}"
 
 
-EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), paths=(ALL,)))
+EVERYTHING = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), paths=(ALL,)))
 
 
 def named(asked: Attributes) -> str:
@@ -71,14 +71,14 @@ def named(asked: Attributes) -> str:
     return asked.name or (asked.selected_name if asked.verb in ("list", "watch") else "")
 
 
-def rules_of(role: Mapping[str, Any]) -> tuple[Rule, ...]:
+def rules_of(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
     """The rules of a Role or ClusterRole document."""
     return tuple(_rule(each) for each in role.get("rules") or ())
 
 
-def _rule(document: Mapping[str, Any]) -> Rule:
+def _rule(document: Mapping[str, Any]) -> PolicyRule:
     parts = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
-    return Rule(*(tuple(document.get(part) or ()) for part in parts))
+    return PolicyRule(*(tuple(document.get(part) or ()) for part in parts))
 
 
 def _path_covers(pattern: str, path: str) -> bool:
@@ -86,7 +86,7 @@ def _path_covers(pattern: str, path: str) -> bool:
     return pattern in (ALL, path) or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
 
 
-def missing(held: Sequence[Rule], wanted: Iterable[Rule], most: int | None = None) -> list[Rule]:
+def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
     """What of `wanted` nobody has who holds `held`, in the smallest parts, the first `most` of them.
 
     Each part must be held by one rule. `wanted` is taken apart, so who asks looks at its `breadth` first.
@@ -95,16 +95,16 @@ def missing(held: Sequence[Rule], wanted: Iterable[Rule], most: int | None = Non
     return list(islice(parts, most))
 
 
-def _parts(rule: Rule) -> Iterator[Rule]:
+def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
     for group, resource, verb in product(rule.groups, rule.resources, rule.verbs):
         if rule.names:
-            yield from (Rule((verb,), (group,), (resource,), (name,)) for name in rule.names)
+            yield from (PolicyRule((verb,), (group,), (resource,), (name,)) for name in rule.names)
         else:
-            yield Rule((verb,), (group,), (resource,))
-    yield from (Rule((verb,), paths=(path,)) for path, verb in product(rule.paths, rule.verbs))
+            yield PolicyRule((verb,), (group,), (resource,))
+    yield from (PolicyRule((verb,), paths=(path,)) for path, verb in product(rule.paths, rule.verbs))
 
 
-def _covers(owned: Rule, part: Rule) -> bool:
+def _covers(owned: PolicyRule, part: PolicyRule) -> bool:
     if not (ALL in owned.verbs or part.verbs[0] in owned.verbs):
         return False
     if part.paths:
@@ -116,15 +116,15 @@ def _covers(owned: Rule, part: Rule) -> bool:
     )
 
 
-def _covers_resource(owned: Rule, resource: str) -> bool:
+def _covers_resource(owned: PolicyRule, resource: str) -> bool:
     if ALL in owned.resources or resource in owned.resources:
         return True
     return "/" in resource and f"*/{resource.partition('/')[2]}" in owned.resources
 
 
-def compact(parts: Iterable[Rule]) -> list[Rule]:
+def compact(parts: Iterable[PolicyRule]) -> list[PolicyRule]:
     """The parts with those of one resource joined that differ in their verb only, for people to read."""
-    joined: dict[Rule, Rule] = {}
+    joined: dict[PolicyRule, PolicyRule] = {}
     for part in parts:
         place = part if part.paths else replace(part, verbs=())
         known = joined.get(place)

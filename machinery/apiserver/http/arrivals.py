@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from aiohttp.web import RequestHandler
 
-from machinery.apiserver.http.connections import Connections, Guard, Place
+from machinery.apiserver.http.connections import Connections, ConnectionSlot, Guard
 from machinery.apiserver.http.proxy_protocol import is_within, read_header
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class Arrival(asyncio.Protocol):
         self._factory = factory
         self._context = context
         self._transport: asyncio.Transport | None = None
-        self._place: Place | None = None
+        self._place: ConnectionSlot | None = None
         self._address = ""
         self._forwarded = False
         self._early = b""

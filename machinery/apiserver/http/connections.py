@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionBounds:
     """What one connection may take."""
 
     handshake: timedelta = timedelta(seconds=10)
@@ -64,7 +64,7 @@ class Arriving(Protocol):
 class Connections:
     """The open connections of a listener."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.arriving: set[Arriving] = set()
         self._open: set[Guard] = set()
@@ -75,7 +75,7 @@ class Connections:
         self._turned_away = 0
         self._told = -TOLD_EVERY
 
-    def admit(self, address: str) -> "Place | None":
+    def admit(self, address: str) -> "ConnectionSlot | None":
         """A place for a connection of an address; None: it must be closed.
 
         A line of the log says so, and how often that was, every TOLD_EVERY.
@@ -84,7 +84,7 @@ class Connections:
         is_full = bool(each and host and self._addresses[host] >= each)
         if not is_full and self._addresses.total() < self._most:
             self._addresses[host] += 1
-            return Place(self._addresses, host)
+            return ConnectionSlot(self._addresses, host)
         self._turned_away += 1
         now = asyncio.get_running_loop().time()
         if now >= self._told + TOLD_EVERY:
@@ -127,7 +127,7 @@ class Connections:
         self._changed.set()
 
 
-class Place:
+class ConnectionSlot:
     """One connection in the count of its address; it can be left more than once."""
 
     def __init__(self, addresses: Counter[str], host: str) -> None:
@@ -149,7 +149,7 @@ class Guard(asyncio.Protocol):
     `shown`: the transport, as aiohttp is to see it.
     """
 
-    def __init__(self, inner: RequestHandler, connections: Connections, place: Place, shown: object) -> None:
+    def __init__(self, inner: RequestHandler, connections: Connections, place: ConnectionSlot, shown: object) -> None:
         self._inner = inner
         self._connections = connections
         self._place = place

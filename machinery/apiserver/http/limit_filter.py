@@ -12,7 +12,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, peer_certificate
 from machinery.apiserver.http.filters import Incoming, Inner
-from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, Turns, origin
+from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, RefusalQueue, origin
 from machinery.apiserver.http.list_options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
@@ -73,7 +73,7 @@ class RefusalLimit:
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
-        self._turns = Turns(clock)
+        self._turns = RefusalQueue(clock)
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         host, request = origin(incoming.request.remote or ""), incoming.request

@@ -40,7 +40,7 @@ MAX_IDENTITIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class PriorityLevel:
     """A part of a server's capacity. No `seats`: no limit. `queue`: how many wait; `each`: how many of one identity."""
 
     name: str
@@ -98,7 +98,7 @@ class Pushback:
 class Pool:
     """The seats of one level. `take` and `give` always come in pairs."""
 
-    def __init__(self, level: Level, clock: Clock) -> None:
+    def __init__(self, level: PriorityLevel, clock: Clock) -> None:
         self.level = level
         self.uid = level.uid
         self._share = ceil(level.seats / SHARE)
@@ -195,14 +195,14 @@ class Pool:
         }
 
 
-class Turns:
+class RefusalQueue:
     """Turns of addresses that are refused too often: two at once in all, one of an address, and a pause after each.
 
     So neither their number nor that of their connections makes more work than a bounded part of a processor.
     """
 
     PAUSE = timedelta(milliseconds=20)
-    LEVEL = Level("refused", seats=2, queue=100_000, each=100_000)
+    LEVEL = PriorityLevel("refused", seats=2, queue=100_000, each=100_000)
 
     def __init__(self, clock: Clock) -> None:
         self._pool = Pool(self.LEVEL, clock)
@@ -220,7 +220,7 @@ class Turns:
 class Pools:
     """The levels of a server, by name."""
 
-    def __init__(self, levels: Iterable[Level], clock: Clock) -> None:
+    def __init__(self, levels: Iterable[PriorityLevel], clock: Clock) -> None:
         self._pools = {level.name: Pool(level, clock) for level in levels}
 
     def __getitem__(self, name: str) -> Pool:

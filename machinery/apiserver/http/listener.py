@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from machinery.apiserver.http.arrivals import Arrival
-from machinery.apiserver.http.connections import TOLD_EVERY, Bounds, Connections
+from machinery.apiserver.http.connections import TOLD_EVERY, ConnectionBounds, Connections
 from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
@@ -21,7 +21,7 @@ from machinery.runtime.clock import SystemClock
 LINE_LIMIT = 1024 * 1024
 """Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
 TCP_BACKLOG = 1024
-DEFAULT_BOUNDS = Bounds()
+DEFAULT_BOUNDS = ConnectionBounds()
 _UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
 """The request line in aiohttp's message, where all but the method is good."""
 NO_DESCRIPTOR = "socket.accept() out of system resource"
@@ -148,7 +148,7 @@ async def serve(
     ssl_context: ssl.SSLContext | None = None,
     *,
     shutdown_timeout: timedelta = timedelta(seconds=10),
-    bounds: Bounds = DEFAULT_BOUNDS,
+    bounds: ConnectionBounds = DEFAULT_BOUNDS,
 ) -> Listening:
     """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
     loop = asyncio.get_running_loop()

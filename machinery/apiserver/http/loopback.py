@@ -21,7 +21,7 @@ from machinery import pki
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.storage import Actor
 from machinery.errors import BY_REASON, MusterError, UnavailableError
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.product import NAME, version
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Material, client_context, server_context
@@ -47,9 +47,11 @@ class Loopback:
         """With an authority of its own, whose key is forgotten once it has signed."""
         signing, key = pki.generate_key(), pki.generate_key()
         begin, end = now - BACKDATED, now + LIFETIME
-        authority = pki.create_authority(Subject(f"{SERVER_NAME}-ca"), signing, pki.random_serial(), begin, end + BACKDATED)
+        authority = pki.create_authority(
+            CertificateSubject(f"{SERVER_NAME}-ca"), signing, pki.random_serial(), begin, end + BACKDATED
+        )
         plan = pki.Plan(
-            subject=Subject(SERVER_NAME),
+            subject=CertificateSubject(SERVER_NAME),
             public_key=pki.public_key_of(key),
             serial=pki.random_serial(),
             not_before=begin,

@@ -10,7 +10,7 @@ JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.
 ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
 
 
-class Shape(StrEnum):
+class ResponseShape(StrEnum):
     OBJECT = ""
     TABLE = "Table"
     PARTIAL = "PartialObjectMetadata"
@@ -18,11 +18,11 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResponseForm:
     """How to answer. `version` is that of the table or partial metadata."""
 
     media: str = JSON
-    shape: Shape = Shape.OBJECT
+    shape: ResponseShape = ResponseShape.OBJECT
     version: str = "v1"
     pretty: bool = False
 
@@ -65,7 +65,7 @@ def _served(media: str) -> str | None:
     return None
 
 
-def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Form:
+def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> ResponseForm:
     """The first form of the header that can be served. Raises NotAcceptableError.
 
     `shapes`: whether tables and partial metadata exist for what is asked; clauses that ask for them are skipped otherwise.
@@ -76,11 +76,11 @@ def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Form
             continue
         wanted = clause.parameters.get("as", "")
         if not wanted:
-            return Form(media, pretty=pretty)
+            return ResponseForm(media, pretty=pretty)
         version = clause.parameters.get("v", "")
-        known = wanted in set(Shape) and clause.parameters.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1")
+        known = wanted in set(ResponseShape) and clause.parameters.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1")
         if shapes and known:
-            return Form(media, Shape(wanted), version, pretty)
+            return ResponseForm(media, ResponseShape(wanted), version, pretty)
     raise NotAcceptableError(f"only the following media types are accepted: {ACCEPTED}")
 
 

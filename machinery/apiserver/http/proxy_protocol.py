@@ -21,7 +21,7 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ProxyHeader:
     """`address`: of the client; "": the balancer speaks for itself, or does not know. `length`: bytes of the header."""
 
     address: str
@@ -38,7 +38,7 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
     return any(there in each for each in networks)
 
 
-def read_header(data: bytes) -> Header | None:
+def read_header(data: bytes) -> ProxyHeader | None:
     """The header that `data` begins with, of length 0 when it begins with none; None: more bytes are needed.
 
     Raises ValueError when it is malformed or too long.
@@ -46,10 +46,10 @@ def read_header(data: bytes) -> Header | None:
     for begin, read in ((LINE, _line), (SIGNATURE, _binary)):
         if data[: len(begin)] == begin[: len(data)]:
             return read(data) if len(data) >= len(begin) else None
-    return Header("", 0)
+    return ProxyHeader("", 0)
 
 
-def _line(data: bytes) -> Header | None:
+def _line(data: bytes) -> ProxyHeader | None:
     end = data.find(b"\r\n", 0, LONGEST_LINE)
     if end < 0:
         if len(data) >= LONGEST_LINE:
@@ -57,16 +57,16 @@ def _line(data: bytes) -> Header | None:
         return None
     words = data[len(LINE) : end].decode("ascii").split(" ")
     if words[0] == "UNKNOWN":
-        return Header("", end + 2)
+        return ProxyHeader("", end + 2)
     protocol, source, destination, *ports = words
     kind = {"TCP4": IPv4Address, "TCP6": IPv6Address}[protocol] if protocol in {"TCP4", "TCP6"} else None
     if kind is None or len(ports) != 2 or not all(port.isdecimal() for port in ports):  # noqa: PLR2004 - of both ends
         raise ValueError("the line is malformed")
     kind(destination)
-    return Header(str(kind(source)), end + 2)
+    return ProxyHeader(str(kind(source)), end + 2)
 
 
-def _binary(data: bytes) -> Header | None:
+def _binary(data: bytes) -> ProxyHeader | None:
     if len(data) < FIXED:
         return None
     command, family = data[len(SIGNATURE)], data[len(SIGNATURE) + 1]
@@ -76,8 +76,8 @@ def _binary(data: bytes) -> Header | None:
     if len(data) < length:
         return None
     if command == LOCAL or family not in ADDRESSES:
-        return Header("", length)
+        return ProxyHeader("", length)
     kind, size = ADDRESSES[family]
     if length < FIXED + 2 * size + 4:
         raise ValueError("the header holds no addresses")
-    return Header(str(kind(data[FIXED : FIXED + size])), length)
+    return ProxyHeader(str(kind(data[FIXED : FIXED + size])), length)

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import JSON, YAML, Form, takes_gzip
+from machinery.apiserver.http.negotiation import JSON, YAML, ResponseForm, takes_gzip
 from machinery.apiserver.http.status_errors import status_document
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import MusterError, NotAcceptableError
@@ -36,7 +36,7 @@ async def beside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
 
-def encode(value: Any, form: Form) -> bytes:
+def encode(value: Any, form: ResponseForm) -> bytes:
     """A JSON value in the media type of the form."""
     if form.media == YAML:
         plain = msgspec.json.decode(msgspec.json.encode(value))
@@ -66,14 +66,14 @@ async def body_answer(request: web.Request, body: bytes, media: str, status: int
     return web.Response(body=body, status=status, headers={"Content-Type": media, **headers})
 
 
-async def json_answer(request: web.Request, body: bytes, form: Form, status: int = 200) -> web.Response:
+async def json_answer(request: web.Request, body: bytes, form: ResponseForm, status: int = 200) -> web.Response:
     """JSON bytes, spliced as they are when the form allows it."""
     if form.media == JSON and not form.pretty:
         return await body_answer(request, body, JSON, status)
     return await value_answer(request, msgspec.Raw(body), form, status)
 
 
-async def value_answer(request: web.Request, value: Any, form: Form, status: int = 200) -> web.Response:
+async def value_answer(request: web.Request, value: Any, form: ResponseForm, status: int = 200) -> web.Response:
     """A JSON value in the form. YAML is slow to write, so that happens on a thread, and is bounded.
 
     Raises NotAcceptableError for a read that is too large for YAML. A write has been done by then: its answer is JSON.
@@ -92,7 +92,7 @@ async def value_answer(request: web.Request, value: Any, form: Form, status: int
     return await body_answer(request, body, YAML, status)
 
 
-def error_answer(error: MusterError, form: Form) -> web.Response:
+def error_answer(error: MusterError, form: ResponseForm) -> web.Response:
     """The error as a Status, with its Retry-After."""
     document = status_document(error)
     response = web.Response(body=encode(document, form), status=document["code"], headers={"Content-Type": form.media})

@@ -15,13 +15,13 @@ from machinery.errors import (
     Cause,
     ConflictError,
     DeadlineError,
+    DenialCause,
+    ErrorSubject,
     ExpiredError,
     ForbiddenError,
     InvalidError,
     MusterError,
     NotFoundError,
-    Subject,
-    Verdict,
 )
 
 CODES = {
@@ -101,13 +101,13 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
 
 
-def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: Verdict | None = None) -> ForbiddenError:
+def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: DenialCause | None = None) -> ForbiddenError:
     """What the asker of a request that authorization refused is told."""
     why = f": {reason}" if reason else ""
     causes = verdict.because(reason) if verdict is not None else ()
     if not asked.resource:
         text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
-        return ForbiddenError(text, subject=Subject(), causes=causes)
+        return ForbiddenError(text, subject=ErrorSubject(), causes=causes)
     qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
     named = f' "{asked.name}"' if asked.name else ""
     resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
@@ -115,7 +115,7 @@ def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: Ver
     return ForbiddenError(
         f'{qualified}{named} is forbidden: User "{actor.user}" cannot {asked.verb} resource "{resource}" '
         f'in API group "{asked.group}" {scope}{why}',
-        subject=Subject(name=asked.name, group=asked.group, kind=asked.resource),
+        subject=ErrorSubject(name=asked.name, group=asked.group, kind=asked.resource),
         causes=causes,
     )
 
@@ -125,8 +125,8 @@ def causes_text(causes: Sequence[Cause]) -> str:
     return lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
 
 
-def _subject(resource: Resource, name: str) -> Subject:
-    return Subject(name=name, group=resource.group, kind=resource.name)
+def _subject(resource: Resource, name: str) -> ErrorSubject:
+    return ErrorSubject(name=name, group=resource.group, kind=resource.name)
 
 
 def not_found(resource: Resource, name: str) -> NotFoundError:
@@ -147,7 +147,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str
     qualified = f"{shown}.{resource.group}" if resource.group else shown
     return InvalidError(
         f'{qualified} "{name}" is invalid: {causes_text(causes)}',
-        subject=Subject(name=name, group=resource.group, kind=shown),
+        subject=ErrorSubject(name=name, group=resource.group, kind=shown),
         causes=causes,
     )
 
@@ -156,7 +156,7 @@ def invalid_options(kind: str, cause: Cause) -> InvalidError:
     """Query parameters that break a rule; `kind` is ListOptions, CreateOptions, ..."""
     return InvalidError(
         f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
-        subject=Subject(group="meta.k8s.io", kind=kind),
+        subject=ErrorSubject(group="meta.k8s.io", kind=kind),
         causes=(cause,),
     )
 
@@ -193,7 +193,7 @@ def _invalid_in_its_words(error: InvalidError, resource: Resource, name: str) ->
     if error.causes:
         return invalid(resource, name, error.causes)
     text = f'{resource.qualified_kind} "{name}" is invalid: {error.message}'
-    return InvalidError(text, subject=Subject(name=name, group=resource.group, kind=resource.kind))
+    return InvalidError(text, subject=ErrorSubject(name=name, group=resource.group, kind=resource.kind))
 
 
 def _details(error: MusterError) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import JSON, Form, takes_gzip
+from machinery.apiserver.http.negotiation import JSON, ResponseForm, takes_gzip
 from machinery.apiserver.http.responses import beside, json_answer, spliced_list
 
 PIECE = 256 * 1024
@@ -23,7 +23,7 @@ GZIP = 31
 
 
 async def list_answer(
-    request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: Form
+    request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: ResponseForm
 ) -> web.StreamResponse:
     """A list object around documents that are bytes already."""
     size = sum(map(len, items))

@@ -13,7 +13,7 @@ from typing import Any
 
 from machinery.apiserver.http.status_errors import forbidden, invalid_value, not_supported, required
 from machinery.apiserver.read.tables import AGE, human_duration
-from machinery.apiserver.resource import Column, Group, Resource, Row, Subresource
+from machinery.apiserver.resource import ApiGroup, Column, Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import Cause, InvalidError, TooLargeError
 from machinery.meta.timestamps import format_time
@@ -232,7 +232,7 @@ def _is_chain(encoded: str) -> bool:
         return False
 
 
-def condition_cell(row: Row) -> str:
+def condition_cell(row: TableRow) -> str:
     """`Pending`, `Approved,Issued`, `Denied`, ..."""
     shown = [kind for kind in _types(row.document) if kind in (APPROVED, DENIED)][:1]
     shown += [FAILED] if FAILED in _types(row.document) else []
@@ -240,7 +240,7 @@ def condition_cell(row: Row) -> str:
     return ",".join((*shown, "Issued") if row.document.get("status", {}).get("certificate") else shown)
 
 
-def _duration_cell(row: Row) -> str:
+def _duration_cell(row: TableRow) -> str:
     seconds = row.document.get("spec", {}).get("expirationSeconds")
     return "<none>" if seconds is None else human_duration(seconds)
 
@@ -273,4 +273,4 @@ CERTIFICATE_SIGNING_REQUEST = Resource(
     ),
 )
 
-CERTIFICATES = Group("certificates.k8s.io", (CERTIFICATE_SIGNING_REQUEST,))
+CERTIFICATES = ApiGroup("certificates.k8s.io", (CERTIFICATE_SIGNING_REQUEST,))

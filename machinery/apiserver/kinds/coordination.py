@@ -4,7 +4,7 @@ from typing import Any
 
 from machinery.apiserver.http.status_errors import invalid_value
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Group, Resource
+from machinery.apiserver.resource import ApiGroup, Column, Resource
 from machinery.apiserver.storage import Document
 from machinery.errors import Cause
 
@@ -81,4 +81,4 @@ LEASE = Resource(
     ),
 )
 
-COORDINATION = Group("coordination.k8s.io", (LEASE,))
+COORDINATION = ApiGroup("coordination.k8s.io", (LEASE,))

@@ -9,7 +9,7 @@ from typing import Any
 
 from machinery.apiserver.http.status_errors import invalid_value, too_long
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause
@@ -160,14 +160,14 @@ SERVICE_ACCOUNT = Resource(
 )
 
 
-def _node_status(row: Row) -> str:
+def _node_status(row: TableRow) -> str:
     conditions = row.document.get("status", {}).get("conditions", [])
     ready = next((condition.get("status") for condition in conditions if condition.get("type") == "Ready"), None)
     shown = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
     return f"{shown},SchedulingDisabled" if row.document.get("spec", {}).get("unschedulable") else shown
 
 
-def _node_roles(row: Row) -> str:
+def _node_roles(row: TableRow) -> str:
     prefix = "node-role.kubernetes.io/"
     roles = [label.removeprefix(prefix) for label in row.document["metadata"].get("labels", {}) if label.startswith(prefix)]
     return ",".join(sorted(roles)) or "<none>"

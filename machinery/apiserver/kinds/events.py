@@ -6,7 +6,7 @@ from typing import Any
 from machinery.apiserver.http.status_errors import invalid_value, not_supported, required, too_long
 from machinery.apiserver.kinds.core import OPEN, TEXT
 from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import Column, Group, Resource, Row
+from machinery.apiserver.resource import ApiGroup, Column, Resource, TableRow
 from machinery.apiserver.storage import Document
 from machinery.apiserver.storages.converted import Spelling
 from machinery.errors import Cause
@@ -31,7 +31,7 @@ _SHARED: dict[str, Any] = {
 }
 
 
-def _last_seen(row: Row) -> str:
+def _last_seen(row: TableRow) -> str:
     document = row.document
     series = document.get("series") or {}
     spelled = ("lastTimestamp", "deprecatedLastTimestamp", "eventTime")
@@ -39,22 +39,22 @@ def _last_seen(row: Row) -> str:
     return age_of(next((moment for moment in moments if moment), document["metadata"].get("creationTimestamp")), row.now)
 
 
-def _about(row: Row) -> str:
+def _about(row: TableRow) -> str:
     about = row.document.get("involvedObject") or row.document.get("regarding") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
 
-def _first_seen(row: Row) -> str:
+def _first_seen(row: TableRow) -> str:
     spelled = ("firstTimestamp", "deprecatedFirstTimestamp", "eventTime")
     return age_of(next((row.document[name] for name in spelled if row.document.get(name)), None), row.now)
 
 
-def _subobject(row: Row) -> str:
+def _subobject(row: TableRow) -> str:
     about = row.document.get("involvedObject") or row.document.get("regarding") or {}
     return str(about.get("fieldPath", ""))
 
 
-def _source(row: Row) -> str:
+def _source(row: TableRow) -> str:
     document = row.document
     source = document.get("source") or document.get("deprecatedSource") or {}
     reporting = document.get("reportingComponent") or document.get("reportingController") or ""
@@ -62,7 +62,7 @@ def _source(row: Row) -> str:
     return f"{component}, {host}" if host else component
 
 
-def _count(row: Row) -> int:
+def _count(row: TableRow) -> int:
     series = row.document.get("series") or {}
     return series.get("count") or row.document.get("count") or row.document.get("deprecatedCount") or 1
 
@@ -171,7 +171,7 @@ EVENTS_V1 = Resource(
     columns=_COLUMNS,
 )
 
-EVENTS = Group("events.k8s.io", (EVENTS_V1,))
+EVENTS = ApiGroup("events.k8s.io", (EVENTS_V1,))
 
 _RENAMED = (
     ("count", "deprecatedCount"),

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.role_index import Held
+from machinery.apiserver.authz.role_index import HeldRules
 from machinery.apiserver.http.status_errors import causes_text, invalid_value
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor, Document
-from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
 from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"
@@ -67,7 +67,7 @@ class Reviewer(Protocol):
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """All that the actor holds in a namespace."""
 
 
@@ -247,4 +247,4 @@ def _refuse(causes: Sequence[Cause]) -> None:
     """Raises InvalidError: the original leaves the kind out."""
     if causes:
         text = f'.{GROUP} "" is invalid: {causes_text(causes)}'
-        raise InvalidError(text, subject=Subject(group=GROUP), causes=causes)
+        raise InvalidError(text, subject=ErrorSubject(group=GROUP), causes=causes)

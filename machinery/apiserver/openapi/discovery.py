@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from machinery.apiserver.http.negotiation import JSON, clauses
-from machinery.apiserver.resource import Group, Resource, Subresource
+from machinery.apiserver.resource import ApiGroup, Resource, Subresource
 
 AGGREGATED_KIND = "APIGroupDiscoveryList"
 
@@ -43,14 +43,14 @@ def etag(body: bytes) -> str:
 class Discovery:
     """The discovery documents of a list of groups."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[ApiGroup]) -> None:
         """Raises ValueError for names that no client could use."""
         _check(groups)
         self._core = [group for group in groups if not group.name]
         self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
         self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
-    def group(self, name: str) -> Group | None:
+    def group(self, name: str) -> ApiGroup | None:
         return next((group for group in (*self._core, *self._named) if group.name == name), None)
 
     def core_versions(self) -> dict[str, Any]:
@@ -62,11 +62,11 @@ class Discovery:
         """`/apis`."""
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in self._named]}
 
-    def api_group(self, group: Group) -> dict[str, Any]:
+    def api_group(self, group: ApiGroup) -> dict[str, Any]:
         """`/apis/<group>`."""
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
 
-    def resource_list(self, group: Group, version: str) -> dict[str, Any]:
+    def resource_list(self, group: ApiGroup, version: str) -> dict[str, Any]:
         """`/apis/<group>/<version>`."""
         name = f"{group.name}/{version}" if group.name else version
         listed = [entry for resource in served(group, version) for entry in _classic(resource)]
@@ -91,7 +91,7 @@ class Discovery:
             yield from (f"/apis/{group.name}", *(f"/apis/{group.name}/{version}" for version in group.versions))
 
 
-def _check(groups: Sequence[Group]) -> None:
+def _check(groups: Sequence[ApiGroup]) -> None:
     names = [group.name for group in groups]
     if len(names) != len(set(names)):
         raise ValueError(f"a group is there twice: {sorted(name for name in names if names.count(name) > 1)}")
@@ -103,14 +103,14 @@ def _check(groups: Sequence[Group]) -> None:
                 raise ValueError(f'"{resource.name}" cannot be served in the group "{group.name}"')
 
 
-def served(group: Group, version: str) -> Iterator[Resource]:
+def served(group: ApiGroup, version: str) -> Iterator[Resource]:
     """The resources of a group that are served in `version`."""
     for resource in group.resources:
         if version == resource.version or any(other.name == version for other in resource.versions):
             yield resource
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: ApiGroup) -> dict[str, Any]:
     versions = [{"groupVersion": f"{group.name}/{version}", "version": version} for version in group.versions]
     return {"name": group.name, "versions": versions, "preferredVersion": versions[0]}
 
@@ -145,7 +145,7 @@ def _storage_hash(resource: Resource) -> str:
     return base64.b64encode(hashlib.sha256(named.encode()).digest()[:8]).decode()
 
 
-def _aggregated_group(group: Group) -> dict[str, Any]:
+def _aggregated_group(group: ApiGroup) -> dict[str, Any]:
     versions = [
         {"version": version, "resources": list(_aggregated(served(group, version), version)), "freshness": "Current"}
         for version in group.versions

@@ -16,12 +16,12 @@ from machinery.apiserver.openapi.metaschemas import (
 )
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
 from machinery.apiserver.openapi.schemas import kind_schemas
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import ApiGroup
 
 Document = Mapping[str, Any]
 
 
-def documents_of(groups: Sequence[Group], title: str, release: str) -> Iterator[tuple[str, Callable[[], Document]]]:
+def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Callable[[], Document]]]:
     """Path below `/openapi/v3/` and what makes its document."""
     core = [group for group in groups if not group.name]
     named = [group for group in groups if group.name]
@@ -45,7 +45,7 @@ def _document(title: str, version: str, paths: Callable[[], Any], schemas: Docum
     return {"openapi": "3.0.0", "info": info, "paths": paths(), "components": {"schemas": dict(schemas)}}
 
 
-def _of_version(group: Group, version: str, title: str, prefix: str) -> Document:
+def _of_version(group: ApiGroup, version: str, title: str, prefix: str) -> Document:
     schemas: dict[str, Any] = dict(OBJECT_SCHEMAS)
     paths: dict[str, Any] = {}
     resources = list(served(group, version))

@@ -18,7 +18,7 @@ from machinery.apiserver.http.negotiation import JSON, clauses, etag_matches, ta
 from machinery.apiserver.openapi.documents import documents_of
 from machinery.apiserver.openapi.gnostic import encode
 from machinery.apiserver.openapi.swagger import swagger
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import ApiGroup
 
 PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_PROTO = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -52,7 +52,7 @@ def _page(media: str, body: bytes, digest: str = "") -> _Page:
 class OpenApi:
     """The documents of a list of groups; `title` is the product's, with its version."""
 
-    def __init__(self, groups: Sequence[Group], title: str, version: str = "unversioned") -> None:
+    def __init__(self, groups: Sequence[ApiGroup], title: str, version: str = "unversioned") -> None:
         self._groups = groups
         self._title = title
         self._version = version

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from machinery.apiserver.read.reads import Call
+from machinery.apiserver.read.reads import ResourceCall
 from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     GroupResource,
     Key,
     Page,
     Past,
-    Place,
+    PastRevision,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
 from machinery.durations import parse_duration
@@ -56,7 +56,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
     return min(moment, now)
 
 
-async def looking_back(call: Call) -> Call:
+async def looking_back(call: ResourceCall) -> ResourceCall:
     """The same request, asked of the past. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):
@@ -89,7 +89,7 @@ class _Stopped(Clock):
 class _PastStorage(Storage):
     """Everything as it was at one place. Nothing can be written."""
 
-    def __init__(self, past: Past, place: Place) -> None:
+    def __init__(self, past: Past, place: PastRevision) -> None:
         self._past = past
         self._place = place
 
@@ -123,7 +123,7 @@ class _PastStorage(Storage):
 
     def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
         """Raises MethodNotAllowedError."""
         del resource, selection, after
         _read_only()

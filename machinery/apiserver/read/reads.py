@@ -11,20 +11,20 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.list_options import LATEST, ListOptions, list_options, revision, write_continue
-from machinery.apiserver.http.negotiation import JSON, Form, Shape
+from machinery.apiserver.http.negotiation import JSON, ResponseForm, ResponseShape
 from machinery.apiserver.http.responses import Convert, encode, item_bytes, json_answer, value_answer
 from machinery.apiserver.http.status_errors import PageExpiredError, in_its_words, too_new
 from machinery.apiserver.http.streaming import list_answer, portions_answer
 from machinery.apiserver.read.grouping import GROUP_BY, counts_table
 from machinery.apiserver.read.tables import TableWriter, partial
-from machinery.apiserver.resource import Resource, Version
+from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
 from machinery.errors import BadRequestError, ExpiredError, MusterError
 from machinery.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ResourceCall:
     """A request about a resource, routed and negotiated."""
 
     request: web.Request
@@ -32,8 +32,8 @@ class Call:
     resource: Resource
     storage: Storage
     clock: Clock
-    form: Form
-    version: Version | None = None
+    form: ResponseForm
+    version: ServedVersion | None = None
     patience: timedelta = timedelta(seconds=3)
     """How long a read waits for a revision that is not visible yet."""
 
@@ -67,7 +67,7 @@ class Call:
         return TableWriter(self._in_columns(), self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
-async def fresh(call: Call, wanted: int | None) -> None:
+async def fresh(call: ResourceCall, wanted: int | None) -> None:
     """Waits until `wanted` is visible. Raises DeadlineError when it does not come soon."""
     if not wanted:
         return
@@ -78,23 +78,23 @@ async def fresh(call: Call, wanted: int | None) -> None:
         raise too_new(wanted, await call.storage.revision()) from None
 
 
-async def get(call: Call) -> web.Response:
+async def get(call: ResourceCall) -> web.Response:
     """One object."""
     await fresh(call, revision(call.request.query.get("resourceVersion", "")))
     try:
         stored = await call.storage.get(call.resource.key, call.key)
     except MusterError as error:
         raise in_its_words(error, call.resource, call.key.name) from error
-    if call.form.shape is Shape.TABLE:
+    if call.form.shape is ResponseShape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
         return await value_answer(call.request, table, call.form)
     body = item_bytes(stored, call.convert)
-    if call.form.shape is Shape.OBJECT:
+    if call.form.shape is ResponseShape.OBJECT:
         return await json_answer(call.request, body, call.form)
     return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form)
 
 
-async def list_(call: Call) -> web.StreamResponse:
+async def list_(call: ResourceCall) -> web.StreamResponse:
     """A page of a collection, spliced from stored bytes."""
     options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
     if GROUP_BY in call.request.query:
@@ -106,20 +106,20 @@ async def list_(call: Call) -> web.StreamResponse:
             return await portions_answer(call.request, envelope, _portions(call, options.selection, first))
     page = await list_page(call, options)
     metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
-    if call.form.shape is Shape.TABLE:
+    if call.form.shape is ResponseShape.TABLE:
         return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
     return await list_answer(call.request, _envelope(call, metadata), _shaped(call, page.items), call.form)
 
 
-def _goes_in_portions(call: Call, options: ListOptions) -> bool:
+def _goes_in_portions(call: ResourceCall, options: ListOptions) -> bool:
     """A list of everything in the order of its keys, as documents."""
     if call.storage.portion is None or options.limit is not None or options.selection.order is not None:
         return False
     form = call.form
-    return form.shape is not Shape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
+    return form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
 
 
-async def _portions(call: Call, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
+async def _portions(call: ResourceCall, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
     """The items of `first` and of all that follows it, as of the same revision; one portion is in memory at a time."""
     page, at = first, first.revision
     while True:
@@ -131,21 +131,21 @@ async def _portions(call: Call, selection: Selection, first: Page) -> AsyncItera
         page = await call.storage.list(call.resource.key, selection, limit=call.storage.portion, after=after, at=at)
 
 
-def _envelope(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
-    if call.form.shape is Shape.OBJECT:
+def _envelope(call: ResourceCall, metadata: dict[str, Any]) -> dict[str, Any]:
+    if call.form.shape is ResponseShape.OBJECT:
         return {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
     return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
 
 
-def _shaped(call: Call, items: Sequence[Stored]) -> Sequence[bytes]:
+def _shaped(call: ResourceCall, items: Sequence[Stored]) -> Sequence[bytes]:
     found = [item_bytes(item, call.convert) for item in items]
-    if call.form.shape is Shape.OBJECT:
+    if call.form.shape is ResponseShape.OBJECT:
         return found
     version = call.form.version
-    return [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in found]
+    return [encode(partial(msgspec.json.decode(item), version), ResponseForm(JSON)) for item in found]
 
 
-async def counted(call: Call, selection: Selection) -> dict[str, Any]:
+async def counted(call: ResourceCall, selection: Selection) -> dict[str, Any]:
     """How many objects of a selection there are by some of their values: always a Table, for they are no objects."""
     if call.request.query.get("at"):
         raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
@@ -157,7 +157,7 @@ async def counted(call: Call, selection: Selection) -> dict[str, Any]:
     return counts_table(words, groups, revision_)
 
 
-async def list_page(call: Call, options: ListOptions) -> Page:
+async def list_page(call: ResourceCall, options: ListOptions) -> Page:
     """The page that the options ask for. Raises ExpiredError, DeadlineError."""
     await fresh(call, options.revision)
     try:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from machinery.apiserver.http.negotiation import Form
+from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import Convert, item_bytes
-from machinery.apiserver.resource import Column, Resource, Row
+from machinery.apiserver.resource import Column, Resource, TableRow
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import BadRequestError
 from machinery.meta.timestamps import parse_time
@@ -79,7 +79,9 @@ INCLUDED = ("", "Metadata", "Object", "None")
 class TableWriter:
     """Tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
 
-    def __init__(self, resource: Resource, clock: Clock, form: Form, include: str = "", convert: Convert | None = None) -> None:
+    def __init__(
+        self, resource: Resource, clock: Clock, form: ResponseForm, include: str = "", convert: Convert | None = None
+    ) -> None:
         if include not in INCLUDED:
             raise BadRequestError(f'unrecognized includeObject value: "{include[:40]}"')
         self._convert = convert
@@ -124,7 +126,7 @@ class TableWriter:
 
     def _row(self, item: Stored, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         document = msgspec.json.decode(item.document)
-        row = Row(document, now, extras)
+        row = TableRow(document, now, extras)
         named = () if self._named_by_itself else (item.key.name,)
         cells = [*named, *(column.cell(row) for column in self._columns)]
         shown: dict[str, Any] = {"cells": cells}

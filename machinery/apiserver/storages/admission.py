@@ -4,7 +4,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    StorageEvent,
+    Stored,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class AdmittedStorage(Storage):
 
     def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
         return self._inner.watch(resource, selection, after=after)
 
     async def revision(self) -> int:

@@ -14,12 +14,12 @@ from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     GroupResource,
     Key,
     Page,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
 from machinery.errors import AlreadyExistsError, NotFoundError
@@ -89,7 +89,7 @@ class ConvertedStorage(Storage):
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
         del resource
         async with (
             self._inner.watch(self._of, self._selection(selection), after=after) as events,
@@ -103,7 +103,7 @@ class ConvertedStorage(Storage):
     async def wait_for(self, revision: int) -> None:
         await self._inner.wait_for(revision)
 
-    async def _events(self, events: AsyncIterator[Event | int]) -> AsyncGenerator[Event | int]:
+    async def _events(self, events: AsyncIterator[StorageEvent | int]) -> AsyncGenerator[StorageEvent | int]:
         async for event in events:
             yield event if isinstance(event, int) else replace(event, stored=self._shown(event.stored))
 

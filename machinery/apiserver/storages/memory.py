@@ -17,13 +17,13 @@ from machinery.apiserver.storage import (
     Actor,
     Change,
     Document,
-    Event,
     EventType,
     GroupResource,
     Key,
     Page,
     Selection,
     Storage,
+    StorageEvent,
     Stored,
 )
 from machinery.errors import AlreadyExistsError, ExpiredError, NotFoundError
@@ -58,14 +58,14 @@ class _Record:
     after: _Entry
     deleted: bool
 
-    def seen_through(self, selection: Selection) -> Event | None:
+    def seen_through(self, selection: Selection) -> StorageEvent | None:
         """The event that a watcher with this selection gets; None if it never saw the object and still does not."""
         was = self.before is not None and self.before.selected(selection)
         now = not self.deleted and self.after.selected(selection)
         if was and not now:
-            return Event(EventType.DELETED, self.after.stored if self.deleted else self._last_seen())
+            return StorageEvent(EventType.DELETED, self.after.stored if self.deleted else self._last_seen())
         if now:
-            return Event(EventType.MODIFIED if was else EventType.ADDED, self.after.stored)
+            return StorageEvent(EventType.MODIFIED if was else EventType.ADDED, self.after.stored)
         return None
 
     def _last_seen(self) -> Stored:
@@ -102,7 +102,7 @@ class _Watcher:
         self._selection = selection
         self._after = after
         self._bound = bound
-        self._events: deque[Event] = deque()
+        self._events: deque[StorageEvent] = deque()
         self._wake = asyncio.Event()
         self.overflown = False
 
@@ -116,7 +116,7 @@ class _Watcher:
             self._events.append(event)
         self._wake.set()
 
-    async def next(self, patience: float) -> Event | None:
+    async def next(self, patience: float) -> StorageEvent | None:
         """The next event, or None when none came within `patience` seconds. Raises ExpiredError after an overflow."""
         if not self._events and not self.overflown:
             self._wake.clear()
@@ -207,7 +207,7 @@ class MemoryStorage(Storage):
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
         if after < self._compacted:
             raise ExpiredError(f"too old resource version: {after} ({self._compacted})")
         watcher = _Watcher(resource, selection, after, self._queue)
@@ -234,7 +234,7 @@ class MemoryStorage(Storage):
             self._history.popleft()
         self._compacted = max(self._compacted, min(revision, self._revision))
 
-    async def _events(self, watcher: _Watcher, missed: Iterable[Event], told: int) -> AsyncGenerator[Event | int]:
+    async def _events(self, watcher: _Watcher, missed: Iterable[StorageEvent], told: int) -> AsyncGenerator[StorageEvent | int]:
         for event in missed:
             yield event
         yield told

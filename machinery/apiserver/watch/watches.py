@@ -18,12 +18,12 @@ import structlog
 from aiohttp import web
 
 from machinery.apiserver.http.list_options import WatchOptions, watch_options
-from machinery.apiserver.http.negotiation import JSON, Form, Shape
+from machinery.apiserver.http.negotiation import JSON, ResponseForm, ResponseShape
 from machinery.apiserver.http.responses import item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
-from machinery.apiserver.read.reads import Call, fresh
+from machinery.apiserver.read.reads import ResourceCall, fresh
 from machinery.apiserver.read.tables import TableWriter, partial
-from machinery.apiserver.storage import Event, EventType, Stored
+from machinery.apiserver.storage import EventType, StorageEvent, Stored
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
 from machinery.runtime.rate_limit import drain_rate, paced
 
@@ -82,7 +82,7 @@ class Watches:
         if end in self._ends and not end.expired():
             end.reschedule(asyncio.get_running_loop().time())
 
-    async def answer(self, call: Call, headers: dict[str, str]) -> web.StreamResponse:
+    async def answer(self, call: ResourceCall, headers: dict[str, str]) -> web.StreamResponse:
         """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
@@ -142,7 +142,7 @@ async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Li
         await response.write(_line("ERROR", msgspec.json.encode(status_document(InternalError()))))
 
 
-async def _check_place(call: Call, after: int) -> None:
+async def _check_place(call: ResourceCall, after: int) -> None:
     """Raises ExpiredError, so that the client lists anew: a place that is not reached soon is of another history."""
     try:
         await fresh(call, after)
@@ -157,13 +157,13 @@ def _line(kind: str, document: bytes) -> bytes:
 class _Lines:
     """The lines of one watch."""
 
-    def __init__(self, call: Call, options: WatchOptions, bookmark: float) -> None:
+    def __init__(self, call: ResourceCall, options: WatchOptions, bookmark: float) -> None:
         self._call = call
         self._options = options
         self._bookmark = bookmark
         self._loop = asyncio.get_running_loop()
         self._last_bookmark = self._loop.time()
-        self._tables: TableWriter | None = call.tables() if call.form.shape is Shape.TABLE else None
+        self._tables: TableWriter | None = call.tables() if call.form.shape is ResponseShape.TABLE else None
         self._defined = False
 
     async def told(self) -> AsyncGenerator[bytes]:
@@ -183,7 +183,7 @@ class _Lines:
             await _check_place(self._call, after)
         async with storage.watch(resource.key, options.selection, after=after) as events:
             async for event in events:
-                if isinstance(event, Event):
+                if isinstance(event, StorageEvent):
                     yield await self._shared_line(event)
                 elif self._bookmark_due():
                     yield self._bookmark_line(event)
@@ -201,16 +201,16 @@ class _Lines:
             metadata["annotations"] = annotations
         call = self._call
         kind, version = call.resource.kind, call.api_version
-        if call.form.shape is Shape.PARTIAL or call.form.shape is Shape.PARTIAL_LIST:
+        if call.form.shape is ResponseShape.PARTIAL or call.form.shape is ResponseShape.PARTIAL_LIST:
             kind, version = "PartialObjectMetadata", f"meta.k8s.io/{call.form.version}"
         document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        if call.form.shape is Shape.TABLE:
+        if call.form.shape is ResponseShape.TABLE:
             row = {"cells": [], "object": document}
             table = {"kind": "Table", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
             document = {**table, "columnDefinitions": None, "rows": [row]}
         return _line("BOOKMARK", msgspec.json.encode(document))
 
-    async def _shared_line(self, event: Event) -> bytes:
+    async def _shared_line(self, event: StorageEvent) -> bytes:
         """One event goes to many watchers, and most of them ask for it in the same form."""
         form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
         line = event.lines.get(form)
@@ -223,13 +223,13 @@ class _Lines:
         return _line(kind.value, await self._document(stored))
 
     async def _document(self, stored: Stored) -> bytes:
-        form: Form = self._call.form
+        form: ResponseForm = self._call.form
         if self._tables is not None:
             metadata = {"resourceVersion": str(stored.revision)}
             table = await self._tables.table((stored,), metadata, defined=not self._defined)
             self._defined = True
             return msgspec.json.encode(table)
         body = item_bytes(stored, self._call.convert)
-        if form.shape is Shape.OBJECT:
+        if form.shape is ResponseShape.OBJECT:
             return body
         return msgspec.json.encode(partial(msgspec.json.decode(body), form.version))

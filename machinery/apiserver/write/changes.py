@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Level, Pool
+from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Pool, PriorityLevel
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Storage, Stored
 from machinery.errors import BadRequestError, ConflictError, TooManyRequestsError
 from machinery.runtime.clock import Clock
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SMALL = 32 * 1024
 """Bytes of body and object together that a transaction waits for."""
-PLACES = Level("large-changes", seats=4, queue=200, each=20)
+PLACES = PriorityLevel("large-changes", seats=4, queue=200, each=20)
 THREADS = 2
 TRIES = 8
 AGAIN = timedelta(seconds=1)

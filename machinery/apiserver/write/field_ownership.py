@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from machinery.apiserver.http.status_errors import conflict
-from machinery.apiserver.resource import Resource, Version
+from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Document
 from machinery.apiserver.write.metadata import MAX_ANNOTATIONS
 from machinery.errors import BadRequestError
@@ -20,8 +20,8 @@ from machinery.meta.managedfields.checking import misfits
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.elements import field
 from machinery.meta.managedfields.fieldset import EMPTY, FieldSet, of_paths
-from machinery.meta.managedfields.holdings import Holdings, Writer, applier, updater
-from machinery.meta.managedfields.structure import Form, Structure
+from machinery.meta.managedfields.holdings import FieldWriter, Holdings, applier, updater
+from machinery.meta.managedfields.structure import FieldForm, Structure
 from machinery.meta.managedfields.updating import Comparisons, Versions, conflict_error, current, updated
 
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -46,14 +46,14 @@ class ServedVersions(Versions):
         shown = stored if target is None else target.from_stored(stored)
         return {**shown, "apiVersion": api_version}
 
-    def _version(self, api_version: str) -> Version | None:
+    def _version(self, api_version: str) -> ServedVersion | None:
         """None: the stored one."""
         versions = self._resource.versions
         return next((version for version in versions if self._resource.api_version(version.name) == api_version), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class FieldOwnership:
     """One request's view of who holds what: by whom, through which version and subresource, and when."""
 
     resource: Resource
@@ -113,7 +113,7 @@ class Ownership:
         return (
             EMPTY
             if self.resource.custom
-            else _parts(name for name, part in structure.fields.items() if part.fields and part.form is Form.MAP)
+            else _parts(name for name, part in structure.fields.items() if part.fields and part.form is FieldForm.MAP)
         )
 
     def _before(self, old: Document, asked: Any) -> Holdings:
@@ -136,7 +136,7 @@ class Ownership:
         return updated(Comparisons(self._versions, {}, old), {}, first, self.time)
 
     def _application(self, config: Mapping[str, Any], live: Document, before: Holdings) -> Application:
-        writer: Writer = applier(self.manager, self.subresource)
+        writer: FieldWriter = applier(self.manager, self.subresource)
         parts = tuple(name for name in config if self._changes(name))
         return Application(self._versions, live, configuration(config, parts), before, writer, self.time)
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.http.list_options import list_options
-from machinery.apiserver.http.negotiation import Shape
+from machinery.apiserver.http.negotiation import ResponseShape
 from machinery.apiserver.http.responses import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.http.status_errors import in_its_words, success_document
 from machinery.apiserver.http.write_options import (
@@ -20,7 +20,7 @@ from machinery.apiserver.http.write_options import (
     delete_options,
     write_options,
 )
-from machinery.apiserver.read.reads import Call, list_page
+from machinery.apiserver.read.reads import ResourceCall, list_page
 from machinery.apiserver.read.tables import partial
 from machinery.apiserver.resource import Subresource
 from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
@@ -32,9 +32,9 @@ from machinery.apiserver.write.writes import Write, check_configuration, check_e
 from machinery.errors import (
     AlreadyExistsError,
     BadRequestError,
+    ErrorSubject,
     MusterError,
     NotFoundError,
-    Subject,
     UnsupportedMediaTypeError,
 )
 from machinery.meta.managedfields.holdings import Holdings
@@ -59,7 +59,7 @@ class Mutations:
         self._namespaces = namespaces
         self._allowed = allowed
 
-    async def create(self, call: Call, actor: Actor) -> web.Response:
+    async def create(self, call: ResourceCall, actor: Actor) -> web.Response:
         options = _options(call, "CreateOptions")
         write = _write(call, actor, options)
         document = check_envelope(write, await self.body(call, actor), call.namespace)
@@ -72,7 +72,7 @@ class Mutations:
         stored = await self._create(call, write, document, options)
         return await write_answer(call, write, stored, 201)
 
-    async def update(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+    async def update(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
         if not call.attributes.name:
             raise BadRequestError(NO_NAME)
         options = _options(call, "UpdateOptions")
@@ -84,7 +84,7 @@ class Mutations:
         stored = await self._change(call, actor, options, lambda old: write.changed(document, old))
         return await write_answer(call, write, stored)
 
-    async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+    async def patch(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
         if not call.attributes.name:
             raise BadRequestError(NO_NAME)
         applies = _patch_type(call) == patches.APPLY_PATCH
@@ -105,7 +105,7 @@ class Mutations:
         stored = await self._change(call, actor, options, change)
         return await write_answer(call, write, stored)
 
-    async def _apply(self, call: Call, write: Write, options: WriteOptions) -> web.Response:
+    async def _apply(self, call: ResourceCall, write: Write, options: WriteOptions) -> web.Response:
         """Server-side apply, which makes an object that is not there when the asker may create it."""
         config, force = await self._configuration(call, write), bool(options.force)
         for attempt in range(TRIES):
@@ -122,14 +122,14 @@ class Mutations:
                     raise
         raise AssertionError
 
-    async def _applied_anew(self, call: Call, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
+    async def _applied_anew(self, call: ResourceCall, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
         await self._allowed(write.actor, replace(call.attributes, verb="create"))
         await self._check_namespace(call)
         made = functools.partial(write.ownership.applied, config, None, force=False)
         document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
         return await self._create(call, write, document, options, holdings)
 
-    async def _configuration(self, call: Call, write: Write) -> dict[str, Any]:
+    async def _configuration(self, call: ResourceCall, write: Write) -> dict[str, Any]:
         body = await self._read(call, write.actor)
         config, twice = await bodies.decode_configuration(body)
         if twice and write.validation == "Strict":
@@ -137,12 +137,12 @@ class Mutations:
         write.noted = twice if write.validation == "Warn" else []
         return check_configuration(write, config, call.key)
 
-    async def _check_namespace(self, call: Call) -> None:
+    async def _check_namespace(self, call: ResourceCall) -> None:
         if call.namespace and not await self._namespaces(call.namespace):
-            subject = Subject(name=call.namespace, kind="namespaces")
+            subject = ErrorSubject(name=call.namespace, kind="namespaces")
             raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
 
-    async def delete(self, call: Call, actor: Actor) -> web.Response:
+    async def delete(self, call: ResourceCall, actor: Actor) -> web.Response:
         asked = await self._delete_options(call, actor)
         options = _delete_write_options(call, asked)
         write = _write(call, actor, options)
@@ -157,7 +157,7 @@ class Mutations:
         uid = metadata.get("uid", "")
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
-    async def delete_collection(self, call: Call, actor: Actor) -> web.Response:
+    async def delete_collection(self, call: ResourceCall, actor: Actor) -> web.Response:
         """Deletes what the selectors choose, one object at a time, and answers with what was there.
 
         The first that does not meet a precondition ends it; those before it are deleted.
@@ -178,7 +178,12 @@ class Mutations:
         return await json_answer(call.request, spliced_list(envelope, items), call.form)
 
     async def _create(
-        self, call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions, holdings: Holdings | None = None
+        self,
+        call: ResourceCall,
+        write: Write,
+        document: Mapping[str, Any],
+        options: WriteOptions,
+        holdings: Holdings | None = None,
     ) -> Stored:
         metadata, size = document["metadata"], await _size(call)
         drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
@@ -196,7 +201,7 @@ class Mutations:
                 raise in_its_words(error, call.resource, key.name) from error
         raise AssertionError
 
-    async def _change(self, call: Call, actor: Actor, options: WriteOptions, change: Change) -> Stored:
+    async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: Change) -> Stored:
         size, resource = await _size(call), call.resource
         try:
             return await self._changing.change(
@@ -205,20 +210,20 @@ class Mutations:
         except MusterError as error:
             raise in_its_words(error, resource, call.key.name) from error
 
-    async def body(self, call: Call, actor: Actor) -> dict[str, Any]:
+    async def body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
         """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
 
-    async def _read(self, call: Call, actor: Actor) -> bytes:
+    async def _read(self, call: ResourceCall, actor: Actor) -> bytes:
         return await bodies.read(call.request, self._limit, anonymous=actor.user == ANONYMOUS.user)
 
-    async def _delete_options(self, call: Call, actor: Actor) -> Mapping[str, Any]:
+    async def _delete_options(self, call: ResourceCall, actor: Actor) -> Mapping[str, Any]:
         body = await self._read(call, actor)
         if not body.strip():
             return {}
         return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
 
-    async def _patched(self, call: Call, actor: Actor) -> Callable[[Document], dict[str, Any]]:
+    async def _patched(self, call: ResourceCall, actor: Actor) -> Callable[[Document], dict[str, Any]]:
         """The function that applies the request's patch."""
         media = _patch_type(call)
         try:
@@ -232,7 +237,7 @@ class Mutations:
         return lambda old: apply_strategic_patch(old, patch, call.resource.merge_keys)
 
 
-def _patch_type(call: Call) -> str:
+def _patch_type(call: ResourceCall) -> str:
     """The media type of a patch. Raises UnsupportedMediaTypeError when the kind cannot be patched so."""
     strategic = () if call.resource.custom else (patches.STRATEGIC_PATCH,)
     accepted = (patches.JSON_PATCH, patches.MERGE_PATCH, *strategic, patches.APPLY_PATCH)
@@ -244,17 +249,17 @@ def _patch_type(call: Call) -> str:
     return media
 
 
-def _options(call: Call, kind: str) -> WriteOptions:
+def _options(call: ResourceCall, kind: str) -> WriteOptions:
     return write_options(kind, call.request.query, call.request.query.getall("dryRun", []))
 
 
-def _delete_write_options(call: Call, asked: Mapping[str, Any]) -> WriteOptions:
+def _delete_write_options(call: ResourceCall, asked: Mapping[str, Any]) -> WriteOptions:
     in_body = asked.get("dryRun") or []
     dry_runs = [*call.request.query.getall("dryRun", []), *(in_body if isinstance(in_body, list) else [str(in_body)])]
     return write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
 
 
-def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
+def _write(call: ResourceCall, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
     manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
     return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
 
@@ -270,23 +275,23 @@ def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Do
     return change
 
 
-async def _size(call: Call) -> int:
+async def _size(call: ResourceCall) -> int:
     """Bytes of the body, which was read before."""
     return len(await call.request.read())
 
 
-async def write_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+async def write_answer(call: ResourceCall, write: Write, stored: Stored, status: int = 200) -> web.Response:
     """What a write answers: the object in the form asked for, with the warnings."""
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
         stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
-    if call.form.shape is Shape.TABLE:
+    if call.form.shape is ResponseShape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
         response = await value_answer(call.request, table, call.form, status)
     else:
         convert: Convert | None = call.convert
         body = item_bytes(stored, convert)
-        if call.form.shape is Shape.OBJECT:
+        if call.form.shape is ResponseShape.OBJECT:
             response = await json_answer(call.request, body, call.form, status)
         else:
             shown = partial(msgspec.json.decode(body), call.form.version)

@@ -8,7 +8,7 @@ import jsonpointer
 import msgspec
 
 from machinery.apiserver.http.limits import OBJECT_LIMIT
-from machinery.errors import BadRequestError, InvalidError, Subject, TooLargeError
+from machinery.errors import BadRequestError, ErrorSubject, InvalidError, TooLargeError
 from machinery.meta import bounded_json as boundedjson
 
 JSON_PATCH = "application/json-patch+json"
@@ -45,9 +45,9 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
             result = jsonpatch.apply_patch(result, [operation], in_place=True)
     except (*_UNFIT, TypeError, KeyError, RecursionError):
         asked = f"{_shown(operation.get('op'))} at {_shown(operation.get('path'))}"
-        raise InvalidError(f"{REJECTED}: {asked}, does not fit the object", subject=Subject()) from None
+        raise InvalidError(f"{REJECTED}: {asked}, does not fit the object", subject=ErrorSubject()) from None
     if not isinstance(result, dict):
-        raise InvalidError(f"{REJECTED}: the result is no object", subject=Subject())
+        raise InvalidError(f"{REJECTED}: the result is no object", subject=ErrorSubject())
     return result
 
 
@@ -66,7 +66,7 @@ class _Work:
         """Counts an operation that is about to be done. Raises TooLargeError, InvalidError, or a pointer's error."""
         kind = operation.get("op")
         if kind not in OPERATIONS:  # the library knows more than the RFC
-            raise InvalidError(f"{REJECTED}: unexpected operation kind: {_shown(kind)}", subject=Subject())
+            raise InvalidError(f"{REJECTED}: unexpected operation kind: {_shown(kind)}", subject=ErrorSubject())
         places = [str(operation[name]) for name in ("path", "from") if name in operation]
         self._steps += sum(place.count("/") for place in places)
         if self._steps > MAX_STEPS:

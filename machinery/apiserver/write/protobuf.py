@@ -24,10 +24,10 @@ MOST_FIELDS = 5_000
 """Of a body, those in its messages and unknown ones included: reading one takes a few microseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Message = Mapping[int, "Field"]
+Message = Mapping[int, "MessageField"]
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     TEXT = auto()
     BYTES = auto()
     INTEGER = auto()
@@ -42,20 +42,20 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """One field. `pointer`: its zero value was set on purpose and is kept; others are left out when empty, as in JSON."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: FieldKind = FieldKind.TEXT
     message: Message | None = None
     repeated: bool = False
     pointer: bool = False
 
 
-_TYPE = {1: Field("apiVersion"), 2: Field("kind")}
+_TYPE = {1: MessageField("apiVersion"), 2: MessageField("kind")}
 _TYPE_META, _RAW = 1, 2
 """Fields of the envelope, a `runtime.Unknown`."""
-_MOMENT = {1: Field("seconds", Kind.INTEGER), 2: Field("nanos", Kind.INTEGER)}
+_MOMENT = {1: MessageField("seconds", FieldKind.INTEGER), 2: MessageField("nanos", FieldKind.INTEGER)}
 
 
 class _MalformedError(Exception):
@@ -112,37 +112,37 @@ class _Reader:
                 _put(document, field, self._value(field, value))
         return document
 
-    def _value(self, field: Field, value: int | bytes) -> Any:
+    def _value(self, field: MessageField, value: int | bytes) -> Any:
         if isinstance(value, int):
             return _number(field, value)
         match field.kind:
-            case Kind.TEXT:
+            case FieldKind.TEXT:
                 return _text(value)
-            case Kind.BYTES:
+            case FieldKind.BYTES:
                 return base64.b64encode(value).decode()
-            case Kind.TIME | Kind.MICRO_TIME:
+            case FieldKind.TIME | FieldKind.MICRO_TIME:
                 return _time(field.kind, self.document(value, _MOMENT))
-            case Kind.MESSAGE | Kind.MAP:
+            case FieldKind.MESSAGE | FieldKind.MAP:
                 return self.document(value, field.message or {})
-            case Kind.LIST:
-                return self.document(value, {1: Field("items", repeated=True)}).get("items", [])
+            case FieldKind.LIST:
+                return self.document(value, {1: MessageField("items", repeated=True)}).get("items", [])
             case _:
                 raise _MalformedError(f"{field.name} is of another type")
 
 
-def _put(document: dict[str, Any], field: Field, value: Any) -> None:
+def _put(document: dict[str, Any], field: MessageField, value: Any) -> None:
     if field.repeated:
         document.setdefault(field.name, []).append(value)
-    elif field.kind is Kind.MAP:
+    elif field.kind is FieldKind.MAP:
         document.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
-    elif field.pointer or field.kind is Kind.MESSAGE or value not in ("", 0, None):
+    elif field.pointer or field.kind is FieldKind.MESSAGE or value not in ("", 0, None):
         document[field.name] = value
 
 
-def _number(field: Field, value: int) -> int | bool:
-    if field.kind is Kind.BOOLEAN:
+def _number(field: MessageField, value: int) -> int | bool:
+    if field.kind is FieldKind.BOOLEAN:
         return bool(value)
-    if field.kind is Kind.INTEGER:
+    if field.kind is FieldKind.INTEGER:
         return value - 2**64 if value >= 2**63 else value
     raise _MalformedError(f"{field.name} is of another type")
 
@@ -154,7 +154,7 @@ def _text(value: bytes) -> str:
         raise _MalformedError("a text is not UTF-8") from None
 
 
-def _time(kind: Kind, moment: Mapping[str, int]) -> str | None:
+def _time(kind: FieldKind, moment: Mapping[str, int]) -> str | None:
     """The instant; None for a message that is empty, which is Go's zero time."""
     if not moment:
         return None
@@ -162,7 +162,7 @@ def _time(kind: Kind, moment: Mapping[str, int]) -> str | None:
         instant = _EPOCH + timedelta(seconds=moment.get("seconds", 0), microseconds=moment.get("nanos", 0) // 1000)
     except OverflowError:
         raise _MalformedError("a time is out of range") from None
-    return format_time(instant) if kind is Kind.TIME else format_micro_time(instant)
+    return format_time(instant) if kind is FieldKind.TIME else format_micro_time(instant)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

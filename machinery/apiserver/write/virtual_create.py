@@ -9,7 +9,7 @@ from machinery.apiserver.http.filters import INCOMING
 from machinery.apiserver.http.responses import value_answer
 from machinery.apiserver.http.status_errors import invalid
 from machinery.apiserver.http.write_options import write_options
-from machinery.apiserver.read.reads import Call
+from machinery.apiserver.read.reads import ResourceCall
 from machinery.apiserver.resource import Question, Resource, Shows
 from machinery.apiserver.storage import Actor, Document, Key, Stored
 from machinery.apiserver.write.mutations import Mutations, write_answer
@@ -18,7 +18,7 @@ from machinery.apiserver.write.writes import Write, check_envelope, check_types
 from machinery.errors import MethodNotAllowedError
 
 
-async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations) -> web.Response:
+async def answer(call: ResourceCall, actor: Actor, kind: Resource, mutations: Mutations) -> web.Response:
     """The answer to the question in the request's body. Raises BadRequestError, InvalidError, and what it refuses."""
     if kind.answers is None:
         raise MethodNotAllowedError(f"{kind.name} cannot be asked")
@@ -42,7 +42,7 @@ async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations)
     return await write_answer(call, write, stored, 201)
 
 
-async def shown(call: Call, kind: Resource, shows: Shows) -> web.Response:
+async def shown(call: ResourceCall, kind: Resource, shows: Shows) -> web.Response:
     """What is told of an object. Raises what `shows` raises."""
     told = await shows(call.key, call.request.query)
     return await value_answer(call.request, {"apiVersion": kind.api_version(), "kind": kind.kind, **told}, call.form)

@@ -14,13 +14,13 @@ import msgspec
 
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.http.status_errors import conflict, invalid, invalid_value, undecodable
-from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
+from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
 from machinery.apiserver.storage import Actor, Document, Key
 from machinery.apiserver.write import metadata as rules
-from machinery.apiserver.write.field_ownership import Ownership, with_holdings
+from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
 from machinery.apiserver.write.schema import defaulted, pruned, violations
 from machinery.apiserver.write.validation_ratcheting import WRONG_TYPE, added
-from machinery.errors import BadRequestError, Cause, ConflictError, InvalidError, Subject, TooLargeError
+from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError
 from machinery.meta.managedfields.holdings import Holdings, is_same
 from machinery.meta.timestamps import format_time
 
@@ -36,7 +36,7 @@ class Write:
     actor: Actor
     now: datetime
     validation: str = "Warn"
-    version: Version | None = None
+    version: ServedVersion | None = None
     part: Subresource | None = None
     manager: str = ""
     """The name under which the writer holds fields."""
@@ -78,10 +78,10 @@ class Write:
         return {**self.version.from_stored(stored), "apiVersion": self.resource.api_version(self.version.name)}
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> FieldOwnership:
         part = self.part.name if self.part is not None else ""
         version = self.resource.api_version(self.version_name)
-        return Ownership(self.resource, self.manager, version, part, format_time(self.now))
+        return FieldOwnership(self.resource, self.manager, version, part, format_time(self.now))
 
     def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> dict[str, Any]:
         """The new object to store; `holdings`: of an apply. Raises InvalidError, BadRequestError."""
@@ -169,7 +169,7 @@ class Write:
         if not revision and not self.resource.unconditional_update:
             cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             text = f'{self.resource.key} "{name}" is invalid: {cause.field}: {cause.message}'
-            subject = Subject(name=name, group=self.resource.group, kind=self.resource.name)
+            subject = ErrorSubject(name=name, group=self.resource.group, kind=self.resource.name)
             raise InvalidError(text, subject=subject, causes=(cause,))
 
     def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
@@ -292,5 +292,5 @@ def check_preconditions(write: Write, preconditions: Mapping[str, Any], old: Doc
             raise ConflictError(
                 f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {label} in the precondition '
                 f"({asked}) does not match the {label} in record ({recorded}). The object might have been {what}",
-                subject=Subject(name=name, group=resource.group, kind=resource.kind),
+                subject=ErrorSubject(name=name, group=resource.group, kind=resource.kind),
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from machinery.meta.managedfields.comparing import SAME
 from machinery.meta.managedfields.fieldset import EMPTY, FieldSet
-from machinery.meta.managedfields.holdings import Holding, Holdings, Writer
+from machinery.meta.managedfields.holdings import FieldHolding, FieldWriter, Holdings
 from machinery.meta.managedfields.merging import merge
 from machinery.meta.managedfields.selecting import fields_of, with_named, without
 from machinery.meta.managedfields.structure import Structure
@@ -27,7 +27,7 @@ class Applied:
     """What comes of an apply: the document, who holds what, and with whom it conflicts. `changed`: whether a field differs."""
 
     document: Document
-    holdings: Mapping[Writer, Holding]
+    holdings: Mapping[FieldWriter, FieldHolding]
     conflicts: list[Conflict]
     changed: bool
 
@@ -40,7 +40,7 @@ class Application:
     live: Document
     config: Document
     holdings: Holdings
-    applier: Writer
+    applier: FieldWriter
     time: str
 
     @property
@@ -54,18 +54,18 @@ class Application:
         last = held.get(self.applier)
         said = fields_of(structure, self.config)
         fields = said - NOBODYS
-        own = Holding(self.api_version, fields, last.time if last else None)
+        own = FieldHolding(self.api_version, fields, last.time if last else None)
         claimed = {**held, self.applier: own}
         merged = merge(structure, self.live, self.config)
         # The name is nobody's, but it is said again: whoever takes the last label back does not take the metadata along.
-        stays = {**claimed, self.applier: Holding(self.api_version, said, None)}
+        stays = {**claimed, self.applier: FieldHolding(self.api_version, said, None)}
         new = self._pruned(merged, stays, last) if last is not None else merged
         comparisons = Comparisons(self.versions, self.live, new)
         found = conflicts(comparisons, claimed, self.applier)
         after = released(comparisons, claimed, keeping=self.applier)
         changed = (comparisons.in_version(self.api_version) or SAME) != SAME
         if changed and self.applier in after:
-            after[self.applier] = Holding(self.api_version, fields, self.time)
+            after[self.applier] = FieldHolding(self.api_version, fields, self.time)
         return Applied(new, after, found, changed)
 
     def _structure(self, api_version: str) -> Structure:
@@ -75,7 +75,7 @@ class Application:
             raise LookupError(msg)
         return structure
 
-    def _pruned(self, merged: Document, held: Holdings, last: Holding) -> Document:
+    def _pruned(self, merged: Document, held: Holdings, last: FieldHolding) -> Document:
         """`merged` without what only the applier held, and does not apply any more.
 
         Everything of the last time goes; what anybody holds, and what the applier never held, comes back.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from machinery.meta.managedfields import elements
-from machinery.meta.managedfields.structure import Form, Structure
+from machinery.meta.managedfields.structure import FieldForm, Structure
 
 _TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
@@ -21,7 +21,7 @@ _Misfit = tuple[tuple[str, ...], str]
 
 
 def _misfits(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[_Misfit]:
-    if value is None or structure.form is Form.OPEN:
+    if value is None or structure.form is FieldForm.OPEN:
         return
     if not _fits(structure.json_type, value):
         yield path, f"expected {structure.json_type}, got {_type_of(value)}"
@@ -45,7 +45,7 @@ def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...
 def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
     seen: set[str] = set()
     for index, entry in enumerate(value):
-        name = f"{elements.INDEX}{index}" if structure.form is Form.LEAF else structure.names(entry)
+        name = f"{elements.INDEX}{index}" if structure.form is FieldForm.LEAF else structure.names(entry)
         if name is None:
             yield (*path, f"{elements.INDEX}{index}"), _why_nameless(structure)
             continue
@@ -57,7 +57,7 @@ def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> I
 
 
 def _why_nameless(structure: Structure) -> str:
-    if structure.form is Form.SET:
+    if structure.form is FieldForm.SET:
         return "an entry of a set is a scalar"
     keys = " ".join(f'"{name}"' for name in structure.keys)
     return f"associative list with keys has an element that omits all key fields [{keys}]"

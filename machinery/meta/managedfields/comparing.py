@@ -7,7 +7,7 @@ from typing import Any
 from machinery.meta.managedfields import elements
 from machinery.meta.managedfields.fieldset import EMPTY, LEAF, SELF, FieldSet
 from machinery.meta.managedfields.notation import Notation, joined
-from machinery.meta.managedfields.structure import Form, Structure
+from machinery.meta.managedfields.structure import FieldForm, Structure
 
 ABSENT: Any = object()
 """In place of a value that is not there; null is there."""
@@ -51,21 +51,21 @@ def _compared(structure: Structure, old: Any, new: Any) -> Comparison:
         return SAME
     here, there = _form(structure, old), _form(structure, new)
     if here is None or there is None or here is there:
-        return _compared_as(here or there or Form.LEAF, structure, old, new)
+        return _compared_as(here or there or FieldForm.LEAF, structure, old, new)
     return _compared_as(here, structure, old, new) | _compared_as(there, structure, old, new)
 
 
-def _form(structure: Structure, value: Any) -> Form | None:
+def _form(structure: Structure, value: Any) -> FieldForm | None:
     """None: whatever the other side is."""
     return None if value is None else structure.divides(value)
 
 
 def _everything(structure: Structure, value: Any) -> FieldSet:
     """A value that comes or goes: the place itself and every place in it."""
-    form = Form.LEAF if value is None or not value else structure.divides(value)
-    if form is Form.LEAF:
+    form = FieldForm.LEAF if value is None or not value else structure.divides(value)
+    if form is FieldForm.LEAF:
         return LEAF
-    if form is Form.MAP:
+    if form is FieldForm.MAP:
         return FieldSet(
             member=True,
             children={elements.field(name): _everything(structure.of(name), part) for name, part in value.items()},
@@ -76,11 +76,11 @@ def _everything(structure: Structure, value: Any) -> FieldSet:
     return FieldSet(member=True, children=children)
 
 
-def _compared_as(form: Form, structure: Structure, old: Any, new: Any) -> Comparison:
+def _compared_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> Comparison:
     match form:
-        case Form.LEAF:
+        case FieldForm.LEAF:
             return _MODIFIED
-        case Form.MAP:
+        case FieldForm.MAP:
             before, after = _map(old), _map(new)
             if not before and not after:
                 return _MODIFIED
@@ -122,7 +122,7 @@ def _entries(structure: Structure, old: Sequence[Any], new: Sequence[Any]) -> di
     return parts
 
 
-LEAF_ENTRY = Structure(Form.LEAF)
+LEAF_ENTRY = Structure(FieldForm.LEAF)
 
 
 def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[Any]]:
@@ -164,14 +164,14 @@ def _noted(structure: Structure, old: Any, new: Any) -> _Parts:
         return _NOTHING
     here, there = _form(structure, old), _form(structure, new)
     if here is None or there is None or here is there:
-        return _noted_as(here or there or Form.LEAF, structure, old, new)
+        return _noted_as(here or there or FieldForm.LEAF, structure, old, new)
     return _either(_noted_as(here, structure, old, new), _noted_as(there, structure, old, new))
 
 
-def _noted_as(form: Form, structure: Structure, old: Any, new: Any) -> _Parts:
-    if form is Form.LEAF:
+def _noted_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> _Parts:
+    if form is FieldForm.LEAF:
         return _WRITTEN
-    if form is not Form.MAP:
+    if form is not FieldForm.MAP:
         return _noted_entries(structure, _list(old), _list(new)) if _list(old) or _list(new) else _WRITTEN
     before, after = _map(old), _map(new)
     if not before and not after:
@@ -217,11 +217,11 @@ def _keep(removed: dict[str, Any], written: dict[str, Any], name: str, gone: Not
 
 def _noted_everything(structure: Structure, value: Any) -> Notation:
     """As `_everything` has it."""
-    form = structure.divides(value) if value and isinstance(value, dict | list) else Form.LEAF
-    if form is Form.LEAF:
+    form = structure.divides(value) if value and isinstance(value, dict | list) else FieldForm.LEAF
+    if form is FieldForm.LEAF:
         return {}
     place: dict[str, Any] = {SELF: {}}
-    if form is Form.MAP:
+    if form is FieldForm.MAP:
         for name, part in value.items():
             place[elements.FIELD + name] = _noted_everything(structure.of(name), part)
         return place

@@ -11,8 +11,8 @@ from machinery.meta.managedfields.comparing import Noted
 from machinery.meta.managedfields.holdings import (
     FIELDS_TYPE,
     MOST_UPDATERS,
+    FieldWriter,
     Operation,
-    Writer,
     capped,
     read,
     sorted_entries,
@@ -29,7 +29,7 @@ InVersion = Callable[[str], Noted]
 class Taking:
     """An updater takes fields that it has written."""
 
-    writer: Writer
+    writer: FieldWriter
     fields: Notation
 
     def is_of(self, entry: Entry) -> bool:

@@ -19,7 +19,7 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Writer:
+class FieldWriter:
     """Who writes: two requests with an equal writer are one holder. An applier is the same whatever version it applies in."""
 
     manager: str
@@ -30,7 +30,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class FieldHolding:
     """Fields in the spelling of a version. `time` as it is stored, RFC 3339; None for who never changed anything."""
 
     api_version: str
@@ -38,22 +38,22 @@ class Holding:
     time: str | None = None
 
 
-Holdings = Mapping[Writer, Holding]
+Holdings = Mapping[FieldWriter, FieldHolding]
 
 
-def updater(manager: str, api_version: str, subresource: str = "") -> Writer:
-    return Writer(manager or "unknown", Operation.UPDATE, subresource, api_version)
+def updater(manager: str, api_version: str, subresource: str = "") -> FieldWriter:
+    return FieldWriter(manager or "unknown", Operation.UPDATE, subresource, api_version)
 
 
-def applier(manager: str, subresource: str = "") -> Writer:
-    return Writer(manager, Operation.APPLY, subresource)
+def applier(manager: str, subresource: str = "") -> FieldWriter:
+    return FieldWriter(manager, Operation.APPLY, subresource)
 
 
 class UnreadableError(ValueError):
     """managedFields that say nothing we understand."""
 
 
-def read(entries: Any) -> dict[Writer, Holding]:
+def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
     """What an object's managedFields say. Raises UnreadableError."""
     if not isinstance(entries, list):
         raise UnreadableError("managedFields is a list")
@@ -63,7 +63,7 @@ def read(entries: Any) -> dict[Writer, Holding]:
         raise UnreadableError(str(error)) from None
 
 
-def of_object(document: Mapping[str, Any]) -> dict[Writer, Holding]:
+def of_object(document: Mapping[str, Any]) -> dict[FieldWriter, FieldHolding]:
     """The holdings of a stored object; none when they cannot be understood."""
     try:
         return read(document.get("metadata", {}).get("managedFields") or [])
@@ -71,15 +71,15 @@ def of_object(document: Mapping[str, Any]) -> dict[Writer, Holding]:
         return {}
 
 
-def _read(entry: Any) -> tuple[Writer, Holding]:
+def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
     if not isinstance(entry, dict) or entry.get("fieldsType") != FIELDS_TYPE:
         raise UnreadableError("an entry of managedFields is an object with fields of type FieldsV1")
     operation, api_version = Operation(str(entry.get("operation"))), entry.get("apiVersion")
     manager, subresource, time = entry.get("manager") or "", entry.get("subresource") or "", entry.get("time")
     if not api_version or not all(isinstance(part, str) for part in (api_version, manager, subresource, time or "")):
         raise UnreadableError("apiVersion, manager, subresource and time are texts, and the first is there")
-    writer = Writer(manager, operation, subresource, "" if operation is Operation.APPLY else api_version)
-    return writer, Holding(api_version, decoded(entry.get("fieldsV1") or {}), time)
+    writer = FieldWriter(manager, operation, subresource, "" if operation is Operation.APPLY else api_version)
+    return writer, FieldHolding(api_version, decoded(entry.get("fieldsV1") or {}), time)
 
 
 def written(holdings: Holdings) -> list[Mapping[str, Any]]:
@@ -97,7 +97,7 @@ def _order(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (entry["operation"], time, entry.get("manager", ""), entry["apiVersion"], subresource)
 
 
-def entry_of(writer: Writer, holding: Holding) -> dict[str, Any]:
+def entry_of(writer: FieldWriter, holding: FieldHolding) -> dict[str, Any]:
     """One entry of the list."""
     entry = {
         "apiVersion": holding.api_version,
@@ -116,14 +116,14 @@ def is_reset(entries: Any) -> bool:
     return entries in ([], [{}])
 
 
-def capped(holdings: Holdings) -> dict[Writer, Holding]:
+def capped(holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
     """The holdings with the oldest updaters of each version as one, once there are more than MOST_UPDATERS."""
     result = dict(holdings)
     updaters = sorted(
         (writer for writer in holdings if writer.operation is Operation.UPDATE),
         key=lambda writer: (holdings[writer].time or "", writer),
     )
-    surplus, first = len(updaters) - MOST_UPDATERS, dict[str, Writer]()
+    surplus, first = len(updaters) - MOST_UPDATERS, dict[str, FieldWriter]()
     for writer in updaters:
         if surplus <= 0:
             break
@@ -131,11 +131,11 @@ def capped(holdings: Holdings) -> dict[Writer, Holding]:
         if version not in first:
             first[version] = writer
             continue
-        bucket = Writer(ANCIENT, Operation.UPDATE, api_version=version)
+        bucket = FieldWriter(ANCIENT, Operation.UPDATE, api_version=version)
         if bucket not in result:
             result[bucket] = result.pop(first[version])
         older, newer = result[bucket], result.pop(writer)
-        result[bucket] = Holding(version, older.fields | newer.fields, newer.time)
+        result[bucket] = FieldHolding(version, older.fields | newer.fields, newer.time)
         surplus -= 1
     return result
 

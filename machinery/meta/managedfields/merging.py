@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from machinery.meta.managedfields.comparing import ABSENT, by_element
-from machinery.meta.managedfields.structure import LEAF, Form, Structure
+from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure
 
 
 def merge(structure: Structure, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,11 +20,11 @@ def _merged(structure: Structure, live: Any, config: Any) -> Any:
         return config
     here = structure.divides(live)
     form = here if config is None else structure.divides(config)
-    if form is Form.LEAF or form is not here or not (live or config):
+    if form is FieldForm.LEAF or form is not here or not (live or config):
         return config
     if config is None:
         return live
-    return _merged_map(structure, live, config) if form is Form.MAP else _merged_list(structure, live, config)
+    return _merged_map(structure, live, config) if form is FieldForm.MAP else _merged_list(structure, live, config)
 
 
 def _merged_map(structure: Structure, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

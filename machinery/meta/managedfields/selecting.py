@@ -6,7 +6,7 @@ from typing import Any
 from machinery.meta.managedfields import elements
 from machinery.meta.managedfields.comparing import ABSENT, by_element
 from machinery.meta.managedfields.fieldset import EMPTY, LEAF, FieldSet
-from machinery.meta.managedfields.structure import OPEN, Form, Structure
+from machinery.meta.managedfields.structure import OPEN, FieldForm, Structure
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> FieldSet:
@@ -18,9 +18,9 @@ def _fields(structure: Structure, value: Any) -> FieldSet:
     if value is None:
         return EMPTY
     form = structure.divides(value)
-    if form is Form.LEAF:
+    if form is FieldForm.LEAF:
         return LEAF
-    if form is Form.MAP:
+    if form is FieldForm.MAP:
         parts = {elements.field(name): _field(structure, name, part) for name, part in value.items()}
     else:
         parts = {name: _entry(structure, entries) for name, entries in by_element(structure, value).items()}
@@ -46,10 +46,10 @@ def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet,
 
 
 def _without(structure: Structure, value: Any, fields: FieldSet, held: FieldSet) -> Any:
-    form = Form.LEAF if value is None else structure.divides(value)
-    if form is Form.LEAF or not fields.children or not value:
+    form = FieldForm.LEAF if value is None else structure.divides(value)
+    if form is FieldForm.LEAF or not fields.children or not value:
         return value
-    if form is Form.MAP:
+    if form is FieldForm.MAP:
         names = {name: elements.field(name) for name in value}
         parts = ((name, _rest(structure.of(name), value[name], fields, held, names[name])) for name in names)
         kept = {name: left for name, left in parts if left is not ABSENT}
@@ -85,7 +85,7 @@ def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
 
 def reconciled(structure: Structure, fields: FieldSet) -> FieldSet:
     """Fields as the structure has them now: who owned parts of what is a whole today owns the whole."""
-    if structure.form is Form.LEAF:
+    if structure.form is FieldForm.LEAF:
         return LEAF if fields else EMPTY
     children = {element: reconciled(_below(structure, element)[0], below) for element, below in fields.children.items()}
     return FieldSet(fields.member, {element: child for element, child in children.items() if child})

@@ -11,7 +11,7 @@ Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema."""
 
 
-class Form(Enum):
+class FieldForm(Enum):
     """How a value is divided."""
 
     LEAF = auto()
@@ -34,7 +34,7 @@ class Structure:
     `defaults`: values of key fields that an entry may leave out. `json_type`: what the schema says it is; "" when it does not.
     """
 
-    form: Form
+    form: FieldForm
     fields: Mapping[str, "Structure"] = field(default_factory=dict)
     element: "Structure | None" = None
     keys: tuple[str, ...] = ()
@@ -48,19 +48,19 @@ class Structure:
     def declares(self, name: str) -> bool:
         return name in self.fields
 
-    def divides(self, value: Any) -> Form:
+    def divides(self, value: Any) -> FieldForm:
         """How this very value is divided: as declared, or not at all when it is not of the declared kind."""
-        if self.form is Form.OPEN:
-            return Form.MAP if isinstance(value, dict) else Form.LEAF
-        if self.form is Form.MAP:
-            return Form.MAP if isinstance(value, dict) else Form.LEAF
-        if self.form is Form.LEAF or not isinstance(value, list):
-            return Form.LEAF
-        return self.form if all(self.names(entry) is not None for entry in value) else Form.LEAF
+        if self.form is FieldForm.OPEN:
+            return FieldForm.MAP if isinstance(value, dict) else FieldForm.LEAF
+        if self.form is FieldForm.MAP:
+            return FieldForm.MAP if isinstance(value, dict) else FieldForm.LEAF
+        if self.form is FieldForm.LEAF or not isinstance(value, list):
+            return FieldForm.LEAF
+        return self.form if all(self.names(entry) is not None for entry in value) else FieldForm.LEAF
 
     def names(self, entry: Any) -> str | None:
         """The path element of a list entry; None when it has none."""
-        if self.form is Form.SET:
+        if self.form is FieldForm.SET:
             return elements.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):
             return None
@@ -76,25 +76,25 @@ DEEPEST_OPEN = 64
 def _open() -> Structure:
     nested = LEAF
     for _ in range(DEEPEST_OPEN):
-        nested = Structure(Form.OPEN, element=nested)
+        nested = Structure(FieldForm.OPEN, element=nested)
     return nested
 
 
-LEAF = Structure(Form.LEAF)
+LEAF = Structure(FieldForm.LEAF)
 OPEN = _open()
-_OWNER = Structure(Form.LEAF, element=OPEN, json_type="object")
+_OWNER = Structure(FieldForm.LEAF, element=OPEN, json_type="object")
 _NAMED_LEAVES = (
     *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "clusterName"),
 )
 METADATA = Structure(
-    Form.MAP,
+    FieldForm.MAP,
     fields={
         **dict.fromkeys(_NAMED_LEAVES, LEAF),
-        "labels": Structure(Form.MAP, element=LEAF, json_type="object"),
-        "annotations": Structure(Form.MAP, element=LEAF, json_type="object"),
-        "finalizers": Structure(Form.SET, element=LEAF, json_type="array"),
-        "ownerReferences": Structure(Form.KEYED, element=_OWNER, keys=("uid",), json_type="array"),
+        "labels": Structure(FieldForm.MAP, element=LEAF, json_type="object"),
+        "annotations": Structure(FieldForm.MAP, element=LEAF, json_type="object"),
+        "finalizers": Structure(FieldForm.SET, element=LEAF, json_type="array"),
+        "ownerReferences": Structure(FieldForm.KEYED, element=_OWNER, keys=("uid",), json_type="array"),
     },
     json_type="object",
 )
@@ -105,17 +105,17 @@ def structure(schema: Schema) -> Structure:
     """The structure of an object of this schema, with its envelope."""
     content = _structure(schema)
     envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
-    open_ended = content.form is Form.OPEN
-    return Structure(Form.MAP, {**content.fields, **envelope}, OPEN if open_ended else content.element, json_type="object")
+    open_ended = content.form is FieldForm.OPEN
+    return Structure(FieldForm.MAP, {**content.fields, **envelope}, OPEN if open_ended else content.element, json_type="object")
 
 
 def keyed_lists(content: Structure, path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
     """The list maps below declared fields, by path (`status.conditions`), with their keys."""
     for name, part in content.fields.items():
         here = f"{path}.{name}" if path else name
-        if part.form is Form.KEYED:
+        if part.form is FieldForm.KEYED:
             yield here, part.keys
-        inner = part.element if part.form is Form.KEYED else part
+        inner = part.element if part.form is FieldForm.KEYED else part
         if inner is not None:
             yield from keyed_lists(inner, here)
 
@@ -129,20 +129,20 @@ def _structure(schema: Schema) -> Structure:
     if declared == "object":
         return _map_structure(schema)
     open_ended = not declared and schema.get("x-kubernetes-preserve-unknown-fields")
-    return OPEN if open_ended else Structure(Form.LEAF, json_type=declared)
+    return OPEN if open_ended else Structure(FieldForm.LEAF, json_type=declared)
 
 
 def _list_structure(schema: Schema) -> Structure:
     items: Schema = schema.get("items", {})
     kind = schema.get("x-kubernetes-list-type", "atomic")
     if kind == "set":
-        return Structure(Form.SET, element=_structure(items), json_type="array")
+        return Structure(FieldForm.SET, element=_structure(items), json_type="array")
     if kind != "map":
-        return Structure(Form.LEAF, element=_structure(items), json_type="array")
+        return Structure(FieldForm.LEAF, element=_structure(items), json_type="array")
     keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys", ())
     properties: Schema = items.get("properties", {})
     defaults = {name: properties[name]["default"] for name in keys if "default" in properties.get(name, {})}
-    return Structure(Form.KEYED, element=_structure(items), keys=tuple(keys), defaults=defaults, json_type="array")
+    return Structure(FieldForm.KEYED, element=_structure(items), keys=tuple(keys), defaults=defaults, json_type="array")
 
 
 def _map_structure(schema: Schema) -> Structure:
@@ -150,8 +150,8 @@ def _map_structure(schema: Schema) -> Structure:
     preserves = schema.get("x-kubernetes-preserve-unknown-fields") or additional is True
     fields = {name: _structure(part) for name, part in schema.get("properties", {}).items()}
     if schema.get("x-kubernetes-map-type") == "atomic":
-        return Structure(Form.LEAF, fields, OPEN if preserves else None, json_type="object")
+        return Structure(FieldForm.LEAF, fields, OPEN if preserves else None, json_type="object")
     if preserves and not fields:
         return OPEN
     element = _structure(additional) if isinstance(additional, Mapping) else OPEN if preserves else None
-    return Structure(Form.MAP, fields, element, json_type="object")
+    return Structure(FieldForm.MAP, fields, element, json_type="object")

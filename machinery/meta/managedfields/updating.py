@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from machinery.errors import Cause, ConflictError, Subject
+from machinery.errors import Cause, ConflictError, ErrorSubject
 from machinery.meta.managedfields import elements
 from machinery.meta.managedfields.comparing import Comparison, compare
 from machinery.meta.managedfields.elements import field
 from machinery.meta.managedfields.fieldset import EMPTY, FieldSet, of_paths
-from machinery.meta.managedfields.holdings import Holding, Holdings, Operation, Writer, capped
+from machinery.meta.managedfields.holdings import FieldHolding, FieldWriter, Holdings, Operation, capped
 from machinery.meta.managedfields.selecting import reconciled
 from machinery.meta.managedfields.structure import Structure
 
@@ -77,8 +77,8 @@ class Comparisons:
 
 
 def updated(
-    comparisons: Comparisons, holdings: Holdings, writer: Writer, time: str, *, of: FieldSet | None = None
-) -> dict[Writer, Holding]:
+    comparisons: Comparisons, holdings: Holdings, writer: FieldWriter, time: str, *, of: FieldSet | None = None
+) -> dict[FieldWriter, FieldHolding]:
     """The holdings after a create, update or patch by `writer`, an updater.
 
     `of`: the fields that it meant to write, when others changed with them; None: all that changed is its doing.
@@ -89,11 +89,13 @@ def updated(
     gained = gained if of is None else gained & of
     if gained:
         before = left.get(writer)
-        left[writer] = Holding(writer.api_version, gained | before.fields if before else gained, time)
+        left[writer] = FieldHolding(writer.api_version, gained | before.fields if before else gained, time)
     return capped(left)
 
 
-def released(comparisons: Comparisons, holdings: Holdings, keeping: Writer | None = None) -> dict[Writer, Holding]:
+def released(
+    comparisons: Comparisons, holdings: Holdings, keeping: FieldWriter | None = None
+) -> dict[FieldWriter, FieldHolding]:
     """What stays with its holders when somebody writes. `keeping` holds what it holds."""
     left = {}
     for writer, holding in holdings.items():
@@ -106,7 +108,7 @@ def released(comparisons: Comparisons, holdings: Holdings, keeping: Writer | Non
     return left
 
 
-def current(versions: Versions, holdings: Holdings) -> dict[Writer, Holding]:
+def current(versions: Versions, holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
     """Holdings as today's structures divide the document; those of versions that are not served any more go."""
     result = {}
     for writer, holding in holdings.items():
@@ -116,10 +118,10 @@ def current(versions: Versions, holdings: Holdings) -> dict[Writer, Holding]:
     return result
 
 
-Conflict = tuple[Writer, Holding, tuple[str, ...]]
+Conflict = tuple[FieldWriter, FieldHolding, tuple[str, ...]]
 
 
-def conflicts(comparisons: Comparisons, holdings: Holdings, applier: Writer) -> list[Conflict]:
+def conflicts(comparisons: Comparisons, holdings: Holdings, applier: FieldWriter) -> list[Conflict]:
     """The fields that an apply would change and somebody else holds."""
     found: list[Conflict] = []
     for writer, holding in sorted(holdings.items(), key=lambda item: item[0]):
@@ -134,16 +136,16 @@ def conflict_error(found: list[Conflict]) -> ConflictError:
     causes = [Cause(CONFLICT, f"conflict with {_named(*each[:2])}", elements.shown(each[2])) for each in found]
     if len(found) == 1:
         text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
-        return ConflictError(text, subject=Subject(), causes=causes)
+        return ConflictError(text, subject=ErrorSubject(), causes=causes)
     by_holder: dict[str, list[str]] = {}
     for writer, holding, path in found:
         by_holder.setdefault(f"conflicts with {_named(writer, holding)}:", []).append(f"- {elements.shown(path)}")
     lines = [line for holder, fields in by_holder.items() for line in (holder, *fields)]
     text = f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
-    return ConflictError(text, subject=Subject(), causes=causes)
+    return ConflictError(text, subject=ErrorSubject(), causes=causes)
 
 
-def _named(writer: Writer, holding: Holding) -> str:
+def _named(writer: FieldWriter, holding: FieldHolding) -> str:
     part = f' with subresource "{writer.subresource}"' if writer.subresource else ""
     using = f" using {holding.api_version}" if writer.operation is Operation.UPDATE else ""
     return f'"{writer.manager}"{part}{using}'

@@ -29,7 +29,7 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
     return f"{host}:{proxy.port or DEFAULT_PORT}", options
 
 
-class Turns:
+class AddressRotation:
     """Which of a hub's addresses is dialled first: after one that accepted a connection and stayed silent, the next one."""
 
     def __init__(self) -> None:

@@ -21,22 +21,22 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import shown_proxy
 from spoke.ports import (
     NONE,
-    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
+    CSRState,
     Greeting,
+    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,
     HubLostError,
     HubSession,
-    Loss,
-    Registered,
-    RequestState,
+    RegistrationState,
+    SessionEnd,
     StandingBy,
 )
-from spoke.transports.grpc.channel import Turns, dialled
+from spoke.transports.grpc.channel import AddressRotation, dialled
 from spoke.transports.grpc.diagnosis import diagnose
 from spoke.transports.grpc.errors import TornError, to_error
 from spoke.transports.grpc.messages import client_configs, request_state, standing_by
@@ -45,9 +45,9 @@ from spoke.transports.grpc.session import GrpcSession
 T = TypeVar("T")
 
 _ACCEPTANCES = {
-    wire.GetHubResponse.ACCEPTANCE_WAITING: Acceptance.WAITING,
-    wire.GetHubResponse.ACCEPTANCE_ACCEPTED: Acceptance.ACCEPTED,
-    wire.GetHubResponse.ACCEPTANCE_DENIED: Acceptance.DENIED,
+    wire.GetHubResponse.ACCEPTANCE_WAITING: HubAcceptance.WAITING,
+    wire.GetHubResponse.ACCEPTANCE_ACCEPTED: HubAcceptance.ACCEPTED,
+    wire.GetHubResponse.ACCEPTANCE_DENIED: HubAcceptance.DENIED,
 }
 CALL_TIMEOUT = timedelta(seconds=15)
 WELCOME_TIMEOUT = timedelta(seconds=5)
@@ -76,13 +76,13 @@ class GrpcHubClient(HubClient):
         identity: ClientIdentity,
         clock: Clock,
         detection: Detection | None = None,
-        turns: Turns | None = None,
+        turns: AddressRotation | None = None,
     ) -> None:
         self._address = address
         self._identity = identity
         self._clock = clock
         self._detection = detection or Detection()
-        self._turns = turns or Turns()
+        self._turns = turns or AddressRotation()
         self._dialled = dialled(address)
         self._opened: aio.Channel | None = None
         self._attestation = ""
@@ -115,7 +115,7 @@ class GrpcHubClient(HubClient):
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
-    ) -> Registered:
+    ) -> RegistrationState:
         request = wire.EnsureClusterRequest(
             cluster_name=cluster,
             cluster_uid=cluster_uid,
@@ -127,7 +127,7 @@ class GrpcHubClient(HubClient):
         )
         stub = RegistrationStub(self._channel)
         answer = await self._call(stub.EnsureCluster(request, **_bounded()))
-        return Registered(created=answer.created, accepted=answer.accepted, uid=answer.uid)
+        return RegistrationState(created=answer.created, accepted=answer.accepted, uid=answer.uid)
 
     @tracing.asking("submit request")
     async def submit_request(
@@ -151,7 +151,7 @@ class GrpcHubClient(HubClient):
         stub = RegistrationStub(self._channel)
         return (await self._call(stub.SubmitRequest(message, **_bounded()))).name
 
-    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         call = RegistrationStub(self._channel).FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
         try:
             async for answer in call:
@@ -205,11 +205,11 @@ class GrpcHubClient(HubClient):
         return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
 
     @tracing.asking("get hub")
-    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+    async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         del cluster  # the certificate's
         request = wire.GetHubRequest(with_acceptance=True)
         answer = await self._call(RegistrationStub(self._channel).GetHub(request, **_bounded()))
-        return _ACCEPTANCES.get(answer.acceptance, Acceptance.UNKNOWN)
+        return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
 
     @tracing.asking("withdraw")
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
@@ -260,11 +260,11 @@ class GrpcHubClient(HubClient):
                 await session.start(greeting)
         except TimeoutError as error:
             self._turns.silent(self._address.target)
-            raise HubLostError("the hub did not welcome the session in time", Loss.SILENT) from error
+            raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
         except HubLostError as error:
-            if error.loss is not Loss.UNREACHABLE or isinstance(error, TornError):
+            if error.loss is not SessionEnd.UNREACHABLE or isinstance(error, TornError):
                 raise
-            raise HubLostError(await self._explained(error.message), Loss.UNREACHABLE) from error
+            raise HubLostError(await self._explained(error.message), SessionEnd.UNREACHABLE) from error
 
     async def _call(self, call: Awaitable[T]) -> T:
         try:

@@ -10,6 +10,7 @@ from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
     DeadlineError,
+    DenialCause,
     ForbiddenError,
     InvalidError,
     MusterError,
@@ -17,9 +18,8 @@ from machinery.errors import (
     TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
-    Verdict,
 )
-from spoke.ports import HubLostError, Loss, StaleEpochError, loss_of
+from spoke.ports import HubLostError, SessionEnd, SessionEpochError, loss_of
 
 REASON = "reason"
 CAUSE = "cause"
@@ -41,14 +41,14 @@ _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
 }
 _LOSSES = {
-    grpc.StatusCode.UNAUTHENTICATED: Loss.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED: Loss.REFUSED,
-    grpc.StatusCode.FAILED_PRECONDITION: Loss.REFUSED,
-    grpc.StatusCode.INVALID_ARGUMENT: Loss.REFUSED,
-    grpc.StatusCode.ALREADY_EXISTS: Loss.REFUSED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Loss.REFUSED,
-    grpc.StatusCode.NOT_FOUND: Loss.FORGOTTEN,
-    grpc.StatusCode.ABORTED: Loss.SUPERSEDED,
+    grpc.StatusCode.UNAUTHENTICATED: SessionEnd.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: SessionEnd.REFUSED,
+    grpc.StatusCode.FAILED_PRECONDITION: SessionEnd.REFUSED,
+    grpc.StatusCode.INVALID_ARGUMENT: SessionEnd.REFUSED,
+    grpc.StatusCode.ALREADY_EXISTS: SessionEnd.REFUSED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: SessionEnd.REFUSED,
+    grpc.StatusCode.NOT_FOUND: SessionEnd.FORGOTTEN,
+    grpc.StatusCode.ABORTED: SessionEnd.SUPERSEDED,
 }
 
 
@@ -74,17 +74,17 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
         return TornError(TORN)
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
-        return StaleEpochError(error.details() or error.code().name, int(epoch))
-    loss, pushback = loss_of(_verdict(trailing), _LOSSES.get(error.code(), Loss.UNREACHABLE)), _pushback(trailing)
+        return SessionEpochError(error.details() or error.code().name, int(epoch))
+    loss, pushback = loss_of(_verdict(trailing), _LOSSES.get(error.code(), SessionEnd.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
-        loss = Loss.UNREACHABLE  # it is busy, and says until when
+        loss = SessionEnd.UNREACHABLE  # it is busy, and says until when
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
-def _verdict(trailing: aio.Metadata | None) -> Verdict | None:
+def _verdict(trailing: aio.Metadata | None) -> DenialCause | None:
     """What a hub says of whoever asked, finer than the reason; None: nothing, or nothing that this version knows."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
-    return next((each for each in Verdict if each.value == said), None)
+    return next((each for each in DenialCause if each.value == said), None)
 
 
 def _pushback(trailing: aio.Metadata | None) -> timedelta | None:

@@ -8,12 +8,12 @@ from machinery.meta.conditions import Condition
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.renewal import Renewal
+from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
-from spoke.ports import Desired, Drain, RequestState, StandingBy
+from spoke.ports import CSRState, Desired, Drain, StandingBy
 
 _STATES = {
     registration.FollowRequestResponse.STATE_PENDING: "pending",
@@ -40,12 +40,12 @@ def verdict_of(available: bool | None) -> session.Verdict.ValueType:  # noqa: FB
     return session.VERDICT_AVAILABLE if available else session.VERDICT_UNAVAILABLE
 
 
-def request_state(answer: registration.FollowRequestResponse) -> RequestState | None:
+def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:
     """The state; None for one that this version does not know."""
     state = _STATES.get(answer.state)
     if state is None:
         return None
-    return RequestState(
+    return CSRState(
         state=state,
         reason=answer.reason,
         message=answer.message,
@@ -69,10 +69,10 @@ def desired_of(message: session.Desired) -> Desired:
     )
 
 
-def _renewal(message: session.Desired) -> Renewal | None:
+def _renewal(message: session.Desired) -> RequestedRenewal | None:
     within = message.renew_within.ToTimedelta() if message.HasField("renew_within") else None
     before = message.renew_addons_before.ToDatetime(UTC) if message.HasField("renew_addons_before") else None
-    return Renewal(within, before) if within is not None or before is not None else None
+    return RequestedRenewal(within, before) if within is not None or before is not None else None
 
 
 def _addon(message: session.AddOn) -> AddOn:
@@ -141,7 +141,7 @@ def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
     )
 
 
-def event_of(news: News) -> session.Event:
+def event_of(news: AgentEvent) -> session.Event:
     return session.Event(type=news.type, reason=news.reason, message=news.message, addon_name=news.addon)
 
 

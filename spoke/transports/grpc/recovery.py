@@ -12,7 +12,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import NONE, Registered, RequestState
+from spoke.ports import NONE, CSRState, RegistrationState
 from spoke.transports.grpc.client import GrpcHubClient, carried
 from spoke.transports.grpc.errors import to_error
 from spoke.transports.grpc.messages import request_state
@@ -32,7 +32,7 @@ class RecoveringHubClient(GrpcHubClient):
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
-    ) -> Registered:
+    ) -> RegistrationState:
         del cluster, agent, cluster_uid, endpoints, annotations, labels
         raise ForbiddenError("a recovery certificate brings back an agent and registers no cluster")
 
@@ -57,7 +57,7 @@ class RecoveringHubClient(GrpcHubClient):
                 return answer.name
         raise UnavailableError("the hub did not say under which name it keeps the certificate signing request")
 
-    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """Raises NotFoundError for a request that this client has not submitted: it is to be submitted again first."""
         if self._asked is None:
             raise NotFoundError(f'the certificate signing request "{name}" was submitted with another credential')

@@ -16,10 +16,10 @@ from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.ack_timeout import PATIENCE
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
-from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, Loss
+from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, SessionEnd
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
 
@@ -137,7 +137,7 @@ class GrpcSession(HubSession):
         )
         return await self._ask(sequence, wire.AgentMessage(addon=told))
 
-    async def tell(self, news: News) -> None:
+    async def tell(self, news: AgentEvent) -> None:
         await self._write(wire.AgentMessage(event=event_of(news)))
 
     async def desired(self) -> AsyncGenerator[Desired, None]:
@@ -248,8 +248,8 @@ class GrpcSession(HubSession):
         trailing = await self._stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
         lost = to_loss(error)
-        if lost.loss is Loss.UNREACHABLE and self._leaving:
-            return HubLostError(lost.message, Loss.DRAINED)
+        if lost.loss is SessionEnd.UNREACHABLE and self._leaving:
+            return HubLostError(lost.message, SessionEnd.DRAINED)
         return lost
 
     def _finish(self, lost: HubLostError) -> None:

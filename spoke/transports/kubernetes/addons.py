@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.client.rest import Object, Resource
+from machinery.client.rest import Object, RestResource
 from machinery.errors import InvalidError
 from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
 from machinery.meta.conditions import TRUE, Condition, find, with_condition
@@ -13,7 +13,7 @@ from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, A
 from spoke.ports import AddOnToken
 from spoke.transports.kubernetes.documents import entries, section
 
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+SERVICE_ACCOUNTS = RestResource("", "v1", "serviceaccounts")
 HOSTING_CLUSTER = "addon.open-cluster-management.io/hosting-cluster-name"
 INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
 KUBE_CLIENT = ("kubeClient", "KubeClient")

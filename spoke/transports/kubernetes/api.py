@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from machinery.client.errors import from_answer
-from machinery.client.rest import Answer, KubeClient, Resource
+from machinery.client.rest import KubeClient, Response, RestResource
 from machinery.errors import MusterError, UnauthorizedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
@@ -37,10 +37,10 @@ class ApiDoor:
         self._opened: KubeClient | None = None
 
     @property
-    def clusters(self) -> Resource:
+    def clusters(self) -> RestResource:
         return managed_clusters(self.address.group_suffix)
 
-    def add_ons(self, version: str) -> Resource:
+    def add_ons(self, version: str) -> RestResource:
         return add_ons(self.address.group_suffix, version)
 
     def now(self) -> datetime:
@@ -87,7 +87,7 @@ class ApiDoor:
         if opened is not None:
             await opened.close()
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, answer: Response) -> None:
         """A Date within our own second tells nothing that we do not know better."""
         try:
             told = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
@@ -126,7 +126,7 @@ def _encoded(pem: bytes) -> str:
     return b64encode(pem).decode()
 
 
-def _version(answer: Answer) -> str:
+def _version(answer: Response) -> str:
     if answer.status != _OK:
         return ""
     try:

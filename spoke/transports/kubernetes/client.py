@@ -9,12 +9,12 @@ import structlog
 
 from machinery.errors import (
     AlreadyExistsError,
+    DenialCause,
     ForbiddenError,
     MethodNotAllowedError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
-    Verdict,
 )
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import HUB_ACCEPTED
@@ -23,19 +23,19 @@ from machinery.runtime.clock import Clock
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import (
     NONE,
-    Acceptance,
     AddOnToken,
     Capability,
     ClientIdentity,
+    CSRState,
     Greeting,
+    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,
     HubLostError,
     HubSession,
-    Loss,
-    Registered,
-    RequestState,
+    RegistrationState,
+    SessionEnd,
     StandingBy,
     loss_of,
 )
@@ -77,7 +77,7 @@ class ApiHubClient(HubClient):
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
-    ) -> Registered:
+    ) -> RegistrationState:
         del agent  # the hub learns it from the request
         return await clusters.ensure_cluster(
             self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
@@ -97,7 +97,7 @@ class ApiHubClient(HubClient):
         del agent, cluster_uid
         return await requests.submit(self._door, cluster, request, duration=duration, addon=addon)
 
-    def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         return requests.follow(self._door, name)
 
     @tracing.asking("issue addon token")
@@ -147,19 +147,19 @@ class ApiHubClient(HubClient):
         )
 
     @tracing.asking("get hub")
-    async def acceptance(self, cluster: ClusterName) -> Acceptance:
+    async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """A hub of Open Cluster Management lets an agent see nothing before it accepts it."""
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
-            return Acceptance.DENIED if error.verdict is Verdict.CLUSTER_DENIED else Acceptance.WAITING
+            return HubAcceptance.DENIED if error.verdict is DenialCause.CLUSTER_DENIED else HubAcceptance.WAITING
         except NotFoundError:
-            return Acceptance.UNKNOWN
+            return HubAcceptance.UNKNOWN
         if section(seen, "spec").get("hubAcceptsClient") is True:
-            return Acceptance.ACCEPTED
+            return HubAcceptance.ACCEPTED
         told = section(seen, "status").get("conditions")
         known = [each.get("type") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
-        return Acceptance.DENIED if HUB_ACCEPTED in known else Acceptance.WAITING
+        return HubAcceptance.DENIED if HUB_ACCEPTED in known else HubAcceptance.WAITING
 
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         del cluster, agent, cluster_uid
@@ -180,14 +180,14 @@ class ApiHubClient(HubClient):
         except HubLostError:
             raise
         except UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+            raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
         except MusterError as error:
-            raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+            raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
         if seen is not None and is_another(seen, cluster_uid):
             raise HubLostError(
                 f'the cluster name "{names[0]}" belongs to another cluster: register under another name, '
                 "or have the other ManagedCluster deleted first",
-                Loss.REFUSED,
+                SessionEnd.REFUSED,
             )
         keeping = ClusterKeeping(self._door, own_annotations(self._annotations, cluster_uid))
         return ApiSession(self._door, names, seen, keeping)

@@ -9,7 +9,7 @@ from machinery.client.rest import Object
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import ClusterName
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import HubLostError, Loss, Registered, loss_of
+from spoke.ports import HubLostError, RegistrationState, SessionEnd, loss_of
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import is_another, kept_cluster, new_cluster, own_annotations, section
 
@@ -28,7 +28,7 @@ async def ensure_cluster(
     endpoints: Sequence[ExternalEndpoint],
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
-) -> Registered:
+) -> RegistrationState:
     """Makes or finds it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when it may not be made.
 
     A bootstrap credential need not see it (OCM's may, a stricter hub's not): one that may neither see nor make it is refused.
@@ -48,7 +48,7 @@ async def ensure_cluster(
             "or have the other ManagedCluster deleted first"
         )
     accepted = section(present, "spec").get("hubAcceptsClient") is True
-    return Registered(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
+    return RegistrationState(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
 
 
 async def look(door: ApiDoor, cluster: ClusterName) -> Object:
@@ -58,11 +58,11 @@ async def look(door: ApiDoor, cluster: ClusterName) -> Object:
     except ForbiddenError:
         raise
     except UnauthorizedError as error:
-        raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+        raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
     except NotFoundError as error:
-        raise HubLostError(error.message, Loss.FORGOTTEN) from error
+        raise HubLostError(error.message, SessionEnd.FORGOTTEN) from error
     except MusterError as error:
-        raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+        raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
 
 
 async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.client.rest import Object, Resource
+from machinery.client.rest import Object, RestResource
 from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
 from machinery.meta.timestamps import format_micro_time
 from spoke.domain.addon import AddOn
-from spoke.domain.event import NORMAL, WARNING, News
+from spoke.domain.event import NORMAL, WARNING, AgentEvent
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.report import ClusterReport, ExternalEndpoint
-from spoke.ports import Desired, RequestState
+from spoke.ports import CSRState, Desired
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
@@ -31,17 +31,17 @@ USAGES = ("digital signature", "key encipherment", "client auth")
 REPORTER = "registration-agent"
 DEFAULT_LEASE = timedelta(seconds=60)
 
-REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-EVENTS = Resource("events.k8s.io", "v1", "events")
+REQUESTS = RestResource("certificates.k8s.io", "v1", "certificatesigningrequests")
+LEASES = RestResource("coordination.k8s.io", "v1", "leases")
+EVENTS = RestResource("events.k8s.io", "v1", "events")
 
 
-def managed_clusters(suffix: str) -> Resource:
-    return Resource(f"cluster.{suffix}", "v1", "managedclusters")
+def managed_clusters(suffix: str) -> RestResource:
+    return RestResource(f"cluster.{suffix}", "v1", "managedclusters")
 
 
-def add_ons(suffix: str, version: str) -> Resource:
-    return Resource(f"addon.{suffix}", version, "managedclusteraddons")
+def add_ons(suffix: str, version: str) -> RestResource:
+    return RestResource(f"addon.{suffix}", version, "managedclusteraddons")
 
 
 def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
@@ -191,11 +191,11 @@ def availability_event(cluster: Object, available: Condition, agent: str, now: d
     good = available.status == TRUE
     how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
     note = f"The {name} is {how}." if good else f"The {name} is not available: {available.message}"
-    news = News("Available" if good else "Unavailable", note, NORMAL if good else WARNING)
+    news = AgentEvent("Available" if good else "Unavailable", note, NORMAL if good else WARNING)
     return event(cluster, "ManagedCluster", news, agent, now)
 
 
-def event(about: Object, kind: str, news: News, agent: str, now: datetime) -> Object:
+def event(about: Object, kind: str, news: AgentEvent, agent: str, now: datetime) -> Object:
     """An Event in the cluster's namespace about its ManagedCluster, or about one of its add-ons."""
     metadata = section(about, "metadata")
     name = str(metadata.get("name") or "")
@@ -231,14 +231,14 @@ def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: st
     }
 
 
-def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> RequestState:
+def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> CSRState:
     """Where a request stands; `certificate` and `recovery` are what it holds, `now` is the hub's time."""
     conditions = entries(section(document, "status"), "conditions")
     for kind, state in (("Denied", "denied"), ("Failed", "failed")):
         if (found := find(conditions, kind)) is not None:
-            return RequestState(state, found.reason, found.message)
+            return CSRState(state, found.reason, found.message)
     if find(conditions, "Approved") is None:
-        return RequestState("pending")
+        return CSRState("pending")
     if not certificate:
-        return RequestState("approved")
-    return RequestState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)
+        return CSRState("approved")
+    return CSRState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)

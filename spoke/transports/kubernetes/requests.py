@@ -18,7 +18,7 @@ from machinery.identity import AddOnName, ClusterName
 from machinery.pki import check_request
 from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import KUBE_SIGNER
-from spoke.ports import RequestState
+from spoke.ports import CSRState
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
     ADDON_LABEL,
@@ -67,7 +67,7 @@ async def submit(
     raise ConflictError(f"the names for this certificate signing request are taken by others ({prefix}...): delete those")
 
 
-async def follow(door: ApiDoor, name: str) -> AsyncGenerator[RequestState, None]:
+async def follow(door: ApiDoor, name: str) -> AsyncGenerator[CSRState, None]:
     """The state now and at each change, until it is final. Raises NotFoundError, ForbiddenError, UnavailableError, ..."""
     told = ""
     async with aclosing(_documents(door, name)) as documents:

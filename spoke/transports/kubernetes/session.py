@@ -26,10 +26,10 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
-from spoke.domain.event import News
+from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
-from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss
+from spoke.ports import Desired, Drain, HubLostError, HubSession, SessionEnd
 from spoke.transports.kubernetes.addons import report_patch
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.clusters import ATTEMPTS, ClusterKeeping, look
@@ -108,7 +108,7 @@ class ApiSession(HubSession):
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         return await self._while_open(self._write_addon(addon, conditions, driver))
 
-    async def tell(self, news: News) -> None:
+    async def tell(self, news: AgentEvent) -> None:
         await self._while_open(self._tell_news(news))
 
     async def desired(self) -> AsyncGenerator[Desired, None]:
@@ -201,7 +201,7 @@ class ApiSession(HubSession):
         except MusterError as error:
             log.info("event.not_told", reason=event["reason"], error=error.message)
 
-    async def _tell_news(self, news: News) -> None:
+    async def _tell_news(self, news: AgentEvent) -> None:
         kube, seen = await self._door.kube(), self._mirror.document
         kind = "ManagedClusterAddOn" if news.addon else "ManagedCluster"
         if news.addon:
@@ -234,7 +234,7 @@ class ApiSession(HubSession):
 
     def _changed(self) -> None:
         if self._mirror.gone:
-            self.finish(HubLostError("the hub does not know this cluster any more: it was deleted", Loss.FORGOTTEN))
+            self.finish(HubLostError("the hub does not know this cluster any more: it was deleted", SessionEnd.FORGOTTEN))
         self._news.set()
         self._disturbed.set()
 
@@ -262,7 +262,7 @@ class ApiSession(HubSession):
         """A session ends with its certificate, though connections that are open would go on."""
         while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock tells nobody
             await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
-        self.finish(HubLostError("our certificate has expired", Loss.UNAUTHENTICATED))
+        self.finish(HubLostError("our certificate has expired", SessionEnd.UNAUTHENTICATED))
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Its outcome, or the reason of the end where the session ends first."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from random import Random
 
 from machinery.client.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirrored
-from machinery.client.rest import Object, Resource
+from machinery.client.rest import Object, RestResource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff
@@ -49,7 +49,7 @@ class HubMirror:
         self._add_ons: tuple[AddOn, ...] | None = None
         self._accepted = asyncio.Event()
         self._denied = asyncio.Event()
-        self.add_on_resource: Resource = door.add_ons(ADD_ON_VERSIONS[0])
+        self.add_on_resource: RestResource = door.add_ons(ADD_ON_VERSIONS[0])
         """Which version of add-ons the hub serves."""
         self._sort()
 

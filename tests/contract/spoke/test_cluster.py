@@ -8,19 +8,19 @@ import pytest
 
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import MusterError, UnavailableError
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
 from spoke.cluster import KubeCluster, KubeEvents
 from spoke.cluster.kubernetes_cluster import CLAIMS, LEASES, NODES
-from spoke.domain.report import ClusterClaim, NodeResources
-from spoke.ports import Health
+from spoke.domain.report import NodeResources, ReportedClaim
+from spoke.ports import ApiServerHealth
 from tests.fakes.cluster import MemoryCluster
 
 NODE = NodeResources(name="n", capacity={"cpu": "4"}, allocatable={"cpu": "3900m"}, schedulable=True)
 CORDONED = NodeResources(name="n", capacity={"cpu": "4"}, allocatable={"cpu": "3900m"}, schedulable=False)
-CLAIM = ClusterClaim(name="c", value="1")
+CLAIM = ReportedClaim(name="c", value="1")
 MOMENT = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 
 
@@ -33,7 +33,7 @@ class MemoryStage:
     async def set_nodes(self, *nodes: NodeResources) -> None:
         self.cluster.set_nodes(nodes)
 
-    async def set_claims(self, *claims: ClusterClaim) -> None:
+    async def set_claims(self, *claims: ReportedClaim) -> None:
         self.cluster.set_claims(claims)
 
     async def set_lease(self, namespace: str, name: str, renewed: datetime) -> None:
@@ -41,7 +41,7 @@ class MemoryStage:
 
     async def break_down(self) -> None:
         self.cluster.fail = UnavailableError("broken")
-        self.cluster.answered_health = Health(ok=False, status_code=500, detail="broken")
+        self.cluster.answered_health = ApiServerHealth(ok=False, status_code=500, detail="broken")
 
 
 @dataclass
@@ -53,7 +53,7 @@ class HollowStage:
     async def set_nodes(self, *nodes: NodeResources) -> None:
         await self._replace(NODES, "v1", "Node", {node.name: _node_fields(node) for node in nodes})
 
-    async def set_claims(self, *claims: ClusterClaim) -> None:
+    async def set_claims(self, *claims: ReportedClaim) -> None:
         version = f"{CLAIMS.group}/{CLAIMS.version}"
         await self._replace(CLAIMS, version, "ClusterClaim", {claim.name: {"spec": {"value": claim.value}} for claim in claims})
 
@@ -64,7 +64,7 @@ class HollowStage:
     async def break_down(self) -> None:
         self.hollow.faults = Faults(error=True)
 
-    async def _replace(self, resource: Resource, api_version: str, kind: str, wanted: dict[str, dict[str, Any]]) -> None:
+    async def _replace(self, resource: RestResource, api_version: str, kind: str, wanted: dict[str, dict[str, Any]]) -> None:
         present = {item["metadata"]["name"]: item for item in await self.client.list(resource.path())}
         for name in present.keys() - wanted.keys():
             await self.client.delete(resource.path(name))
@@ -109,7 +109,7 @@ async def test_cluster_reports_its_identity_nodes_claims_leases_changes_and_heal
         await stage.set_claims()
         assert await anext(changes) == "claims"
     assert (list(await cluster.nodes()), list(await cluster.claims())) == ([CORDONED], [])
-    assert await cluster.health() == Health(ok=True, status_code=200, detail="ok")
+    assert await cluster.health() == ApiServerHealth(ok=True, status_code=200, detail="ok")
     await stage.break_down()
     health = await cluster.health()
     assert (health.ok, health.status_code) == (False, 500)

@@ -14,9 +14,9 @@ import yaml
 from kubernetes_validate.utils import ValidationError
 from pydantic import BaseModel
 
-from hub.settings import Settings as HubSettings
+from hub.settings import HubSettings
 from machinery import product
-from spoke.settings import Settings as SpokeSettings
+from spoke.settings import SpokeSettings
 from tests.charts.rendering import (
     CHARTS,
     FULL,

@@ -11,8 +11,8 @@ from hub import process as hub_process
 from hub import settings as hub_settings
 from hub.composition.shutdown import stop_times_of
 from hub.https_door.groups import groups_of
-from hub.kubecert.deployment import Shape
-from hub.settings import Settings
+from hub.kubecert.deployment import AgentDeploymentShape
+from hub.settings import HubSettings
 from machinery.product import GROUP_SUFFIX
 from tests.charts.rendering import (
     BARE,
@@ -42,7 +42,7 @@ OF_OTHERS = {"multicluster.x-k8s.io"}
 """ClusterProfiles: a cluster that knows them has their CRD."""
 
 
-def settings_of(documents: list[dict[str, Any]], file: dict[str, Any] | None = None) -> Settings:
+def settings_of(documents: list[dict[str, Any]], file: dict[str, Any] | None = None) -> HubSettings:
     return hub_settings.load(file or {}, None, plain(environment(documents)))
 
 
@@ -345,7 +345,7 @@ def test_services_and_sets_select_the_pods_of_hubs_alone() -> None:
     labels = dict(each.split("=") for each in environment(documents)["HUB_KUBE_CERT_AGENT_LABELS"].split(","))
     for document in documents:
         selector = document.get("spec", {}).get("selector", {})
-        for other in (pod["metadata"]["labels"], Shape("fleet", "agent", "i", "s", labels).pod_labels):
+        for other in (pod["metadata"]["labels"], AgentDeploymentShape("fleet", "agent", "i", "s", labels).pod_labels):
             assert not selector or not selector.get("matchLabels", selector).items() <= other.items(), document["kind"]
 
 

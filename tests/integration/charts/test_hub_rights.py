@@ -14,18 +14,18 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.controlplane import manager_pod
-from hollow.objects import Shape
+from hollow.objects import ClusterShape
 from hub.issuer import AuthorityProvider
 from hub.kubecert.cleaner import OutdatedPods
 from hub.kubecert.cluster_client import DEPLOYMENTS, HostCluster
 from hub.kubecert.cluster_client import PODS as AGENT_PODS
 from hub.kubecert.controller import KEY, KubeCertAgent
-from hub.kubecert.deployment import Shape as AgentShape
+from hub.kubecert.deployment import AgentDeploymentShape as AgentShape
 from hub.kubecert.watch import mirrors
 from hub.management import ClusterKeySecret, ManagementCluster
 from machinery.client.leaselock import LEASES, LeaseLock
 from machinery.client.ownership import owner_of
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.election.lock import Candidate
 from machinery.runtime.clock import SystemClock
 from tests.charts.rendering import BARE, CHARTS, VALUES, environment, render
@@ -33,7 +33,7 @@ from tests.charts.rights import Calls, rights_of
 from tests.fakes.host_cluster import BookInMemory
 
 NAMESPACE, ACCOUNT = "fleet", "muster-muster-hub"
-PODS, SETS = Resource("", "v1", "pods"), Resource("apps", "v1", "statefulsets")
+PODS, SETS = RestResource("", "v1", "pods"), RestResource("apps", "v1", "statefulsets")
 POD = f"{ACCOUNT}-0"
 Live = Callable[[KubeClient, KubeClient, dict[str, str]], Awaitable[None]]
 """Makes each call of one part of the hub, with the clients of its account and of an administrator and its environment."""
@@ -43,7 +43,7 @@ Live = Callable[[KubeClient, KubeClient, dict[str, str]], Awaitable[None]]
 async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
     """Clients of the installed chart's account and of an administrator; the pod of the first replica is there."""
     calls.of(NAMESPACE, ACCOUNT)
-    async with HollowCluster(Shape("host"), tell=calls.tell) as cluster:
+    async with HollowCluster(ClusterShape("host"), tell=calls.tell) as cluster:
         kubeconfig = cluster.kubeconfig()
 
         def install() -> None:
@@ -58,7 +58,7 @@ async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[Ku
             owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": ACCOUNT, "uid": found["metadata"]["uid"]}
             metadata = {"name": POD, "ownerReferences": [{**owner, "controller": True}]}
             await admin.create(PODS.path(namespace=NAMESPACE), {"metadata": metadata, "spec": {"containers": []}})
-            path = Resource("", "v1", "serviceaccounts").path(ACCOUNT, namespace=NAMESPACE, subresource="token")
+            path = RestResource("", "v1", "serviceaccounts").path(ACCOUNT, namespace=NAMESPACE, subresource="token")
             asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
             kubeconfig["users"][0]["user"] = {"token": (await admin.create(path, asked))["status"]["token"]}
             account = await stack.enter_async_context(await KubeClient.from_document(kubeconfig))
@@ -98,7 +98,7 @@ async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[s
     labels = dict(each.split("=") for each in told["HUB_KUBE_CERT_AGENT_LABELS"].split(","))
     name, image = told["HUB_KUBE_CERT_AGENT_NAME"], told["HUB_KUBE_CERT_AGENT_IMAGE"]
     shape = AgentShape(NAMESPACE, name, image, told["HUB_KUBE_CERT_AGENT_SERVICE_ACCOUNT"], labels)
-    second = manager_pod(Shape("host"))
+    second = manager_pod(ClusterShape("host"))
     second["metadata"]["name"] += "-second"
     await admin.create(AGENT_PODS.path(namespace="kube-system"), second)  # so that nodes are looked at
     # in a hollow cluster administrators alone may exec

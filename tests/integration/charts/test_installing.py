@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from hollow.objects import Shape
-from machinery.client.rest import KubeClient, Resource
+from hollow.objects import ClusterShape
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import NotFoundError
 from tests.charts.rendering import CHARTS, MATRIX, ROOT, VALUES, of_kind, render
 
@@ -30,7 +30,7 @@ PLURALS = {
     "NetworkPolicy": "networkpolicies",
     "Gateway": "gateways",
 }
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 WALKS = {
     "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress"),
     "spoke": ("least", "full", "rights of a hosted one", "several processes", "closed", "seen"),
@@ -42,7 +42,7 @@ def path_of(document: dict[str, Any]) -> str:
     group, _, version = document["apiVersion"].rpartition("/")
     plural = PLURALS.get(document["kind"], document["kind"].lower() + "s")
     metadata = document["metadata"]
-    return Resource(group, version, plural).path(metadata["name"], namespace=metadata.get("namespace", ""))
+    return RestResource(group, version, plural).path(metadata["name"], namespace=metadata.get("namespace", ""))
 
 
 def installed(documents: Iterable[dict[str, Any]]) -> set[str]:
@@ -91,7 +91,7 @@ ADDONS = "/api/v1/namespaces/open-cluster-management-agent-addon"
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     async with (
-        HollowCluster(Shape("host")) as cluster,
+        HollowCluster(ClusterShape("host")) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         yield Stage(cluster, admin)

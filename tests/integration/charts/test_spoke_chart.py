@@ -9,7 +9,7 @@ import yaml
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
 from spoke.agent.candidate import LEASE
-from spoke.settings import Settings
+from spoke.settings import SpokeSettings
 from tests.charts.rendering import (
     FULL,
     MATRIX,
@@ -27,7 +27,7 @@ from tests.charts.rendering import (
 LEAST = VALUES["spoke"]
 
 
-def settings_of(values: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
+def settings_of(values: dict[str, Any], file: dict[str, Any] | None = None) -> SpokeSettings:
     return spoke_settings.load(file or {}, plain(environment(render("spoke", values))), None)
 
 

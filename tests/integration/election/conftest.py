@@ -9,7 +9,7 @@ from hub.election import FencedStore, RowLock
 from hub.store import SqlStore
 from hub.store.engine.timeouts import SessionLimits
 from hub.store.writer.leader_lock_connection import SqlLifeline
-from machinery.election import KUBERNETES, Leadership, Record
+from machinery.election import KUBERNETES, Leadership, LockRecord
 from machinery.runtime.clock import SystemClock
 
 
@@ -34,7 +34,7 @@ async def row(url: str) -> AsyncIterator[RowLock]:
     await line.close()
 
 
-def fenced(store: SqlStore, held: Record) -> FencedStore:
+def fenced(store: SqlStore, held: LockRecord) -> FencedStore:
     """As the leader's controllers have it, whatever happened to the lock since."""
     flag = Leadership(SystemClock())
     flag.hold(held.term, SystemClock().monotonic() + 1000)

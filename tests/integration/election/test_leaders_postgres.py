@@ -13,7 +13,7 @@ from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import READERS
 from hub.store.writer.leader_lock_connection import SqlLifeline
-from machinery.election import Candidate, Record
+from machinery.election import Candidate, LockRecord
 from machinery.errors import NotLeaderError
 from tests.fakes.postgres_path import postgres_path
 from tests.integration.election.conftest import fenced
@@ -115,7 +115,7 @@ async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> 
                 RowLock(line).take(seen, Candidate(f"r{number}", str(number)), LEASE) for number, line in enumerate(lines)
             )
             outcomes = await asyncio.gather(*takings, return_exceptions=True)
-            assert [isinstance(outcome, Record) for outcome in outcomes].count(True) == 1, outcomes
+            assert [isinstance(outcome, LockRecord) for outcome in outcomes].count(True) == 1, outcomes
             now = await RowLock(lines[0]).read()
             assert now is not None
             assert now.term == (seen.term if seen else 0) + 1

@@ -17,7 +17,7 @@ from hub.settings import load
 from hub.store import SqlStore
 from machinery.client.leaselock import LeaseLock
 from machinery.client.rest import KubeClient
-from machinery.election import Candidate, Record
+from machinery.election import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.runtime.clock import SystemClock
 from tests.fakes.virtual_time import ManualTimetable
@@ -78,7 +78,7 @@ async def test_replicas_that_were_told_different_names_compete_for_one_lock(url:
         assert two.snapshot()["leader"] == "hub-0"
 
 
-async def written(store: SqlStore, held: Record) -> bool:
+async def written(store: SqlStore, held: LockRecord) -> bool:
     return await Writing(fenced(store, held)).write()
 
 

@@ -17,7 +17,7 @@ from hub.store import SqlStore
 from machinery.client.leaselock import LEASE as MILLISECONDS
 from machinery.client.leaselock import TERM, LeaseLock
 from machinery.client.rest import KubeClient
-from machinery.election import Candidate, Lock, Record
+from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
 from machinery.runtime.clock import ManualClock, SystemClock
 from tests.checks import present
@@ -81,7 +81,7 @@ async def test_it_is_taken_renewed_and_released_as_every_lock(lock: Lock, clock:
 async def test_one_of_two_takes_what_both_saw_and_the_other_neither_renews_nor_releases_it(lease: LeaseLock) -> None:
     outcomes = await asyncio.gather(*(lease.take(None, each, LEASE) for each in (ONE, TWO)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)] == [ConflictError]
-    (mine,) = (outcome for outcome in outcomes if isinstance(outcome, Record))
+    (mine,) = (outcome for outcome in outcomes if isinstance(outcome, LockRecord))
     theirs = await lease.take(mine, TWO, LEASE)
     with pytest.raises(ConflictError):
         await lease.take(mine, ONE, LEASE)
@@ -220,5 +220,5 @@ async def test_the_settings_say_where_the_lease_is_or_are_refused(
             pass
     async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {"POD_NAMESPACE": NAMESPACE}) as lock:
         taken = await lock.take(await lock.read(), ONE, LEASE)
-        assert isinstance(taken, Record)
+        assert isinstance(taken, LockRecord)
     assert (await client.get(PATH))["spec"]["holderIdentity"] == "one"

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from hollow.objects import Shape
+from hollow.objects import ClusterShape
 from hub.api.bootstrapcredentials.attestation import FAILED, Demand
-from hub.api.bootstrapcredentials.credential import Bounds
+from hub.api.bootstrapcredentials.credential import CredentialBounds
 from hub.composition.attestation import read_issuers
 from machinery.client.kubeconfig import Credential
 from machinery.client.rest import KubeClient
@@ -33,13 +33,13 @@ SUBJECT = "system:serviceaccount:default:default"
 
 @pytest.fixture
 async def edge() -> AsyncIterator[HollowCluster]:
-    async with HollowCluster(Shape("edge")) as cluster:
+    async with HollowCluster(ClusterShape("edge")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def other() -> AsyncIterator[HollowCluster]:
-    async with HollowCluster(Shape("other")) as cluster:
+    async with HollowCluster(ClusterShape("other")) as cluster:
         yield cluster
 
 
@@ -80,7 +80,7 @@ async def joined(stage: RpcStage, credential: Credential, proof: str, name: str 
 
 
 async def test_cluster_proves_itself_by_a_token_of_its_own_api_server(stage: RpcStage, edge: HollowCluster) -> None:
-    credential = await stage.bootstrap("edge", bounds=Bounds(attestation=demand(edge)))
+    credential = await stage.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
     info = await joined(stage, credential, await token(edge, f"urn:uuid:{HUB}"))
     assert info.attestation_audience == f"urn:uuid:{HUB}"
     bound = await stage.store.read(lambda tx: tx.bindings.of(ClusterName("edge")))
@@ -97,8 +97,8 @@ async def test_name_that_is_bound_to_a_cluster_is_refused_to_every_other_one(
     stage: RpcStage, edge: HollowCluster, other: HollowCluster
 ) -> None:
     """The answer says that attestation failed and no more; the audit says why."""
-    credential = await stage.bootstrap("edge", bounds=Bounds(attestation=demand(edge)))
-    unbound = await stage.bootstrap(None, bounds=Bounds(attestation=demand(other)))
+    credential = await stage.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
+    unbound = await stage.bootstrap(None, bounds=CredentialBounds(attestation=demand(other)))
     foreign = await token(other, f"urn:uuid:{HUB}")
     wrong_audience = await token(edge, "urn:uuid:another-hub")
     good = await token(edge, f"urn:uuid:{HUB}")
@@ -125,7 +125,7 @@ async def test_keys_given_by_hand_need_no_connection_to_the_cluster(stage: RpcSt
     async with await KubeClient.from_document(edge.kubeconfig()) as client:
         keys = await client.get("/openid/v1/jwks")
     proof = await token(edge, "the-hub")
-    bounds = Bounds(attestation=Demand(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT))
+    bounds = CredentialBounds(attestation=Demand(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT))
     await edge.stop()
     info = await joined(stage, await stage.bootstrap("edge", bounds=bounds), proof)
     assert info.attestation_audience == "the-hub"

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import Record, Stage
+from hub.api.auditrecords.record import AuditRecord, Stage
 from tests.checks import present
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal, rpc_stage
 
@@ -15,7 +15,7 @@ ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}"
 SESSION = ("connect", "managedclusters/session", 200)
 
 
-def summary(record: Record) -> tuple[Any, ...]:
+def summary(record: AuditRecord) -> tuple[Any, ...]:
     reference, status = record.object_ref, record.response_status
     return (record.verb, reference and f"{reference.resource}/{reference.subresource}".rstrip("/"), status and status.code)
 
@@ -52,7 +52,7 @@ async def session(stage: RpcStage) -> None:
     assert await stream.status() is grpc.StatusCode.OK
 
 
-async def session_records(stage: RpcStage) -> list[Record]:
+async def session_records(stage: RpcStage) -> list[AuditRecord]:
     return [record for record in await stage.audit() if record.request_uri.endswith("/Connect")]
 
 

@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from pydantic import SecretStr
 
-from hub.api.certificates.revocation import Target
+from hub.api.certificates.revocation import RevocationTarget
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
@@ -352,7 +352,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
     await until_found(is_gone)
     twin = await Stream.open(stage, second, epoch=EPOCH + 5)
     assert await twin.status() is TAKEN, "the first one has a while to come back"
-    await stage.store.run(revocation.revoke, Target(cluster=EDGE, agent=AgentId("agent")), "Superseded", ADMIN)
+    await stage.store.run(revocation.revoke, RevocationTarget(cluster=EDGE, agent=AgentId("agent")), "Superseded", ADMIN)
     await opened(stage, second, EPOCH + 5)
 
 
@@ -380,7 +380,7 @@ async def test_what_is_decided_on_one_replica_counts_on_the_other(tmp_path: Path
         older = await opened(one, credential, EPOCH + 1)
         newer = await opened(two, credential, EPOCH + 1)
         assert await older.status() is SUPERSEDED
-        await one.store.run(revocation.revoke, Target(cluster=EDGE), "Unspecified", ADMIN)
+        await one.store.run(revocation.revoke, RevocationTarget(cluster=EDGE), "Unspecified", ADMIN)
         assert await newer.status() is UNAUTHENTICATED
         for replica in (one, two):
             await replica.parts.peers.poll()

@@ -13,14 +13,14 @@ from hub.registry.certificateauthorities.service import Made
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import restore as restoring
-from hub.registry.recovery.restore import Order
+from hub.registry.recovery.restore import RestoreOrder
 from hub.store import schema
 from machinery import pki
 from machinery.client.kubeconfig import Credential
-from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, Verdict
+from machinery.errors import DenialCause, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, cluster_name
 from machinery.runtime.clock import SystemClock
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.fakes.rpc_stage import ADMIN, RpcStage, csr
@@ -56,7 +56,7 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
     await stream.beat(1)
 
 
-async def loss_of_session(client: GrpcHubClient) -> Loss:
+async def loss_of_session(client: GrpcHubClient) -> SessionEnd:
     with pytest.raises(HubLostError) as lost:
         async with client.session(Greeting("uid-1")):
             pass
@@ -77,7 +77,7 @@ async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcSta
             await call
     with pytest.raises(NotFoundError):
         await anext(client.follow_request(name))
-    assert await loss_of_session(client) is Loss.REFUSED
+    assert await loss_of_session(client) is SessionEnd.REFUSED
     await client.close()
 
     again = dialled(stage, holder, RecoveringHubClient)
@@ -118,7 +118,7 @@ async def restored(stage: RpcStage) -> None:
     made = await stage.store.read(lambda tx: tx.now)
     await stage.store.run(authorities.adopt, Made(stage.issuer.trust_bundle, None))
     await stage.store.run(forget)
-    await stage.store.run(restoring.restored, Order(made))
+    await stage.store.run(restoring.restored, RestoreOrder(made))
 
 
 async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage) -> None:
@@ -126,10 +126,10 @@ async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage)
     forgotten = await stage.enrol("edge1")
     await restored(stage)
     client = dialled(stage, forgotten, GrpcHubClient)
-    assert await loss_of_session(client) is Loss.UNRECORDED
+    assert await loss_of_session(client) is SessionEnd.UNRECORDED
     with pytest.raises(UnauthorizedError) as refused:
         await client.info()
-    assert refused.value.verdict is Verdict.CERTIFICATE_LOST
+    assert refused.value.verdict is DenialCause.CERTIFICATE_LOST
     await client.close()
     assert await stage.records("edge1", Purpose.RECOVERY) == []
 

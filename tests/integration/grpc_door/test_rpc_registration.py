@@ -22,7 +22,7 @@ from hub.registry.certificatesigningrequests import service as request_objects
 from machinery import pki
 from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.client.kubeconfig import Credential
-from machinery.identity import Subject, agent_id, agent_subject, cluster_name
+from machinery.identity import CertificateSubject, agent_id, agent_subject, cluster_name
 from machinery.pki import names
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from tests.fakes.rpc_stage import (
@@ -41,7 +41,7 @@ from tests.fakes.rpc_stage import (
 
 GET_HUB = wire.GetHubRequest()
 INVALID, FORBIDDEN = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
-MASTERS = Subject("system:masters", frozenset(("system:masters",)))
+MASTERS = CertificateSubject("system:masters", frozenset(("system:masters",)))
 
 
 def with_invalid_signature() -> bytes:

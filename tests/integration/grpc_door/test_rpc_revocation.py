@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.api.certificates.revocation import Target
+from hub.api.certificates.revocation import RevocationTarget
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.registry.certificates import service as certificates
 from hub.registry.managedclusters import service as clusters
@@ -101,7 +101,7 @@ async def test_revocation_cuts_sessions_and_streams_that_wait_and_no_other_clust
 
     credential, kept = await stage.enrol("edge1"), await stage.welcomed(await stage.enrol("edge2"))
     stream = await stage.welcomed(credential)
-    await stage.store.run(revocation.revoke, Target(cluster=EDGE), "KeyCompromise", ADMIN)
+    await stage.store.run(revocation.revoke, RevocationTarget(cluster=EDGE), "KeyCompromise", ADMIN)
     revoked = (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized", "CertificateRevoked")
     assert await end_of(stream) == revoked
     assert await end_of(await Stream.open(stage, credential)) == revoked
@@ -134,7 +134,7 @@ async def test_denied_deleted_revoked_and_moved_clusters_get_different_answers(s
         await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, cluster_name("deleted")), ADMIN))
 
     async def revoke() -> None:
-        await stage.store.run(revocation.revoke, Target(cluster=cluster_name("revoked")), "Unspecified", ADMIN)
+        await stage.store.run(revocation.revoke, RevocationTarget(cluster=cluster_name("revoked")), "Unspecified", ADMIN)
 
     answers, first = {}, {}
     for name, act in (("denied", deny), ("deleted", delete), ("revoked", revoke), ("moved", None)):

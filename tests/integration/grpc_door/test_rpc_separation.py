@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from grpc import aio
 from grpc_health.v1 import health_pb2
 
-from hub.api.certificates.certificate import Holder, Profile, Purpose
+from hub.api.certificates.certificate import CertificateHolder, Profile, Purpose
 from hub.api.logins.login import Login
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.ports import Transaction
@@ -20,7 +20,7 @@ from hub.registry.certificates import service as certificates
 from hub.registry.logins import service as logins
 from machinery import pki
 from machinery.client.kubeconfig import Credential
-from machinery.identity import OPERATOR_GROUP, AddOnName, Subject, addon_subject, cluster_name
+from machinery.identity import OPERATOR_GROUP, AddOnName, CertificateSubject, addon_subject, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.fakes.rpc_stage import RpcStage, csr, following, joining, submission
@@ -78,7 +78,7 @@ def methods() -> Iterator[tuple[str, Any]]:
             yield f"{service.name}/{method.name}", method
 
 
-async def signed(stage: RpcStage, purpose: Purpose, subject: Subject, holder: Holder) -> Credential:
+async def signed(stage: RpcStage, purpose: Purpose, subject: CertificateSubject, holder: CertificateHolder) -> Credential:
     key = pki.generate_key()
 
     def sign(tx: Transaction) -> bytes:
@@ -101,7 +101,7 @@ async def askers(stage: RpcStage) -> dict[str, Credential | None]:
     await stage.enrol(OTHER)
     submitted = await stage.stub(await stage.bootstrap(OTHER)).SubmitRequest(submission(OTHER))
     EXPECTED["Registration/FollowRequest"] = Expectation(lambda: following(submitted.name), hidden=True)
-    addon = Holder(cluster=EDGE, addon=AddOnName("metrics"))
+    addon = CertificateHolder(cluster=EDGE, addon=AddOnName("metrics"))
     revoked = await stage.enrol("edge3")
     await stage.store.run(certificates.revoke_cluster, cluster_name("edge3"), "Test")
     return {
@@ -113,7 +113,9 @@ async def askers(stage: RpcStage) -> dict[str, Credential | None]:
         "bootstrap": await stage.bootstrap("edge5"),
         "login": await logged_in(stage, "ops"),
         "operator's login": await logged_in(stage, "ops", OPERATOR_GROUP),
-        "operator": await signed(stage, Purpose.OPERATOR, Subject("admin", frozenset(("system:masters",))), Holder()),
+        "operator": await signed(
+            stage, Purpose.OPERATOR, CertificateSubject("admin", frozenset(("system:masters",))), CertificateHolder()
+        ),
         "revoked": revoked,
         "nobody": None,
     }

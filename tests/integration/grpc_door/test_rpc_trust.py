@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificateauthorities.trust import AgentTrust
 from hub.api.managedclusters.renewal import LATE
-from hub.grpc_door.session.trust_bundle_push import Trusting, fingerprints
+from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
 from hub.registry.certificateauthorities import trust
 from hub.registry.managedclusters import renewals
 from machinery import pki
 from machinery.errors import MusterError
-from machinery.identity import AgentId, ClusterName, Subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, until_found
 from tests.integration.grpc_door.test_rpc_owners import stand_by
 
@@ -39,7 +39,7 @@ def own(stage: RpcStage) -> frozenset[str]:
     return fingerprints(stage.issuer.trust_bundle)
 
 
-def trusting_of(stage: RpcStage) -> Trusting:
+def trusting_of(stage: RpcStage) -> TrustBundlePush:
     assert stage.parts.trusting is not None
     return stage.parts.trusting
 
@@ -85,7 +85,7 @@ async def test_changed_bundle_is_pushed_to_open_sessions(stage: RpcStage, monkey
     for stream in streams:
         await stream.expect("desired")
     now, day = datetime.now(UTC), timedelta(days=1)
-    new = pki.create_authority(Subject("new"), pki.generate_key(), pki.random_serial(), now - day, now + day)
+    new = pki.create_authority(CertificateSubject("new"), pki.generate_key(), pki.random_serial(), now - day, now + day)
     both = stage.issuer.trust_bundle + new.certificate
     monkeypatch.setattr(type(stage.issuer), "trust_bundle", both)
     for stream in streams:
@@ -154,7 +154,7 @@ async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcS
     await stream.expect("desired")
     (record,) = await stage.records("edge1")
     now = stage.parts.clock.now()
-    present = Authority(AuthorityId(str(record.signed_by).removeprefix("hub/")), b"", Phase.ISSUING, now, now)
+    present = AuthorityRecord(AuthorityId(str(record.signed_by).removeprefix("hub/")), b"", Phase.ISSUING, now, now)
     standing = [present]
     object.__setattr__(stage.parts, "authorities", lambda: tuple(standing))
     monkeypatch.setattr(trusting_of(stage), "_standing", lambda: tuple(standing))

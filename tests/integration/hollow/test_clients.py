@@ -14,7 +14,7 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
-from machinery.client.rest import KubeClient, Object, Resource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import NotFoundError
 from machinery.runtime.backoff import Backoff
 from tests.trials import repeated
@@ -66,7 +66,7 @@ async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(kubectl: K
     assert "not found" in await kubectl("-n", "nowhere", "create", "configmap", "c", fails=True)
 
 
-MAPS = Resource("", "v1", "configmaps")
+MAPS = RestResource("", "v1", "configmaps")
 QUICK = timedelta(milliseconds=20)
 
 

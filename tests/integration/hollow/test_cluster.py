@@ -14,18 +14,18 @@ import pytest
 from hollow.cluster import HollowCluster
 from hollow.faults import HEALTHY, Faults
 from hollow.illness import ADMIN_PATH
-from hollow.objects import Shape
+from hollow.objects import ClusterShape
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor
-from machinery.client.rest import KubeClient, Resource
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ForbiddenError, InvalidError, UnauthorizedError, UnavailableError
 
 NODES = "/api/v1/nodes"
 LONG = timedelta(seconds=30)
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
-SECRETS = Resource("", "v1", "secrets")
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+ACCOUNTS = RestResource("", "v1", "serviceaccounts")
+SECRETS = RestResource("", "v1", "secrets")
+ROLES = RestResource("rbac.authorization.k8s.io", "v1", "roles")
+BINDINGS = RestResource("rbac.authorization.k8s.io", "v1", "rolebindings")
 USER = "system:serviceaccount:default:reader"
 
 
@@ -61,7 +61,7 @@ async def account_stage() -> AsyncIterator[Stage]:
         told.append((actor.user, asked.verb, asked.resource, decision.allowed))
 
     async with (
-        HollowCluster(Shape("roles"), tell=tell) as cluster,
+        HollowCluster(ClusterShape("roles"), tell=tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         await admin.create(ACCOUNTS.path(namespace="default"), {"metadata": {"name": "reader"}})
@@ -115,7 +115,7 @@ async def test_wrong_foreign_and_missing_credentials_open_nothing(hollow_cluster
             with pytest.raises(UnavailableError):
                 await client.get(NODES)
 
-    async with HollowCluster(Shape("other")) as other:
+    async with HollowCluster(ClusterShape("other")) as other:
         kubeconfig = other.kubeconfig()
         kubeconfig["users"][0]["user"] = {"token": await account_stage.token()}
         async with await KubeClient.from_document(kubeconfig) as stranger:
@@ -241,7 +241,10 @@ async def test_restarted_cluster_keeps_its_identity_and_objects(hollow_cluster: 
 
     system = "/api/v1/namespaces/kube-system"
     first = (await client.get(system))["metadata"]["uid"]
-    async with HollowCluster(Shape("test", nodes=1)) as again, await KubeClient.from_document(again.kubeconfig()) as other:
+    async with (
+        HollowCluster(ClusterShape("test", nodes=1)) as again,
+        await KubeClient.from_document(again.kubeconfig()) as other,
+    ):
         assert (await other.get(system))["metadata"]["uid"] == first
     await client.delete(system)
     await client.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}})
@@ -257,7 +260,7 @@ async def test_advertised_address_is_in_kubeconfig_and_certificate_or_refused(
         ("localhost", "", "https://localhost:"),
         ("::1", "", "https://[::1]:"),
     ):
-        async with HollowCluster(Shape("test"), host=host, advertise=advertise) as cluster:
+        async with HollowCluster(ClusterShape("test"), host=host, advertise=advertise) as cluster:
             assert cluster.url.startswith(server), (host, advertise)
             async with await KubeClient.from_document(cluster.kubeconfig()) as client:
                 assert len(await client.list(NODES)) == 3, (host, advertise)
@@ -268,8 +271,8 @@ async def test_advertised_address_is_in_kubeconfig_and_certificate_or_refused(
         ("no host", "neither an address nor a host name"),
     ):
         with subtests.test(host=host, said=said), pytest.raises(InvalidError, match=said):
-            HollowCluster(Shape("test"), host=host)
+            HollowCluster(ClusterShape("test"), host=host)
 
     port = int(hollow_cluster.url.rpartition(":")[2])
     with pytest.raises(UnavailableError, match=f":{port} is in use"):
-        await HollowCluster(Shape("other"), port=port).start()
+        await HollowCluster(ClusterShape("other"), port=port).start()

@@ -20,14 +20,14 @@ from hub.issuer.local import make_authority
 from hub.kubecert import deployment as rules
 from hub.kubecert.cluster_client import DEPLOYMENTS, PODS, HostCluster
 from hub.kubecert.cluster_info import cluster_info
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.output import parse_printed
 from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
 from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.client.exec import Container, execute
-from machinery.client.rest import KubeClient, Query, Resource
+from machinery.client.rest import KubeClient, Query, RestResource
 from machinery.errors import (
     BadRequestError,
     ConflictError,
@@ -133,7 +133,7 @@ async def test_an_exchanged_ca_lies_on_the_host_and_opens_the_cluster(
     await client.create(AUTHORITY_PATH, {})
     after = json.loads(await execute(client, container, ("agent", "print"), within=SOON))
     assert after != json.loads(before)
-    authority = pki.Authority(base64.b64decode(after["tls.crt"]), base64.b64decode(after["tls.key"]))
+    authority = pki.CertificateAuthority(base64.b64decode(after["tls.crt"]), base64.b64decode(after["tls.key"]))
     [manager] = await client.list(PODS.path(namespace="kube-system"), {"labelSelector": "component=kube-controller-manager"})
     assert manager["status"]["containerStatuses"][0]["restartCount"] == 1
 
@@ -149,7 +149,7 @@ async def test_an_exchanged_ca_lies_on_the_host_and_opens_the_cluster(
             await execute(somebody, container, ("agent", "print"), within=SOON)
 
 
-SHAPE = Shape("default", "agent", "muster/hub:test", "default", {"extra": "yes"})
+SHAPE = AgentDeploymentShape("default", "agent", "muster/hub:test", "default", {"extra": "yes"})
 PATH = DEPLOYMENTS.path("agent", namespace="default")
 
 
@@ -197,7 +197,7 @@ async def test_what_a_server_keeps_of_it_is_as_wanted_and_what_it_prints_is_the_
     assert info.authority == hollow_cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]
 
 
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 
 
 def made_pair() -> tuple[AuthorityId, KeyPair]:

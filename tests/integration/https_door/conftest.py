@@ -17,14 +17,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests.request import USAGES, Requester
 from hub.composition.access import Access
 from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Transaction
-from hub.registry.bootstrapcredentials.service import Terms, create_token
+from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.core import namespaces
@@ -33,7 +33,16 @@ from hub.replica.installation import ADMIN_FILE
 from hub.store import SqlStore
 from machinery import pki
 from machinery.client import kubeconfig
-from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
+from machinery.identity import (
+    CLUSTER_LABEL,
+    SIGNER,
+    AgentId,
+    CertificateSubject,
+    ClusterName,
+    SerialNumber,
+    agent_subject,
+    bootstrap_user,
+)
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.tls import client_context
 from tests import programs
@@ -135,14 +144,14 @@ class HubUnderTest(InProcessHub):
         issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key), left)
         return self.kubeconfig(f"agent-{cluster}", issued, key)
 
-    async def certificate(self, purpose: Purpose, subject: Subject, whose: Holder | None = None) -> Path:
+    async def certificate(self, purpose: Purpose, subject: CertificateSubject, whose: CertificateHolder | None = None) -> Path:
         """The kubeconfig of anybody with a certificate of the hub's CA, whatever the hub itself would sign."""
         key = pki.generate_key()
 
         def sign(tx: Transaction) -> IssuedCertificate:
             begins, ends = tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.bootstrap
             profile = Profile(purpose, subject, pki.public_key_of(key), begins, ends)
-            return sign_anything(tx, self.issuer, profile, whose or Holder())
+            return sign_anything(tx, self.issuer, profile, whose or CertificateHolder())
 
         name = f"{purpose}-{subject.common_name}".replace(":", "-")
         return self.kubeconfig(name, await self.store.run(sign), key)
@@ -156,7 +165,7 @@ class HubUnderTest(InProcessHub):
         """A certificate request that waits, as the door for agents stores it."""
         submission = asked_for(cluster, "bcdfg", cluster)
         submission["metadata"] |= {"name": name}
-        terms = Terms(ClusterName(cluster), None, LIFETIMES.bootstrap)
+        terms = CredentialTerms(ClusterName(cluster), None, LIFETIMES.bootstrap)
         credential, _token = await self.store.run(create_token, terms, "test")
         await self.store.run(requests.put, submission, None, Requester(bootstrap_user(credential.id)))
 
@@ -360,7 +369,7 @@ def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_ke
     profile = Profile(Purpose.AGENT, agent_subject(cluster, agent), public_key, begins, ends)
     if ends <= tx.now:  # as one signed long ago: the hub itself signs none that has ended
         return issuer.issue(profile, SerialNumber(pki.random_serial()), tx.now)
-    return certificates.sign(tx, issuer, profile, Holder(cluster=cluster, agent=agent))
+    return certificates.sign(tx, issuer, profile, CertificateHolder(cluster=cluster, agent=agent))
 
 
 def _environment(**more: str) -> Mapping[str, str]:

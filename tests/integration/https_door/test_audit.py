@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import Level, Record, read_record
+from hub.api.auditrecords.record import AuditLevel, AuditRecord, read_record
 from hub.ports import Transaction
 from hubctl.errors import DONE, MISUSED
 from machinery.runtime.clock import SystemClock
@@ -39,7 +39,7 @@ async def everything(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
         yield hub
 
 
-async def records(hub: HubUnderTest) -> list[Record]:
+async def records(hub: HubUnderTest) -> list[AuditRecord]:
     """All that is remembered by now."""
     await hub.access.auditor.flush()
 
@@ -57,7 +57,12 @@ async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: Hub
     await agent.ask("DELETE", f"{CLUSTERS}/edge")
     await visitor.ask("DELETE", f"{CLUSTERS}/missing")
     created, forbidden, missing = await records(hub)
-    assert (created.verb, created.audit_id, created.user_agent, created.level) == ("create", "my-id", "test/1", Level.REQUEST)
+    assert (created.verb, created.audit_id, created.user_agent, created.level) == (
+        "create",
+        "my-id",
+        "test/1",
+        AuditLevel.REQUEST,
+    )
     assert created.user is not None
     assert (created.user.username, "system:masters" in created.user.groups) == ("admin", True)
     assert created.object_ref is not None
@@ -178,7 +183,7 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
     """Nothing is flushed before the look: a kill right after the answer would lose nothing of it."""
     visitor = await admin_of(hub)
 
-    async def stored() -> list[Record]:
+    async def stored() -> list[AuditRecord]:
         found = await hub.store.read(lambda tx: tx.audit.find(AuditQuery()))
         return [each for entry in found if (each := read_record(entry.document))]
 

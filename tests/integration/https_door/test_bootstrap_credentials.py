@@ -17,13 +17,13 @@ from hub.api.bootstrapcredentials.credential import token_id
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.meta.change import CLUSTER_SETS
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.objects import service as objects
 from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery.client import kubeconfig
-from machinery.identity import CredentialId, Subject
+from machinery.identity import CertificateSubject, CredentialId
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps import BootstrapFile
 from spoke.domain.route import Driver
@@ -130,7 +130,7 @@ async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: Hub
         [asked[0]["metadata"]["name"]],
     )
 
-    _, unbound = await hub.store.run(credentials.create_token, Terms(None, 2, timedelta(hours=1)), "ann")
+    _, unbound = await hub.store.run(credentials.create_token, CredentialTerms(None, 2, timedelta(hours=1)), "ann")
     for name, expected in (("edge4", 201), ("edge5", 201), ("edge6", 403)):
         code, _ = await bearer(hub, unbound).ask("POST", CLUSTERS, cluster(name))
         assert code == expected
@@ -219,7 +219,7 @@ async def test_a_credential_for_several_clusters_opens_none_beyond_its_bounds(hu
     endpoint = kubeconfig.read_kubeconfig(file).require_endpoint()
     assert (endpoint.cluster_name, endpoint.grpc_server) == (None, "hub.example.org:8443")
 
-    terms = credentials.Terms(None, 1, timedelta(milliseconds=1))
+    terms = credentials.CredentialTerms(None, 1, timedelta(milliseconds=1))
     _, ended = await hub.store.run(credentials.create_token, terms, "ann")
     status, answer = await bearer(hub, ended).get("/apis")
     assert status == 401
@@ -252,7 +252,7 @@ async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tm
 
 async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_makes_none(hub: HubUnderTest) -> None:
     await make_set(hub, "global", selectorType="LabelSelector", labelSelector={})
-    admin, request = await admin_of(hub), build_request(Subject("x"), generate_key()).decode()
+    admin, request = await admin_of(hub), build_request(CertificateSubject("x"), generate_key()).decode()
     rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"request": "x"}, "spec"),
         ({"token": False}, "spec"),

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 import yaml
 
-from hub.api.certificates.certificate import Holder, IssuedCertificate, Profile, Purpose
+from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Profile, Purpose
 from hub.composition.access import Access
-from hub.composition.certificates import Certificates
+from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.https_door.callers.aggregation import Aggregation
 from hub.https_door.callers.client_ca import ClientAuthorityFile
@@ -25,7 +25,7 @@ from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.errors import InvalidError
-from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, agent_subject
+from machinery.identity import OPERATOR_GROUP, AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context, server_context
 from tests.fakes.authority import OtherCA
@@ -178,7 +178,9 @@ class KubernetesStage:
         self.provider = AuthorityProvider()
 
     async def start(self, *groups: str) -> None:
-        async def known(context: BuildContext, certificates: Certificates, access: Access) -> Sequence[KubernetesAuthority]:
+        async def known(
+            context: BuildContext, certificates: CertificateSection, access: Access
+        ) -> Sequence[KubernetesAuthority]:
             serving, peers = certificates.doors.serving, access.peers
             made = KubernetesAuthority(groups, serving, peers.identify, peers.former, context.clock)
             self.provider.listen(lambda: made.take(self.provider.certificate))
@@ -197,9 +199,9 @@ class KubernetesStage:
         key = pki.generate_key()
 
         def issue(tx: Transaction) -> IssuedCertificate:
-            subject = Subject(user, frozenset(groups))
+            subject = CertificateSubject(user, frozenset(groups))
             profile = Profile(Purpose.LOGIN, subject, pki.public_key_of(key), tx.now - MINUTES, tx.now + MINUTES)
-            return certificates.sign(tx, self.chain, profile, Holder())
+            return certificates.sign(tx, self.chain, profile, CertificateHolder())
 
         issued = await self.hub.store.run(issue)
         assert issued.signed_by == self.provider.signer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hub.api.certificates.certificate import Purpose
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
 from hub.controllers.clusters.removal import Removal, wanted
@@ -18,7 +18,7 @@ from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import service as objects
 from hubctl.errors import DONE, FAILED, MISUSED
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.runtime.controller import Controller
 from machinery.runtime.tasks import GuardedTasks
 from tests.integration.https_door.conftest import HubUnderTest, admin_of
@@ -28,9 +28,9 @@ HELD = ADD_ON.replace("namespace: edge1}", "namespace: edge1, finalizers: [examp
 
 
 @asynccontextmanager
-async def removing(hub: HubUnderTest) -> AsyncIterator[list[Told]]:
+async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     """The controller, fed from the change log."""
-    told: list[Told] = []
+    told: list[EventRecord] = []
     controller = Controller("removal", Removal(hub.store, timedelta(hours=1), told.append))
 
     async def feed() -> None:
@@ -96,7 +96,7 @@ async def clerk(hub: HubUnderTest) -> Path:
     role = {"metadata": {"name": "clerk"}, "rules": rules}
     await hub.store.run(objects.put, CLUSTER_ROLES, role, None, "test")
     await (await admin_of(hub)).bind("clerk", "User", "clerk")
-    return await hub.certificate(Purpose.LOGIN, Subject("clerk"))
+    return await hub.certificate(Purpose.LOGIN, CertificateSubject("clerk"))
 
 
 async def annotations(hub: HubUnderTest) -> dict[str, str] | None:

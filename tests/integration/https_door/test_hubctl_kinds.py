@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hub.api.hubreplicas.replica import Load, Replica
-from hub.api.managedclusters.cluster import Claim, StatusReport
+from hub.api.managedclusters.cluster import ClusterClaim, StatusReport
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.managedclusters import service as clusters
 from hubctl.client.resources import CLUSTERS
@@ -245,7 +245,11 @@ async def test_add_ons_are_enabled_shown_and_disabled_on_clusters(hub: HubUnderT
 
 async def report(hub: HubUnderTest, name: str, capacity: dict[str, str], allocatable: dict[str, str], nodes: int) -> None:
     told = StatusReport(
-        capacity=capacity, allocatable=allocatable, kubernetes_version="v1.31.0", claims=(Claim("a", "b"),), node_count=nodes
+        capacity=capacity,
+        allocatable=allocatable,
+        kubernetes_version="v1.31.0",
+        claims=(ClusterClaim("a", "b"),),
+        node_count=nodes,
     )
     await hub.store.run(clusters.report_status, ClusterName(name), told, "agent")
 

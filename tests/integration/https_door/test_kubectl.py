@@ -17,7 +17,7 @@ from machinery import pki
 from machinery.client import kubeconfig
 from machinery.client.kubeconfig import HubEndpoint
 from machinery.election import Candidate
-from machinery.identity import HubId, Subject
+from machinery.identity import CertificateSubject, HubId
 from machinery.product import GROUP_SUFFIX
 from tests.integration.https_door.conftest import LIFETIMES, HubUnderTest, Running, admin_of, hub_with
 
@@ -130,7 +130,7 @@ APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
 
 async def operator(hub: HubUnderTest, user: str, *groups: str) -> Path:
     """The kubeconfig of an operator who is not in system:masters: his rights come from roles."""
-    return await hub.certificate(Purpose.OPERATOR, Subject(user, frozenset(groups)))
+    return await hub.certificate(Purpose.OPERATOR, CertificateSubject(user, frozenset(groups)))
 
 
 async def give(hub: HubUnderTest, *lines: str) -> None:

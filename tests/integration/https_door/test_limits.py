@@ -16,7 +16,7 @@ import pytest
 from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
 from hub.api.auditrecords.query import AuditQuery
 from hub.api.liveness.heartbeat import Beat
-from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
+from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, ClusterClaim, JoinRequest, StatusReport
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import size_limit as room
@@ -156,7 +156,7 @@ async def test_one_identity_has_a_bounded_number_of_watches(tmp_path: Path) -> N
 ODD = {
     "condition": StatusReport(conditions=(Condition("A b!", "True", "no reason", ""), Condition("A", "True", "", ""))),
     "long": StatusReport(conditions=(Condition("A" * 5_000, "True", "R" * 5_000, ""),)),
-    "claim": StatusReport(claims=(Claim("a\x00\n", "b\x00"), Claim("a", "b"), Claim("a", "c"))),
+    "claim": StatusReport(claims=(ClusterClaim("a\x00\n", "b\x00"), ClusterClaim("a", "b"), ClusterClaim("a", "c"))),
     "resources": StatusReport(capacity={"\x00": "nothing", " ": ""}, kubernetes_version="\x00"),
     "namespace": StatusReport(namespaces={("default", "x"): (Condition("A b", "True", "a b", ""),)}),
     "url": StatusReport(client_configs=(ClientConfig("https://x y\x00", b"no certificate"),)),
@@ -196,7 +196,7 @@ async def test_operators_decide_about_a_cluster_whatever_its_agent_reports(hub: 
     noted = []
     for number, note in enumerate(("a b", "", "\x00")):
         cluster = await accepted(hub, f"edge{number}")
-        joining = Joining(name=cluster, cluster_uid="", annotations={AGENT_ANNOTATIONS + note: "x" * 300_000})
+        joining = JoinRequest(name=cluster, cluster_uid="", annotations={AGENT_ANNOTATIONS + note: "x" * 300_000})
         await hub.store.run(clusters.ensure, joining, agent_of(cluster))
         noted.append(await decide(operator, cluster))
     assert noted == [[200, 200, 200]] * 3

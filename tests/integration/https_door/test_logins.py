@@ -12,7 +12,7 @@ import pytest
 
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from machinery import pki
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
@@ -106,7 +106,7 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
     assert set(status) == {"credential"}
     assert set(credential) == {"expirationTimestamp", "clientCertificateData", "clientKeyData"}
     facts = pki.parse_certificate(credential["clientCertificateData"].encode())
-    assert facts.subject == Subject("ann", frozenset(("ops", "dev")))
+    assert facts.subject == CertificateSubject("ann", frozenset(("ops", "dev")))
     record = await stage.record(credential)
     assert (record.purpose, record.user, record.groups) == (Purpose.LOGIN, "ann", ("dev", "ops"))
     assert record.signed_by == stage.hub.issuer.current.name
@@ -227,12 +227,12 @@ async def test_a_login_request_that_is_wrong_in_itself_is_refused_by_field(stage
             assert answer["details"]["causes"][0]["field"] == field, name
 
     key = pki.generate_key()
-    request = pki.build_request(Subject("system:masters", frozenset(("system:masters",))), key).decode()
+    request = pki.build_request(CertificateSubject("system:masters", frozenset(("system:masters",))), key).decode()
     credential = (await stage.exchange(stage.issuer.token(), request=request))["credential"]
     assert "clientKeyData" not in credential
     chain = credential["clientCertificateData"].encode()
     assert pki.key_matches(chain, key)
-    assert pki.parse_certificate(chain).subject == Subject("ann"), "the request's subject does not count"
+    assert pki.parse_certificate(chain).subject == CertificateSubject("ann"), "the request's subject does not count"
     status, answer = await nobody(stage.hub).ask("POST", REQUESTS, asked(stage.issuer.token(), request="no request"))
     assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.request")
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from hub.api.certificates.certificate import Holder, Purpose
+from hub.api.certificates.certificate import CertificateHolder, Purpose
 from hub.api.hubreplicas.replica import Replica
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
-from hub.api.managedclusters.cluster import CLUSTER_UID, Joining
+from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
+from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.meta import document as doc
 from hub.https_door.pages.log_level import PATH as LOG_LEVEL
 from hub.registry.hubreplicas import log_level as orders
@@ -77,9 +77,9 @@ async def listing(hub: HubUnderTest) -> None:
     """A cluster whose agent is ready at two of its three hubs."""
     await hub.join("edge1")
     hubs = (
-        ReportedHub(HUB, "eu-1", "https://eu-1:6443", HubState.READY, ENDS),
-        ReportedHub(OTHER, "eu-2", "https://eu-2:6443", HubState.READY, ENDS),
-        ReportedHub("", "us-1", "https://us-1:6443", HubState.LOST),
+        ReportedHub(HUB, "eu-1", "https://eu-1:6443", AgentHubState.READY, ENDS),
+        ReportedHub(OTHER, "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
+        ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.LOST),
     )
     await hub.store.run(lambda tx: tx.facts.set(moves.HUB_ID, HUB))
     await hub.store.run(moves.report_hubs, EDGE, 0, reported.encoded(hubs), "agent")
@@ -119,7 +119,7 @@ async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTes
     stored = await hub.store.read(clusters.find, EDGE)
     await hub.store.run(clusters.put, doc.with_annotations(stored.document, {CLUSTER_UID: "uid-1"}), stored, "agent")
     agent = await hub.agent("edge1")
-    await hub.store.run(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    await hub.store.run(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
     said = "from the cluster with uid uid-1 to the one with uid uid-2"
     await hub.runs(("hubctl accept edge1 --rebuilt", DONE, said))
     after = (await hub.store.read(clusters.find, EDGE)).document
@@ -132,7 +132,7 @@ async def test_an_operator_gives_a_cluster_to_the_other_of_its_two_agents(hub: H
     await hub.join("edge1")
     twin = AgentId("twin")
     paths = [
-        await hub.certificate(Purpose.AGENT, agent_subject(EDGE, agent), Holder(EDGE, agent))
+        await hub.certificate(Purpose.AGENT, agent_subject(EDGE, agent), CertificateHolder(EDGE, agent))
         for agent in (AgentId("first"), twin)
     ]
     await hub.store.run(owners.note_second, EDGE, AgentId("first"), twin, "hub")

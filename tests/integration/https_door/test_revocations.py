@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hub.api.certificateauthorities.authority import Authority, Phase, Wish
+from hub.api.certificateauthorities.authority import AuthorityOrder, AuthorityRecord, Phase
 from hub.api.certificates.certificate import Lifetimes
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.renewal import RENEW
@@ -234,7 +234,7 @@ async def begun(hub: HubUnderTest) -> str:
     return str(first.id)
 
 
-async def every(hub: HubUnderTest) -> dict[str, Authority]:
+async def every(hub: HubUnderTest) -> dict[str, AuthorityRecord]:
     return {each.id: each for each in await hub.store.read(authorities.all_of)}
 
 
@@ -270,7 +270,7 @@ async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_cred
     assert (await every(hub))[first].wish is None, "asking is not doing"
     await hub.output("hubctl ca rotate --compromised --within 5s --yes")
     one = (await every(hub))[first]
-    assert (one.wish, one.ends_at is None, one.within) == (Wish.COMPROMISED, False, timedelta(seconds=5))
+    assert (one.wish, one.ends_at is None, one.within) == (AuthorityOrder.COMPROMISED, False, timedelta(seconds=5))
     await hub.output("hubctl ca rotate --compromised --within 1h --yes")
     again = (await every(hub))[first]
     assert (again.ends_at, again.within) == (one.ends_at, one.within), "it never gets more time"
@@ -285,12 +285,14 @@ async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubU
     for _ in range(2):
         await hub.output("hubctl ca rotate")
         one = (await every(hub))[first]
-        assert (one.wish, one.wished_by, one.phase) == (Wish.ROTATE, "admin", Phase.ISSUING), "ordered twice it is one change"
+        assert (one.wish, one.wished_by, one.phase) == (AuthorityOrder.ROTATE, "admin", Phase.ISSUING), (
+            "ordered twice it is one change"
+        )
     await hub.runs((f"hubctl ca proceed {first}", FAILED, "nothing of it is waited for"))
     made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
     second = (await hub.store.run(authorities.propose, Made(made.certificate, None))).id
     await hub.output(f"hubctl ca proceed {second}")
-    assert (await every(hub))[second].wish is Wish.PROCEED
+    assert (await every(hub))[second].wish is AuthorityOrder.PROCEED
     await hub.runs(
         ("hubctl ca rotate", FAILED, "is Distributing still"),
         ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""),

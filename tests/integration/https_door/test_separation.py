@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from hub.api.approvalrules.rule import of_flag
-from hub.api.certificates.certificate import Holder, Purpose
+from hub.api.certificates.certificate import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests
@@ -21,8 +21,8 @@ from machinery.identity import (
     SIGNER,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
-    Subject,
     addon_subject,
     agent_subject,
     recovery_subject,
@@ -96,7 +96,7 @@ async def _served(visitor: Visitor, group: str, prefix: str) -> list[Place]:
 
 async def signed(hub: HubUnderTest, agent: str, cluster: str = "edge1", purpose: Purpose = Purpose.AGENT) -> Visitor:
     """A certificate of an agent, recorded as whatever `purpose` says."""
-    whose = Holder(cluster=ClusterName(cluster), agent=AgentId(agent), addon=AddOnName("metrics"))
+    whose = CertificateHolder(cluster=ClusterName(cluster), agent=AgentId(agent), addon=AddOnName("metrics"))
     return holder(hub, await hub.certificate(purpose, agent_subject(ClusterName(cluster), AgentId(agent)), whose))
 
 
@@ -310,11 +310,11 @@ async def askers(hub: HubUnderTest) -> list[Asker]:
     await hub.request(OTHER, "theirs")
     file = hub.folder / "edge7.kubeconfig"
     await hub.output(f"hubctl create bootstrap-kubeconfig --cluster edge7 -o {file} --allow-loopback")
-    of_addon = Holder(cluster=edge1, addon=AddOnName("metrics"))
+    of_addon = CertificateHolder(cluster=edge1, addon=AddOnName("metrics"))
     addon = holder(hub, await hub.certificate(Purpose.ADDON, addon_subject(edge1, AddOnName("metrics"), "agent"), of_addon))
-    of_agent = Holder(cluster=edge1, agent=agent)
+    of_agent = CertificateHolder(cluster=edge1, agent=agent)
     recovery = holder(hub, await hub.certificate(Purpose.RECOVERY, recovery_subject(edge1, agent), of_agent))
-    guest = holder(hub, await hub.certificate(Purpose.LOGIN, Subject("guest"), Holder()))
+    guest = holder(hub, await hub.certificate(Purpose.LOGIN, CertificateSubject("guest"), CertificateHolder()))
     await hub.join("edge3")
     revoked = await hub.agent("edge3")
     await hub.revoke(revoked)

@@ -12,7 +12,7 @@ import pytest
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.identity import ClusterName, CredentialId
 from machinery.pki import unverified_claims
@@ -144,7 +144,9 @@ async def watching(hub: HubUnderTest, token: str) -> AsyncIterator[Watch]:
 
 async def test_open_watches_end_with_the_token_that_opened_them(hub: HubUnderTest, admin: Visitor) -> None:
     async def bootstrap(lifetime: timedelta = timedelta(hours=1)) -> tuple[CredentialId, str]:
-        record, token = await hub.store.run(credentials.create_token, Terms(ClusterName("edge1"), None, lifetime), "ann")
+        record, token = await hub.store.run(
+            credentials.create_token, CredentialTerms(ClusterName("edge1"), None, lifetime), "ann"
+        )
         return record.id, token
 
     await hub.join("edge1")

@@ -20,7 +20,7 @@ from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT
-from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, StorageEvent
 from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError, TooManyRequestsError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
@@ -47,7 +47,7 @@ async def create(storage: ServiceStorage, name: str, **labels: str) -> int:
     return (await storage.create(CLUSTERS, Key("", name), cluster(name, **labels), ADMIN)).revision
 
 
-async def take_names(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+async def take_names(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
     """The next `count` events, bookmarks left out."""
     told: list[tuple[str, str]] = []
     async with asyncio.timeout(5):
@@ -185,7 +185,7 @@ async def told_first(
     async with asyncio.timeout(10), leases.watch(LEASES, selection or Selection(), after=after) as events:
         while len(told) < count:
             event = await anext(events)
-            if isinstance(event, Event):
+            if isinstance(event, StorageEvent):
                 told.append((event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision))
     return told
 
@@ -248,13 +248,13 @@ async def test_beats_within_a_window_are_one_change_and_all_watchers_are_told_by
 ) -> None:
     """However long the machine takes, a watcher is told of no more changes than there were windows."""
 
-    async def follow(told: list[Event]) -> None:
+    async def follow(told: list[StorageEvent]) -> None:
         async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
             async for event in events:
-                if isinstance(event, Event):
+                if isinstance(event, StorageEvent):
                     told.append(event)  # noqa: PERF401 - it is looked at meanwhile
 
-    watchers: list[list[Event]] = [[], [], []]
+    watchers: list[list[StorageEvent]] = [[], [], []]
     async with asyncio.TaskGroup() as group:
         watches = [group.create_task(follow(told)) for told in watchers]
         await until(lambda: all(watchers))

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from bench.bodies import JSON, worst
-from hub.api.auditrecords.record import Record, read_record
+from hub.api.auditrecords.record import AuditRecord, read_record
 from hub.audit.floods import REPEATED
 from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
 from machinery.meta import bounded_yaml as boundedyaml
@@ -94,7 +94,7 @@ async def operator(hub: HubUnderTest) -> Telephone:
     return Telephone(hub, (await admin_of(hub)).context)
 
 
-async def remembered(hub: HubUnderTest) -> list[Record]:
+async def remembered(hub: HubUnderTest) -> list[AuditRecord]:
     """What both places say alike."""
     found = await records(hub)
     lines = (hub.folder / "audit.log").read_bytes().splitlines()

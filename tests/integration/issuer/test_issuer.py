@@ -20,7 +20,7 @@ from pkilint import loader
 from pkilint.pkix import certificate, extension, name
 from pkilint.validation import ValidationFindingSeverity
 
-from hub.api.certificateauthorities.authority import Phase, Wish
+from hub.api.certificateauthorities.authority import AuthorityOrder, Phase
 from hub.api.certificates.certificate import Lifetimes, Profile, Purpose
 from hub.issuer import LocalIssuer, ServingNames
 from hub.replica.serving_certificate import DoorsCertificate, own_certificate
@@ -30,8 +30,8 @@ from machinery.errors import InvalidError
 from machinery.identity import (
     OPERATOR_GROUP,
     AddOnName,
+    CertificateSubject,
     CredentialId,
-    Subject,
     addon_subject,
     agent_id,
     agent_subject,
@@ -57,8 +57,8 @@ SUBJECTS = {
     "recovery": (Purpose.RECOVERY, recovery_subject(SHORT_NAME, agent_id("bcdfg"))),
     "add-on": (Purpose.ADDON, addon_subject(SHORT_NAME, AddOnName("work"), "work")),
     "bootstrap": (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("0123456789abcdef"))),
-    "operator": (Purpose.OPERATOR, Subject("admin", frozenset((OPERATOR_GROUP,)))),
-    "login": (Purpose.LOGIN, Subject("ann@corp.example", frozenset(("fleet-viewers",)))),
+    "operator": (Purpose.OPERATOR, CertificateSubject("admin", frozenset((OPERATOR_GROUP,)))),
+    "login": (Purpose.LOGIN, CertificateSubject("ann@corp.example", frozenset(("fleet-viewers",)))),
 }
 
 
@@ -229,7 +229,7 @@ def certificate_of(one: LocalIssuer) -> Credential:
     now, key, lifetimes = SystemClock().now(), pki.generate_key(), Lifetimes()
     profile = Profile(
         purpose=Purpose.OPERATOR,
-        subject=Subject("somebody"),
+        subject=CertificateSubject("somebody"),
         public_key=pki.public_key_of(key),
         not_before=now - lifetimes.backdate,
         not_after=now + lifetimes.bootstrap,
@@ -322,7 +322,7 @@ async def test_streams_outlive_every_exchange(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
         await begun.wait()
         before = at.certificate.serving.material.chain
-        at.generations.turn(0, Phase.RETIRED, wish=Wish.COMPROMISED)
+        at.generations.turn(0, Phase.RETIRED, wish=AuthorityOrder.COMPROMISED)
         at.generations.add(Phase.ISSUING)
         assert at.certificate.serving.material.chain != before
         writer.write(b"still here\n")

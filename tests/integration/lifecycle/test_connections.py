@@ -23,14 +23,14 @@ from machinery.apiserver.access import (
     Decision,
     EveryoneIsAdmin,
 )
-from machinery.apiserver.http.connections import Bounds
+from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.resource import Group, selectable_fields
-from machinery.apiserver.server import ApiServer, Limits
+from machinery.apiserver.resource import ApiGroup, selectable_fields
+from machinery.apiserver.server import ApiServer, RequestBounds
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.apiserver.watch.watches import LAST_WORDS
@@ -41,8 +41,8 @@ from machinery.runtime.tls import client_context, server_context
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 
-GROUPS = (Group("", (CONFIG_MAP,)),)
-BOUNDS = replace(Bounds(), header_bytes=20_000)
+GROUPS = (ApiGroup("", (CONFIG_MAP,)),)
+BOUNDS = replace(ConnectionBounds(), header_bytes=20_000)
 HANDSHAKE, HEADER, IDLE = (each.total_seconds() for each in (BOUNDS.handshake, BOUNDS.header, BOUNDS.idle))
 REQUEST_SECONDS = 20
 REQUEST = b"GET /version HTTP/1.1\r\nHost: hub\r\n\r\n"
@@ -65,7 +65,7 @@ def with_listener(story: Callable[[Listening], Awaitable[None]], *, tls: bool = 
     """Makes a test of a story about one listener."""
 
     async def played() -> None:
-        server = api_server(limits=Limits(request=timedelta(seconds=REQUEST_SECONDS)))
+        server = api_server(limits=RequestBounds(request=timedelta(seconds=REQUEST_SECONDS)))
         context = server_context(Loopback.fresh(SystemClock().now()).material) if tls else None
         listening = await serve(server.application(), "127.0.0.1", 0, context, bounds=BOUNDS)
         await story(listening)

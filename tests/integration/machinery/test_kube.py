@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from machinery.client.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector, mirrored
-from machinery.client.rest import JSON_PATCH, KubeClient, Object, Resource
+from machinery.client.rest import JSON_PATCH, KubeClient, Object, RestResource
 from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -79,9 +79,9 @@ async def test_requests_carry_credential_agent_query_and_patch_type(server: Scri
     answer = await client.raw("GET", "/livez", accept="*/*")
     assert (answer.status, answer.body) == (418, b"short and stout")
 
-    assert Resource("", "v1", "nodes").path() == "/api/v1/nodes"
-    assert Resource("", "v1", "secrets").path("a", namespace="ns") == "/api/v1/namespaces/ns/secrets/a"
-    assert Resource("x.io", "v2", "things").path("a/../b", subresource="status") == "/apis/x.io/v2/things/a%2F..%2Fb/status"
+    assert RestResource("", "v1", "nodes").path() == "/api/v1/nodes"
+    assert RestResource("", "v1", "secrets").path("a", namespace="ns") == "/api/v1/namespaces/ns/secrets/a"
+    assert RestResource("x.io", "v2", "things").path("a/../b", subresource="status") == "/apis/x.io/v2/things/a%2F..%2Fb/status"
 
 
 async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: ScriptedApiServer, client: KubeClient) -> None:

@@ -26,14 +26,14 @@ from spoke.agent.leader_election import OPEN
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.cli.commands import examine
-from spoke.cli.doctor import Step
+from spoke.cli.doctor import DoctorStep
 from spoke.cluster import KubeCluster
 from spoke.domain.addon import AddOn
 from spoke.feature_gates import FeatureGates
-from spoke.ports import Health, RefusedSecretError, SecretPlace
+from spoke.ports import ApiServerHealth, RefusedSecretError, SecretPlace
 from spoke.secrets import KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.secrets.kubernetes_secrets import SECRETS
-from spoke.settings import Settings
+from spoke.settings import SpokeSettings
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
 
@@ -75,9 +75,11 @@ async def test_doctor_names_every_permission_that_the_agent_lacks(
 ) -> None:
     everything = [*NO_NAMESPACES, {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch", "create", "patch"]}]
     file = tmp_path / "kubeconfig"
-    settings = Settings(bootstrap_kubeconfig=(tmp_path / "none",), kubeconfig=file, attestation_service_account="default/agent")
+    settings = SpokeSettings(
+        bootstrap_kubeconfig=(tmp_path / "none",), kubeconfig=file, attestation_service_account="default/agent"
+    )
 
-    async def look() -> Step:
+    async def look() -> DoctorStep:
         async with examine(settings) as steps:
             return {step.name: step async for step in steps()}["permissions"]
 
@@ -161,7 +163,7 @@ async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster:
 async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     cluster, nodes = KubeCluster(client), hollow_cluster.shape.nodes
     hollow_cluster.faults = Faults(no_livez=True)
-    assert await cluster.health() == Health(ok=True, status_code=200, detail="ok"), "healthz decides"
+    assert await cluster.health() == ApiServerHealth(ok=True, status_code=200, detail="ok"), "healthz decides"
     hollow_cluster.faults = Faults(no_livez=True, not_live=True)
     assert (await cluster.health()).status_code == 500
     hollow_cluster.faults = Faults(not_live=True)
@@ -305,7 +307,7 @@ async def test_addon_secret_of_somebody_else_is_neither_read_nor_changed_and_one
     await secrets.delete("ocm")
     await secrets.delete("ocm")
 
-    settings = Settings(bootstrap_kubeconfig=(Path("b"),), component_namespace=AGENT, addon_namespaces=("default", "more"))
+    settings = SpokeSettings(bootstrap_kubeconfig=(Path("b"),), component_namespace=AGENT, addon_namespaces=("default", "more"))
     secrets_of = addon_secrets_of(settings, client, client, OPEN)
     for namespace in settings.addon_namespaces:
         secrets_of(AddOn(AddOnName("logs"), namespace))
@@ -313,7 +315,7 @@ async def test_addon_secret_of_somebody_else_is_neither_read_nor_changed_and_one
         with pytest.raises(RefusedSecretError, match="default, more"):
             secrets_of(AddOn(AddOnName("logs"), namespace))
     with pytest.raises(ValidationError, match="the agent's own"):
-        Settings(bootstrap_kubeconfig=(Path("b"),), component_namespace="default", addon_namespaces=("default",))
+        SpokeSettings(bootstrap_kubeconfig=(Path("b"),), component_namespace="default", addon_namespaces=("default",))
 
 
 @pytest.mark.usefixtures("namespace")

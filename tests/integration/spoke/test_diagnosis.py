@@ -12,14 +12,14 @@ from grpc import aio
 
 from machinery.client.kubeconfig import Credential
 from machinery.errors import MethodNotAllowedError, UnavailableError
-from machinery.identity import AgentId, ClusterName, CredentialId, Subject, bootstrap_subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName, CredentialId, bootstrap_subject
 from machinery.meta.timestamps import format_time
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
 from spoke.transports.grpc import client as client_module
 from spoke.transports.grpc import diagnosis
-from spoke.transports.grpc.channel import Turns
+from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.hub import MemoryHub
 
@@ -96,7 +96,7 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (place, port)) for place in ("127.0.0.1", "127.0.0.2")]
 
     monkeypatch.setattr(loop, "getaddrinfo", two)
-    hub, turns = MemoryHub(ManualClock(SystemClock().now())), Turns()
+    hub, turns = MemoryHub(ManualClock(SystemClock().now())), AddressRotation()
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         port = frozen.getsockname()[1]
         address, credential = HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential()
@@ -109,8 +109,8 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_
                         pass
                 losses.append(lost.value.loss)
                 await client.close()
-    assert losses[0] is Loss.SILENT
-    assert losses[1] is not Loss.SILENT, "the other replica has answered: it knows no such method"
+    assert losses[0] is SessionEnd.SILENT
+    assert losses[1] is not SessionEnd.SILENT, "the other replica has answered: it knows no such method"
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
     turns.silent(address.target)
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"
@@ -124,7 +124,15 @@ async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY, place: str
     """Listens there with a certificate of the CA of `hub`, for 127.0.0.1, which begins so long after its present time."""
     key, begin = generate_key(), hub.clock.now() + begins_in
     local = ("127.0.0.1",)
-    plan = Plan(Subject("hub"), public_key_of(key), random_serial(), begin, begin + 30 * DAY, Usage.SERVER, ip_addresses=local)
+    plan = Plan(
+        CertificateSubject("hub"),
+        public_key_of(key),
+        random_serial(),
+        begin,
+        begin + 30 * DAY,
+        Usage.SERVER,
+        ip_addresses=local,
+    )
     certificate = hub.authority.certificate
     server = aio.server(options=[("grpc.so_reuseport", 0)])
     credentials = grpc.ssl_server_credentials(

@@ -16,7 +16,7 @@ from aiohttp import web
 from hub.api.managedclusters.cluster import ACCEPTED
 from hub.api.meta.change import EVENTS, Query
 from hub.api.meta.document import with_status_condition
-from hub.registry.bootstrapcredentials.service import Terms, create_token
+from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.client.kubeconfig import BearerToken, Credential
@@ -27,9 +27,9 @@ from machinery.pki import build_request, generate_key, parse_certificate
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from machinery.runtime.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
-from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
+from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
-from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, Loss
+from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, SessionEnd
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.hub import MemoryHub
@@ -47,7 +47,7 @@ REPORT = ClusterReport(
     capacity={"cpu": "4"},
     allocatable={"cpu": "3"},
     kubernetes_version="v1.34.2",
-    claims=(ClusterClaim("id.k8s.io", "x"),),
+    claims=(ReportedClaim("id.k8s.io", "x"),),
     node_count=1,
     endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
 )
@@ -78,7 +78,7 @@ async def desired_when(opened: HubSession, condition: Callable[[Desired], bool])
     raise AssertionError
 
 
-async def loss_of(opened: HubSession) -> Loss:
+async def loss_of(opened: HubSession) -> SessionEnd:
     """How the session ended, which it does by itself."""
     async with asyncio.timeout(WITHIN):
         ended = await opened.ended()
@@ -104,7 +104,7 @@ def status(document: dict[str, Any], kind: str) -> str | None:
 
 
 async def test_bearer_tokens_join_and_submit_requests(rig: ApiRig, tmp_path: Path) -> None:
-    _, token = await rig.stage.store.run(create_token, Terms(CLUSTER, None, timedelta(hours=1)), "admin")
+    _, token = await rig.stage.store.run(create_token, CredentialTerms(CLUSTER, None, timedelta(hours=1)), "admin")
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
     inline, from_file = (rig.client_as(ClientIdentity(token=each)) for each in (BearerToken(token), BearerToken(file=file)))
@@ -149,7 +149,7 @@ async def test_reports_are_stored_beside_what_others_write(rig: ApiRig) -> None:
 
         await until_found(corrected)
         for number in range(20):
-            claims = (ClusterClaim("id.k8s.io", str(number // 2)),)
+            claims = (ReportedClaim("id.k8s.io", str(number // 2)),)
             report = ClusterReport((GOOD,), complete=True, capacity={"cpu": str(number)}, claims=claims)
             labelled = edited(rig, lambda document: document["metadata"].update(labels={"n": str(number)}))  # noqa: B023
             await asyncio.gather(labelled, opened.report(report))
@@ -302,7 +302,7 @@ async def test_session_at_a_hub_that_shows_nothing_before_acceptance() -> None:
             async with asyncio.timeout(WITHIN):
                 await beat
             deleted.set()
-            assert await loss_of(opened) is Loss.FORGOTTEN
+            assert await loss_of(opened) is SessionEnd.FORGOTTEN
 
 
 async def test_session_ends_with_its_certificate_although_its_connection_stays_open() -> None:
@@ -315,7 +315,7 @@ async def test_session_ends_with_its_certificate_although_its_connection_stays_o
 
         hub.server.answer = at_its_end
         async with client.session(Greeting(UID)) as opened:
-            assert await loss_of(opened) is Loss.UNAUTHENTICATED
+            assert await loss_of(opened) is SessionEnd.UNAUTHENTICATED
 
 
 def with_token(server: ScriptedApiServer, clock: Clock) -> ApiHubClient:

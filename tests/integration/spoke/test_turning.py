@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from hollow.objects import Shape
-from machinery.client.rest import KubeClient, Resource
+from hollow.objects import ClusterShape
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import UnauthorizedError
 from machinery.identity import AddOnName
 from machinery.meta.timestamps import format_micro_time
@@ -26,7 +26,7 @@ from spoke.secrets import KubeSecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import Stage, running, until
 
-SECRETS = Resource("", "v1", "secrets")
+SECRETS = RestResource("", "v1", "secrets")
 
 
 def put(file: Path, text: str) -> None:
@@ -54,7 +54,7 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
     assert await KubeCluster(client).uid() == uid
 
     followed = FollowedKubeconfig(client, file)
-    async with HollowCluster(Shape("other")) as other:
+    async with HollowCluster(ClusterShape("other")) as other:
         put(file, yaml.safe_dump(other.kubeconfig()))
         assert await followed.turned()
     assert await KubeCluster(client).uid() == uid
@@ -69,7 +69,7 @@ async def test_hosted_agent_keeps_its_own_secrets_at_the_management_cluster(
 ) -> None:
     registration = (AddOnRegistration(KUBE_SIGNER, "user", driver="csr"),)
     async with (
-        HollowCluster(Shape("management", nodes=1)) as hosting,
+        HollowCluster(ClusterShape("management", nodes=1)) as hosting,
         await KubeClient.from_document(hosting.kubeconfig()) as management,
         await KubeClient.from_document(hollow_cluster.kubeconfig()) as managed,
     ):

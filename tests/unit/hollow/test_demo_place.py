@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from hollow.demo.place import OccupiedError, Place
+from hollow.demo.place import DemoFolder, OccupiedError
 from hollow.faults import Faults
 from machinery.errors import InvalidError
 from tests.checks import check_refusals
 
 
 def test_place_is_emptied_and_kept_from_a_second_demo(tmp_path: Path) -> None:
-    place = Place(tmp_path / "demo")
+    place = DemoFolder(tmp_path / "demo")
     with place.claimed():
         (place.logs / "old.log").write_text("old")
         with pytest.raises(OccupiedError, match="another demo is running"), place.claimed():

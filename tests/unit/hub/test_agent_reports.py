@@ -7,7 +7,7 @@ import pytest
 
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.core import namespace as namespace_rules
-from hub.api.core.event import WARNING, Told
+from hub.api.core.event import WARNING, EventRecord
 from hub.api.managedclusters import clock_sync as clocksync
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
@@ -15,7 +15,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, Key, Query, StoredObject
 from hub.grpc_door import addon_tokens as door
 from hub.grpc_door.messages import read_view, report_of
-from hub.grpc_door.session.agent_events import AT_ONCE, Telling
+from hub.grpc_door.session.agent_events import AT_ONCE, AgentEvents
 from hub.grpc_door.session.clock_reports import SAME, Clocks
 from hub.ports import Transaction
 from hub.registry.core import namespaces
@@ -176,11 +176,11 @@ def told(store: InlineStore) -> list[dict[str, Any]]:
 
 
 async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(store: InlineStore, edge: ClusterName) -> None:
-    telling = Telling(store, edge, AGENT)
+    telling = AgentEvents(store, edge, AGENT)
     for wrong in (event(type="Fatal"), event(""), event("two words"), event("X" * 129), event("Gone", addon_name="none")):
         await telling.take(wrong)
     assert told(store) == []
-    telling = Telling(store, edge, AGENT)
+    telling = AgentEvents(store, edge, AGENT)
     await telling.take(event())
     await telling.take(event(message="x" * 5000))
     await telling.take(event())
@@ -192,20 +192,20 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     with_add_on(store, edge)
     await telling.take(event("Failed", addon_name=LOGS))
     assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
-    telling, before = Telling(store, edge, AGENT), len(told(store))
+    telling, before = AgentEvents(store, edge, AGENT), len(told(store))
     for number in range(3 * AT_ONCE):
         await telling.take(event(f"Reason{number}"))
     assert len(told(store)) == before + AT_ONCE
     about = document_of(store, edge)
-    assert Told(edge, about, "X", "y").name != Told(edge, about, "X", "y", component="registration-agent").name
+    assert EventRecord(edge, about, "X", "y").name != EventRecord(edge, about, "X", "y", component="registration-agent").name
 
 
 HOUR = timedelta(hours=1)
 EAST = {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
-ACCEPTED = Told("east", EAST, "Accepted", "accepted by jane")
+ACCEPTED = EventRecord("east", EAST, "Accepted", "accepted by jane")
 
 
-def tell(store: InlineStore, *told: Told) -> None:
+def tell(store: InlineStore, *told: EventRecord) -> None:
     store.transact(events.tell, told, "hub")
 
 
@@ -226,7 +226,7 @@ def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: Inlin
     tell(store, ACCEPTED)
     assert events_of() == {("Accepted", hubs)}
     with_namespace(store)
-    tell(store, ACCEPTED, Told("east", EAST, "Lost", "not heard of", WARNING))
+    tell(store, ACCEPTED, EventRecord("east", EAST, "Lost", "not heard of", WARNING))
     assert events_of() == {("Accepted", hubs), ("Accepted", "east"), ("Lost", "east")}
     (lost,) = (each for each in told(store) if each["reason"] == "Lost")
     assert (lost["type"], lost["message"]) == ("Warning", "not heard of")
@@ -238,13 +238,13 @@ def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: Inlin
         namespaces.remove(tx, found, "admin")
 
     store.transact(delete)
-    tell(store, Told("east", EAST, "Late", "m"))
+    tell(store, EventRecord("east", EAST, "Late", "m"))
     assert ("Late", hubs) in events_of(), "a terminating namespace takes no events"
 
 
 def test_event_expires_an_hour_after_it_was_last_seen_and_no_other_kind_does(store: InlineStore, clock: ManualClock) -> None:
     with_namespace(store)
-    tell(store, ACCEPTED, Told("east", EAST, "Denied", "denied"))
+    tell(store, ACCEPTED, EventRecord("east", EAST, "Denied", "denied"))
     clock.advance(timedelta(minutes=40))
     tell(store, ACCEPTED)
     clock.advance(timedelta(minutes=40))
@@ -253,13 +253,13 @@ def test_event_expires_an_hour_after_it_was_last_seen_and_no_other_kind_does(sto
     assert (again["count"], again["firstTimestamp"] < again["lastTimestamp"]) == (2, True)
     assert [each["reason"] for each in told(store)] == ["Accepted"]
     assert expire(store) == 0
-    tell(store, Told("east", EAST, "Denied", "denied"))
+    tell(store, EventRecord("east", EAST, "Denied", "denied"))
     clock.advance(2 * HOUR)
     due = store.transact(events.due, HOUR, limit=10)
     tell(store, ACCEPTED)
     assert store.transact(events.expire, due, "hub") == 1, "one is seen again in the meantime"
     assert [each["reason"] for each in told(store)] == ["Accepted"]
-    tell(store, *(Told("east", EAST, f"Reason{number}", "m") for number in range(4)))
+    tell(store, *(EventRecord("east", EAST, f"Reason{number}", "m") for number in range(4)))
     clock.advance(2 * HOUR)
     assert [expire(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
     assert store.transact(namespaces.get, "east") is not None

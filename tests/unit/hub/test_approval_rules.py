@@ -8,7 +8,7 @@ import pytest
 
 from hub.api.approvalrules import rule as rules
 from hub.api.approvalrules.reading import read
-from hub.api.approvalrules.rule import Asker, AskerKind, Candidate, Rule, Verdict
+from hub.api.approvalrules.rule import ApprovalRule, Asker, AskerKind, RuleInput, RuleVerdict
 from hub.api.certificatesigningrequests.request import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
@@ -16,13 +16,13 @@ from hub.api.meta.change import APPROVAL_RULES, Key
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.approvalrules import service as approval_rules
-from hub.registry.approvalrules.approval import Outcome
-from hub.registry.approvalrules.service import Tally
+from hub.registry.approvalrules.approval import ApprovalOutcome
+from hub.registry.approvalrules.service import DecisionCount
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import write as writing
 from machinery.errors import InvalidError
-from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, ClusterName, Subject
+from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from tests.checks import check_each, check_results, present
 from tests.fakes.inline_store import InlineStore
@@ -43,12 +43,12 @@ ROBOT = Asker(AskerKind.USER, "ci-robot", "ci-robot", ("robots",))
 RENEWING = Asker(AskerKind.AGENT, "system:open-cluster-management:edge-1:a", "system:open-cluster-management:edge-1:a")
 
 
-def rule(**spec: Any) -> Rule:
+def rule(**spec: Any) -> ApprovalRule:
     return read({"metadata": {"name": "r"}, "spec": {"decides": ["Accept", "Approve"], **spec}})
 
 
-def candidate(asker: Asker | None = TOKEN, document: dict[str, Any] | None = CLUSTER, name: str = "edge-1") -> Candidate:
-    return Candidate(ClusterName(name), document, NOW, {"spec": {"expirationSeconds": 3600}}, asker, "agent-1")
+def candidate(asker: Asker | None = TOKEN, document: dict[str, Any] | None = CLUSTER, name: str = "edge-1") -> RuleInput:
+    return RuleInput(ClusterName(name), document, NOW, {"spec": {"expirationSeconds": 3600}}, asker, "agent-1")
 
 
 def test_all_parts_of_a_rule_must_fit() -> None:
@@ -81,9 +81,9 @@ def test_all_parts_of_a_rule_must_fit() -> None:
         ({"clusterNames": ["edge-*"], "condition": 'labels.region == "us"'}, TOKEN, False),
         ({"clusterNames": ["*"], "paused": True}, TOKEN, False),
     )
-    check_results(lambda spec, asker: rule(**spec).fits(Verdict.APPROVE, candidate(asker)), rows)
+    check_results(lambda spec, asker: rule(**spec).fits(RuleVerdict.APPROVE, candidate(asker)), rows)
     chosen = rule(clusterSelector={"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]})
-    assert not chosen.fits(Verdict.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
+    assert not chosen.fits(RuleVerdict.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
 
 
 def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
@@ -117,11 +117,11 @@ def put_rule(store: InlineStore, name: str, **spec: Any) -> None:
     store.transact(write)
 
 
-def review(newcomer: Newcomer, name: str) -> Outcome | None:
+def review(newcomer: Newcomer, name: str) -> ApprovalOutcome | None:
     return newcomer.store.transact(lambda tx: approving.review(tx, name, approving.rules_in(tx, ()), "hub"))
 
 
-def accept(newcomer: Newcomer) -> Outcome | None:
+def accept(newcomer: Newcomer) -> ApprovalOutcome | None:
     return newcomer.store.transact(lambda tx: approving.accept(tx, newcomer.cluster, approving.rules_in(tx, ())))
 
 
@@ -142,7 +142,7 @@ def test_decision_names_its_rule_in_condition_and_change_log(newcomer: Newcomer,
     assert review(newcomer, name) is None, "a rule decides only what its spec lists"
     put_rule(store, "b", clusterNames=["edge*"])
     outcome = present(review(newcomer, name))
-    assert [(each.rule, each.verdict, each.cluster) for each in outcome.decisions] == [("b", Verdict.APPROVE, "edge")]
+    assert [(each.rule, each.verdict, each.cluster) for each in outcome.decisions] == [("b", RuleVerdict.APPROVE, "edge")]
     state = newcomer.state(name)
     assert (state.phase, state.reason) == (RequestPhase.APPROVED, "AutoApprovedByHubCSRApprovingController")
     assert state.message == 'Approved by the rule "b".'
@@ -211,7 +211,7 @@ def test_no_rule_accepts_or_approves_a_cluster_that_an_operator_denied(newcomer:
     put_rule(store, "a")
     assert accept(newcomer) is None
     assert review(newcomer, newcomer.submit(requester)) is None
-    assert accept(other) == Outcome()
+    assert accept(other) == ApprovalOutcome()
     assert clusters_rules.ACCEPTED_ON in doc.annotations(cluster_of(other))
     assert clusters_rules.accepted(cluster_of(other)).message == "Accepted by hub cluster admin"
     other.accept(accepted=False)
@@ -245,7 +245,10 @@ def posted(newcomer: Newcomer, labels: dict[str, str], usages: tuple[str, ...] =
 
 
 def is_approved(
-    labels: dict[str, str], usages: tuple[str, ...] = ("client auth",), user: str = "robot", subject: Subject | None = None
+    labels: dict[str, str],
+    usages: tuple[str, ...] = ("client auth",),
+    user: str = "robot",
+    subject: CertificateSubject | None = None,
 ) -> bool:
     """Whether a rule for the user "robot" approves such a request of a user."""
     newcomer = fresh_newcomer()
@@ -286,7 +289,7 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
     )
 
     def approved(name: str, organizations: tuple[str, ...]) -> bool:
-        return is_approved({CLUSTER_LABEL: "edge"}, subject=Subject(name, frozenset(organizations)))
+        return is_approved({CLUSTER_LABEL: "edge"}, subject=CertificateSubject(name, frozenset(organizations)))
 
     check_results(approved, rows)
 
@@ -297,8 +300,8 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
 def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -> None:
     put_rule(store, "a")
     cluster = {"metadata": {"name": "c1"}}
-    first = Tally.of(rules.Decision("a", Verdict.ACCEPT, "c1", cluster), NOW)
-    second = Tally.of(rules.Decision("a", Verdict.APPROVE, "c2", cluster), NOW + timedelta(seconds=1))
+    first = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", cluster), NOW)
+    second = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.APPROVE, "c2", cluster), NOW + timedelta(seconds=1))
     store.transact(approval_rules.note, {"a": first, "gone": first}, "hub")
     store.transact(approval_rules.note, {"a": first.and_then(second)}, "hub")
     stored = present(store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", "a"))))
@@ -312,7 +315,7 @@ def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_othe
     put_rule(store, "a")
     foreign = {"metadata": {"name": "b", "uid": "u", "generation": 1}, "spec": {"decides": ["Accept"], "condition": "later("}}
     store.transact(writing.store, APPROVAL_RULES, foreign, None, OPERATOR)
-    decided = Tally.of(rules.Decision("a", Verdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}), NOW)
+    decided = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}), NOW)
     store.transact(approval_rules.note, {"a": decided, "b": decided}, "hub")
     found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])
     assert [stored.document["status"]["accepted"] for stored in found if stored] == [1, 1]

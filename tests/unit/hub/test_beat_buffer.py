@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from hub.api.managedclusters import cluster as rules
-from hub.heartbeat import BeatBuffer, Hearing, Sink
+from hub.heartbeat import BeatBuffer, BeatSink, HeartbeatCoverage
 from hub.heartbeat.buffer import TOGETHER
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
@@ -32,7 +32,7 @@ AWAY = UnavailableError("the database is away")
 
 
 @dataclass
-class Acks(Sink):
+class Acks(BeatSink):
     """`seen`: what was acknowledged, and whether that ended a silence."""
 
     epoch: int = 0
@@ -53,7 +53,7 @@ class World:
         self.clock = ManualClock()
         self.store = fresh_store(self.clock)
         self.beats = BeatBuffer(self.store, self.clock, SECOND)
-        self.hearing = Hearing(self.store, self.clock, "r", lambda: self.beats.storing)
+        self.hearing = HeartbeatCoverage(self.store, self.clock, "r", lambda: self.beats.storing)
         self.acks = Acks()
         for name in NAMES:
             document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True}}

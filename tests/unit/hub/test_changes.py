@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, ChangeType, Key
-from hub.grpc_door.changes.feed import REMEMBERED, Feed
+from hub.grpc_door.changes.feed import REMEMBERED, ChangeSubscriptions
 from hub.grpc_door.changes.subscription import Followed
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
@@ -137,7 +137,7 @@ def name(newcomer: Newcomer) -> str:
 
 
 @asynccontextmanager
-async def running_feed(feed: Feed) -> AsyncIterator[None]:
+async def running_feed(feed: ChangeSubscriptions) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(feed.run())
         yield
@@ -147,7 +147,7 @@ async def running_feed(feed: Feed) -> AsyncIterator[None]:
 async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_store(
     store: InlineStore, newcomer: Newcomer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = Feed(store)
+    feed = ChangeSubscriptions(store)
     with feed.followed(name) as followed, feed.followed("another") as other:
         async with running_feed(feed):
             assert await told(followed) is None  # the feed begins, so that only the store knows
@@ -171,7 +171,7 @@ async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_
 
 
 async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: InlineStore, newcomer: Newcomer, name: str) -> None:
-    feed = Feed(store)
+    feed = ChangeSubscriptions(store)
     with feed.followed(name) as before:
         async with running_feed(feed):
             await told(before)

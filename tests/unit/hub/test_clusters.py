@@ -7,21 +7,29 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hub.api.bootstrapcredentials.credential import Bounds
+from hub.api.bootstrapcredentials.credential import CredentialBounds
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.liveness.heartbeat import Beat
 from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters import join_labels as joinlabels
-from hub.api.managedclusters.cluster import Claim, ClientConfig, Joined, Joining, StatusReport, adopted, joining_document
+from hub.api.managedclusters.cluster import (
+    ClientConfig,
+    ClusterClaim,
+    Joined,
+    JoinRequest,
+    StatusReport,
+    adopted,
+    joining_document,
+)
 from hub.api.managedclustersets import clusterset
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, ChangeType, Key
 from hub.ports import Transaction, Written
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.settings import Settings
+from hub.settings import HubSettings
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AddOnName, ClusterName, SerialNumber
 from machinery.meta import conditions
@@ -41,7 +49,7 @@ def document_of(store: InlineStore, name: str = "edge") -> dict[str, Any]:
 
 def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
     fields = {"name": newcomer.cluster, "cluster_uid": newcomer.uid, "agent": newcomer.agent}
-    return newcomer.store.transact(clusters.ensure, Joining(**{**fields, **changed}), "agent")
+    return newcomer.store.transact(clusters.ensure, JoinRequest(**{**fields, **changed}), "agent")
 
 
 def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newcomer, store: InlineStore) -> None:
@@ -89,7 +97,7 @@ def test_cluster_that_an_operator_entered_is_adopted_by_the_first_that_comes(new
 def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.accepted()
     credential = present(newcomer.bootstrap(uses=1).credential)
-    impostor = Joining(EDGE, "uid-2", AGENT, credential=credential)
+    impostor = JoinRequest(EDGE, "uid-2", AGENT, credential=credential)
     with pytest.raises(AlreadyExistsError, match="belongs to another cluster"):
         store.transact(clusters.ensure, impostor, "agent")
     assert credential not in store.state.admissions, "a refused join spends no use"
@@ -99,7 +107,7 @@ def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer
     assert "uid-2" in condition.message
     assert rules.is_accepted(document)
     assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
-    stranger = newcomer.bootstrap(bounds=Bounds(patterns=("b-*",))).credential
+    stranger = newcomer.bootstrap(bounds=CredentialBounds(patterns=("b-*",))).credential
     with pytest.raises(ForbiddenError):  # and not that the name is taken
         ensure(newcomer, credential=stranger, cluster_uid="uid-2")
 
@@ -194,7 +202,7 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     store.transact(lambda tx: tx.certificates.add(certificate(tx)))
     store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
-    rebuilt = Joining(EDGE, "uid-2", AGENT, credential=credential)
+    rebuilt = JoinRequest(EDGE, "uid-2", AGENT, credential=credential)
     store.transact(clusters.note_duplicate, rebuilt, "hub")
     unnamed = store.transact(clusters.find, EDGE)
     store.transact(clusters.put, doc.with_metadata(unnamed.document, annotations=None), unnamed, OPERATOR)
@@ -228,13 +236,13 @@ FULL = StatusReport(
     capacity={"cpu": "4"},
     allocatable={"cpu": "3"},
     kubernetes_version="v1.31.2",
-    claims=(Claim("id.k8s.io", "6c1f2a"),),
+    claims=(ClusterClaim("id.k8s.io", "6c1f2a"),),
     node_count=5,
 )
 
 
-def joining(**changed: Any) -> Joining:
-    return Joining(**{"name": ClusterName("edge"), "cluster_uid": "uid-1", **changed})
+def joining(**changed: Any) -> JoinRequest:
+    return JoinRequest(**{"name": ClusterName("edge"), "cluster_uid": "uid-1", **changed})
 
 
 # Joins.
@@ -255,12 +263,12 @@ def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
     check_results(lambda patterns: set(joinlabels.kept(asked, patterns)), rows)
     assert joinlabels.kept({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, "no label of Kubernetes"
 
-    def load(*patterns: str) -> Settings:
-        return Settings.model_validate({"join_labels": patterns})
+    def load(*patterns: str) -> HubSettings:
+        return HubSettings.model_validate({"join_labels": patterns})
 
     patterns = (SET, "kubernetes.io/*", "node.kubernetes.io/x", "k8s.io/a", "*", "a/*/b", "-x", "a b")
     check_refusals(ValidationError, load, [(pattern, "reserved|neither") for pattern in patterns])
-    assert Settings.model_validate({"join_labels": "region,example.com/*"}).join_labels == ("region", "example.com/*")
+    assert HubSettings.model_validate({"join_labels": "region,example.com/*"}).join_labels == ("region", "example.com/*")
     first = joining(labels={"region": "eu", "env": "test"})
     assert joining_document(first, DEFAULT_LEASE_DURATION)["metadata"]["labels"] == {"region": "eu", "env": "test"}
     entered = {"metadata": {"name": "edge", "labels": {"env": "prod"}}}
@@ -302,11 +310,11 @@ def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> No
         StatusReport(conditions=(Condition("", "True", "R", "m"),)),
         StatusReport(conditions=(Condition("X", "True", "R", "m" * 40000),)),
         StatusReport(conditions=tuple(Condition(f"C{number}", "True", "R", "m") for number in range(33))),
-        StatusReport(claims=(Claim("", "x"),)),
-        StatusReport(claims=(Claim("x" * 254, "x"),)),
-        StatusReport(claims=(Claim("x", ""),)),
-        StatusReport(claims=(Claim("x", "v" * 1025),)),
-        StatusReport(claims=tuple(Claim(f"c{number}", "v") for number in range(257))),
+        StatusReport(claims=(ClusterClaim("", "x"),)),
+        StatusReport(claims=(ClusterClaim("x" * 254, "x"),)),
+        StatusReport(claims=(ClusterClaim("x", ""),)),
+        StatusReport(claims=(ClusterClaim("x", "v" * 1025),)),
+        StatusReport(claims=tuple(ClusterClaim(f"c{number}", "v") for number in range(257))),
     )
     check_refusals(InvalidError, lambda report: rules.with_report({}, report, NOW), [(report, "") for report in reports])
     specs: list[dict[str, Any]] = [{"leaseDurationSeconds": 5}, {"leaseDurationSeconds": 0}, {}]

@@ -9,18 +9,18 @@ from sqlalchemy import delete
 
 from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Binding, Demand
 from hub.api.bootstrapcredentials.credential import (
-    Bounds,
+    CredentialBounds,
     CredentialPhase,
     CredentialRecord,
     CredentialUse,
-    Tally,
+    UseCount,
     check,
     phase,
 )
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.managedclustersets.clusterset import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
@@ -49,7 +49,7 @@ def credential_of(requester: CertificateRecord) -> CredentialId:
     return requester.credential
 
 
-def tally(newcomer: Newcomer, requester: CertificateRecord) -> Tally:
+def tally(newcomer: Newcomer, requester: CertificateRecord) -> UseCount:
     return newcomer.store.transact(lambda tx: tx.credentials.tally(credential_of(requester)))
 
 
@@ -83,7 +83,7 @@ def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not()
         ({"cluster": ClusterName("edge1")}, 'for cluster "edge1"'),
     )
     check_refusals(ForbiddenError, lambda changed: check(replace(ANY, **changed), EDGE, NOW), rows)
-    bounded = replace(ANY, bounds=Bounds(patterns=("edge-*", "lab")))
+    bounded = replace(ANY, bounds=CredentialBounds(patterns=("edge-*", "lab")))
     names = (("edge-1", True), ("edge-", True), ("xedge-1", False), ("edge", False), ("lab", True))
     check_results(lambda name: bounded.admits(ClusterName(name)), names)
     refused = [(name, r"whose name fits edge-\*, lab, and") for name, fits in names if not fits]
@@ -108,7 +108,7 @@ def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_age
         newcomer.join(requester)
         assert is_issued(newcomer, requester)
         newcomer.key = Newcomer(newcomer.store).key
-    assert tally(newcomer, requester) == Tally(issued=1)
+    assert tally(newcomer, requester) == UseCount(issued=1)
     (before,) = uses(newcomer, requester)
     mine = newcomer.certificate()
     newcomer.key = Newcomer(newcomer.store).key
@@ -176,9 +176,9 @@ def entered(newcomer: Newcomer, **changed: Any) -> None:
 
 
 def test_set_and_labels_are_given_once_whatever_the_cluster_asks_for(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops", labels={"env": "prod"}))
+    requester = newcomer.bootstrap(bounds=CredentialBounds(cluster_set="shops", labels={"env": "prod"}))
     asked = {LABEL: "banks", "env": "dev", "mine": "1"}
-    joining = Joining(EDGE, newcomer.uid, newcomer.agent, labels=asked, credential=requester.credential)
+    joining = JoinRequest(EDGE, newcomer.uid, newcomer.agent, labels=asked, credential=requester.credential)
     newcomer.store.transact(clusters.ensure, joining, requester.user)
     assert labels(newcomer) == {LABEL: "shops", "env": "prod", "mine": "1"}
     changed = {LABEL: "shops", "env": "test"}
@@ -190,7 +190,7 @@ def test_set_and_labels_are_given_once_whatever_the_cluster_asks_for(newcomer: N
 
 def test_cluster_entered_by_hand_gets_the_set_and_the_labels(newcomer: Newcomer) -> None:
     entered(newcomer, labels={"env": "dev", "floor": "2"})
-    newcomer.join(newcomer.bootstrap(bounds=Bounds(cluster_set="shops", labels={"env": "prod"})))
+    newcomer.join(newcomer.bootstrap(bounds=CredentialBounds(cluster_set="shops", labels={"env": "prod"})))
     assert labels(newcomer) == {LABEL: "shops", "env": "prod", "floor": "2"}
 
 
@@ -198,7 +198,7 @@ def test_credential_of_a_set_reaches_no_cluster_of_another() -> None:
     def check(**changed: Any) -> None:
         newcomer = fresh_newcomer()
         entered(newcomer, **changed)
-        requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops"))
+        requester = newcomer.bootstrap(bounds=CredentialBounds(cluster_set="shops"))
         for act in (newcomer.join, newcomer.submit):
             with pytest.raises(ForbiddenError, match='of the set "shops", and cluster "edge" '):
                 act(requester)
@@ -261,13 +261,13 @@ PROVEN = Attested("https://edge", "system:serviceaccount:agents:spoke", "k1")
 
 
 def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | None) -> None:
-    joining = Joining(newcomer.cluster, newcomer.uid, newcomer.agent, credential=requester.credential, attested=proven)
+    joining = JoinRequest(newcomer.cluster, newcomer.uid, newcomer.agent, credential=requester.credential, attested=proven)
     newcomer.store.transact(clusters.ensure, joining, requester.user)
     newcomer.submit(requester, attested=proven)
 
 
 def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
-    demanding = newcomer.bootstrap(bounds=Bounds(attestation=Demand("https://edge")))
+    demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=Demand("https://edge")))
     with pytest.raises(AttestationError) as caught:
         enter(newcomer, demanding, None)
     assert "demands an attestation, and there is none" in caught.value.why
@@ -299,7 +299,7 @@ def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcom
 
 
 def test_name_is_free_again_after_its_cluster_is_deleted(newcomer: Newcomer, store: InlineStore) -> None:
-    joining = Joining(EDGE, newcomer.uid, newcomer.agent, credential=newcomer.bootstrap().credential, attested=PROVEN)
+    joining = JoinRequest(EDGE, newcomer.uid, newcomer.agent, credential=newcomer.bootstrap().credential, attested=PROVEN)
     store.transact(clusters.ensure, joining, "agent")
     remove(newcomer)
     enter(newcomer, newcomer.bootstrap(), None)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.api.certificates.revocation import Target
-from hub.api.clusterdiagnoses import Diagnosis, Finding, State
+from hub.api.certificates.revocation import RevocationTarget
+from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState
 from hub.api.hubreplicas.replica import LOST_AFTER, Replica
 from hub.api.liveness.brake import Brake, encoded
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS, Key
@@ -64,7 +64,7 @@ class World:
     def diagnose(self, name: ClusterName = EDGE) -> Diagnosis:
         return self.store.transact(diagnosing.of_cluster, name)
 
-    def found(self, step: str) -> Finding:
+    def found(self, step: str) -> DiagnosisFinding:
         return next(each for each in self.diagnose().findings if each.step == step)
 
     def cause(self, name: ClusterName = EDGE) -> tuple[str, str]:
@@ -106,7 +106,7 @@ class World:
 def test_cluster_that_is_well_is_ok_at_every_step(world: World) -> None:
     world.live()
     found = world.diagnose()
-    assert (found.is_well, found.cause, {each.state for each in found.findings}) == (True, None, {State.OK})
+    assert (found.is_well, found.cause, {each.state for each in found.findings}) == (True, None, {FindingState.OK})
     steps = ["hub", "cluster", "acceptance", "certificate", "session", "beats", "API server"]
     assert [each.step for each in found.findings] == steps
 
@@ -131,11 +131,11 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     assert world.cause()[0] == "BootstrapCredentialExpired"
     record, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
     reason, said = world.cause()
-    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotComeYet", True, State.WAITING)
+    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotComeYet", True, FindingState.WAITING)
 
 
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:
-    entered = rules.joining_document(Joining(EDGE, ""), LEASE)
+    entered = rules.joining_document(JoinRequest(EDGE, ""), LEASE)
     world.store.transact(lambda tx: clusters.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
     world.shows("NoBootstrapCredential", "has asked for no certificate")
 
@@ -145,14 +145,14 @@ def test_request_that_waits_for_decisions_or_its_signature_or_fails(world: World
     world.newcomer.join(requester)
     name = world.newcomer.submit(requester)
     found = world.diagnose()
-    waiting = [(each.reason, each.advice) for each in found.findings if each.state is State.WAITING]
+    waiting = [(each.reason, each.advice) for each in found.findings if each.state is FindingState.WAITING]
     assert waiting == [("NotAccepted", "hubctl accept edge"), ("NotApproved", f"hubctl certificate approve {name}")]
     world.newcomer.accept()
     assert world.cause()[0] == "NotApproved"
     world.newcomer.approve(name)
-    assert world.found("request").state is State.WAITING, "signing takes a moment"
+    assert world.found("request").state is FindingState.WAITING, "signing takes a moment"
     world.pass_time(timedelta(minutes=1))
-    assert (world.cause()[0], world.found("request").state) == ("NotSigned", State.BROKEN)
+    assert (world.cause()[0], world.found("request").state) == ("NotSigned", FindingState.BROKEN)
 
     def fail(tx: Transaction) -> None:
         stored = present(tx.objects.get(REQUESTS, Key("", name)))
@@ -173,7 +173,7 @@ def test_denied_request_denied_cluster_and_revoked_certificate(world: World) -> 
     assert world.cause()[0] == "Denied"
     assert not any(each.step == "beats" for each in world.diagnose().findings)
     world.newcomer.accept()
-    world.store.transact(revoke, Target(cluster=EDGE), "KeyCompromise", OPERATOR)
+    world.store.transact(revoke, RevocationTarget(cluster=EDGE), "KeyCompromise", OPERATOR)
     world.shows("Revoked", "KeyCompromise")
     assert world.diagnose().findings[-1].step == "certificate", "consequences are not listed beside it"
 
@@ -191,8 +191,8 @@ def test_a_certificate_that_ended_while_the_agent_was_off(world: World) -> None:
 def test_sessions_of_an_agent(world: World) -> None:
     world.newcomer.registered()
     found = world.diagnose()
-    assert [each.reason for each in found.findings if each.state is State.BROKEN] == ["NoSession", "NeverBeat"]
-    assert all(each.state is State.OK or each.advice for each in found.findings), "each says what to do"
+    assert [each.reason for each in found.findings if each.state is FindingState.BROKEN] == ["NoSession", "NeverBeat"]
+    assert all(each.state is FindingState.OK or each.advice for each in found.findings), "each says what to do"
     world.connect()
     world.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=None)])
     assert world.cause()[0] == "NotToldYet", "the agent has given no verdict"
@@ -226,7 +226,7 @@ def test_a_hub_that_nobody_leads(world: World) -> None:
     world.clock.advance(timedelta(minutes=1))
     world.shows("NoLeader", "hub-0")
     world.store.transact(replicas.beat, REPLICA)
-    assert world.found("hub").state is State.OK, "whoever serves alone renews nothing"
+    assert world.found("hub").state is FindingState.OK, "whoever serves alone renews nothing"
     world.store.execute(delete(schema.leaders))
     assert world.cause()[0] == "NoLeader"
 
@@ -255,12 +255,12 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
 
 def test_warnings_leave_a_cluster_well(world: World) -> None:
     world.live()
-    world.store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
-    assert (world.found("one of a name").state, world.diagnose().is_well) == (State.WARNING, True)
+    world.store.transact(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
+    assert (world.found("one of a name").state, world.diagnose().is_well) == (FindingState.WARNING, True)
     assert "--rebuilt" in world.found("one of a name").advice
     for skew in (timedelta(hours=1), -timedelta(hours=1)):
         world.store.transact(clocksync.note, EDGE, skew, timedelta(), "hub")
-        assert (world.found("clock").state, world.diagnose().is_well) == (State.WARNING, True), skew
+        assert (world.found("clock").state, world.diagnose().is_well) == (FindingState.WARNING, True), skew
         assert "NTP" in world.found("clock").advice
     for name, status in (("well", "True"), ("ill", "False")):
         addon = {
@@ -270,7 +270,7 @@ def test_warnings_leave_a_cluster_well(world: World) -> None:
             "status": {"conditions": [{"type": "Available", "status": status, "reason": "R", "message": ""}]},
         }
         world.store.transact(lambda tx, addon: tx.objects.put(ADDONS, addon, None, "op"), addon)
-    assert (world.found("add-ons").state, world.found("add-ons").said) == (State.WARNING, "not Available: ill")
+    assert (world.found("add-ons").state, world.found("add-ons").said) == (FindingState.WARNING, "not Available: ill")
     held = Brake(since=world.clock.now(), silent=20, fleet=50)
     world.store.transact(lambda tx: tx.facts.set(brake.FACT, encoded(held)))
     for _ in range(3):

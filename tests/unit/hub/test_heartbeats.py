@@ -14,8 +14,8 @@ from hub.api.managedclusters.cluster import StatusReport
 from hub.api.managedclusters.transition import Damping, Transition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
-from hub.controllers.manager.availability import Silence
-from hub.heartbeat import Hearing
+from hub.controllers.manager.availability import AvailabilityControllers
+from hub.heartbeat import HeartbeatCoverage
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
@@ -179,14 +179,14 @@ class World:
         self.store = fresh_store(self.database)
         self.started = self.now
         self.storing = True
-        self.up: dict[str, Hearing] = {}
+        self.up: dict[str, HeartbeatCoverage] = {}
 
     @property
     def now(self) -> datetime:
         return self.database.now()
 
-    def start(self, replica: str = "a") -> Hearing:
-        self.up[replica] = Hearing(self.store, self.clock, replica, lambda: self.storing)
+    def start(self, replica: str = "a") -> HeartbeatCoverage:
+        self.up[replica] = HeartbeatCoverage(self.store, self.clock, replica, lambda: self.storing)
         return self.up[replica]
 
     async def pass_time(self, seconds: int) -> None:
@@ -200,7 +200,7 @@ class World:
         for clock in (self.clock, self.database):
             clock.advance(timedelta(seconds=seconds))
 
-    async def since(self, hearing: Hearing) -> datetime | None:
+    async def since(self, hearing: HeartbeatCoverage) -> datetime | None:
         return await self.store.read(hearing.since)
 
 
@@ -360,7 +360,7 @@ def test_silence_is_noticed_on_time_after_a_long_outage(fleet: int, monkeypatch:
         clock = LoopClock(asyncio.get_running_loop())
         store = InlineStore(clock)
         outage = Outage(store, clock)
-        subject = Silence(store, SETTINGS, clock, lambda _tx: outage.heard, lambda _told: None)
+        subject = AvailabilityControllers(store, SETTINGS, clock, lambda _tx: outage.heard, lambda _told: None)
         names = [ClusterName(f"c{number}") for number in range(fleet)]
         for name in names:
             store.transact(joined, name)

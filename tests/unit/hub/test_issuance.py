@@ -16,7 +16,7 @@ from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms, create_token
+from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.certificatesigningrequests import cleanup as request_ends
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.certificatesigningrequests import service as requests
@@ -32,8 +32,8 @@ from machinery.identity import (
     CLUSTER_LABEL,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
-    Subject,
     addon_subject,
     agent_subject,
     bootstrap_user,
@@ -247,7 +247,7 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
 
     def check(user: str, group: str) -> None:
         newcomer.store.transact(lambda tx: register_addon(tx, user=user, groups=[group]))
-        request = pki.build_request(Subject(user, frozenset((group,))), pki.generate_key())
+        request = pki.build_request(CertificateSubject(user, frozenset((group,))), pki.generate_key())
         submission = newcomer.submission(certificate, addon=WORK, request=request)
         newcomer.store.transact(_list_subjects, "")
         with pytest.raises(ForbiddenError, match="not its own names"):
@@ -301,7 +301,7 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
     registration = {"type": "customSigner", "customSigner": {"signerName": signer, "subject": {"user": "u"}}}
     document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
     newcomer.store.transact(addons.put, document, None, OPERATOR)
-    request = pki.build_request(Subject("u"), pki.generate_key())
+    request = pki.build_request(CertificateSubject("u"), pki.generate_key())
     name = newcomer.submit(certificate, addon=AddOnRequest(AddOnName("work"), signer), request=request)
     assert newcomer.review(name, "*") is None
     newcomer.approve(name)
@@ -312,7 +312,7 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
 # Requests through the Kubernetes API.
 
 
-def _posted(newcomer: Newcomer, subject: Subject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _posted(newcomer: Newcomer, subject: CertificateSubject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
     request = b64encode(newcomer.request(subject)).decode()
     return {
         "metadata": {"name": "gc1", "labels": {CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
@@ -347,7 +347,7 @@ def test_posted_request_has_the_requesters_names_its_spec_never_changes_and_no_r
 
 
 def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> CredentialRecord:
-    return newcomer.store.transact(create_token, Terms(cluster, 1, timedelta(hours=1)), OPERATOR)[0]
+    return newcomer.store.transact(create_token, CredentialTerms(cluster, 1, timedelta(hours=1)), OPERATOR)[0]
 
 
 def post_with_token(newcomer: Newcomer, record: CredentialRecord, cluster: ClusterName = EDGE) -> None:
@@ -389,7 +389,7 @@ def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcome
 
 
 def test_posted_request_gets_the_common_group_and_at_most_the_longest_lifetime(newcomer: Newcomer, clock: ManualClock) -> None:
-    post(newcomer, _posted(newcomer, Subject(CN, frozenset((GROUP,))), {"expirationSeconds": 10**18}))
+    post(newcomer, _posted(newcomer, CertificateSubject(CN, frozenset((GROUP,))), {"expirationSeconds": 10**18}))
     signed(newcomer)
     record = records(newcomer, "gc1")[Purpose.AGENT]
     assert set(record.groups) == {GROUP, ALL_CLUSTERS_GROUP}
@@ -401,7 +401,7 @@ def test_posted_request_gets_the_common_group_and_at_most_the_longest_lifetime(n
 def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
     own = agent_subject(EDGE, AGENT)
 
-    def check(subject: Subject, spec: dict[str, Any], label: str | None, message: str) -> None:
+    def check(subject: CertificateSubject, spec: dict[str, Any], label: str | None, message: str) -> None:
         newcomer = fresh_newcomer()
         document = _posted(newcomer, subject, spec)
         if label is not None:
@@ -412,10 +412,10 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
         assert records(newcomer, "gc1") == {}
 
     subjects = (
-        Subject("system:admin", frozenset(("system:masters",))),
-        Subject(CN, frozenset(("system:masters", GROUP))),
-        Subject(CN, frozenset(("system:open-cluster-management:other",))),
-        Subject("system:open-cluster-management:edge:a:b", frozenset((GROUP,))),
+        CertificateSubject("system:admin", frozenset(("system:masters",))),
+        CertificateSubject(CN, frozenset(("system:masters", GROUP))),
+        CertificateSubject(CN, frozenset(("system:open-cluster-management:other",))),
+        CertificateSubject("system:open-cluster-management:edge:a:b", frozenset((GROUP,))),
     )
     usages = (["server auth"], [*USAGES, "server auth"], ["digital signature"], ["any", "client auth"])
     rows: list[tuple[Any, ...]] = [(subject, {}, None, "") for subject in subjects]
@@ -514,7 +514,7 @@ def test_certificate_of_an_addon_has_its_own_names_or_those_that_its_definition_
         newcomer.store.transact(lambda tx: register_addon(tx, **registered))
         default = addon_subject(EDGE, AddOnName("work"), "work")
         user, groups = registered.get("user", default.common_name), registered.get("groups", default.organizations)
-        request = pki.build_request(Subject(user, frozenset(groups)), pki.generate_key())
+        request = pki.build_request(CertificateSubject(user, frozenset(groups)), pki.generate_key())
         try:
             return signed(newcomer, newcomer.submit(certificate, addon=WORK, request=request)).phase is RequestPhase.ISSUED
         except ForbiddenError:
@@ -525,7 +525,7 @@ def test_certificate_of_an_addon_has_its_own_names_or_those_that_its_definition_
     document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [custom]}}
     newcomer.store.transact(lambda tx: addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR))
     with pytest.raises(ForbiddenError, match="no registration"):
-        newcomer.submit(certificate, addon=WORK, request=pki.build_request(Subject("u"), pki.generate_key()))
+        newcomer.submit(certificate, addon=WORK, request=pki.build_request(CertificateSubject("u"), pki.generate_key()))
 
 
 def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:

@@ -14,18 +14,18 @@ from structlog.testing import capture_logs
 
 from hub.access import Peers
 from hub.api.meta.change import EVENTS
-from hub.composition.host_cluster import HostCluster
-from hub.controllers.manager.manager import Controllers
+from hub.composition.host_cluster import HostClusterSection
+from hub.controllers.manager.manager import ControllerManager
 from hub.election import RowLock
 from hub.election.in_cluster import lease_on
 from hub.election.lease_lock import LeaseAndTerm
 from hub.metrics.leader import add_leader
 from hub.ports import Leaders, Store
-from hub.replica.leader_election import Candidacy, Leading
+from hub.replica.leader_election import LeaderElectionConfig, Leading
 from hub.settings import load
 from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient
-from machinery.election import Candidate, Elector, Leadership, Lock, Loss, Term, Timings
+from machinery.election import Candidate, Elector, Leadership, Lock, Term, TermEnd, Timings
 from machinery.election.config import KUBERNETES, OPENSHIFT
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, NotLeaderError, UnavailableError
 from machinery.meta.conditions import HUB_ACCEPTED
@@ -61,13 +61,13 @@ def in_the_loops_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable
 async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None) -> AsyncIterator[Leading]:
     settings = load({}, None, {})
 
-    def controllers(store: Store) -> Controllers:
-        return Controllers(store, hub.issuer, settings, hub.lifetimes, clock=hub.clock, since=lambda _tx: START)
+    def controllers(store: Store) -> ControllerManager:
+        return ControllerManager(store, hub.issuer, settings, hub.lifetimes, clock=hub.clock, since=lambda _tx: START)
 
     leading = Leading(
         hub.store,
         lock or RowLock(InlineLifeline(hub.store)),
-        Candidacy("hub-0", FAST),
+        LeaderElectionConfig("hub-0", FAST),
         controllers,
         clock=LoopClock(asyncio.get_running_loop()),
         timetable=timetable,
@@ -304,17 +304,17 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
 ON = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
 
-def host(**flags: object) -> HostCluster:
-    return HostCluster(load(flags, None), ManualClock(), environment={})
+def host(**flags: object) -> HostClusterSection:
+    return HostClusterSection(load(flags, None), ManualClock(), environment={})
 
 
-def ways(cluster: HostCluster) -> int:
+def ways(cluster: HostClusterSection) -> int:
     clock = ManualClock()
     peers = Peers(fresh_store(clock), clock)
     return len(cluster.external_authenticators(cast("Serving", None), peers.identify, peers.former))
 
 
-async def start(cluster: HostCluster) -> None:
+async def start(cluster: HostClusterSection) -> None:
     async with AsyncExitStack() as stack:
         await cluster.start(fresh_store(), lambda: True, stack, lambda _error: None)
 
@@ -464,6 +464,6 @@ def test_a_holder_of_a_lease_is_followed_no_later_than_the_page_says(*, is_kille
 
 def test_the_runbook_names_every_cause_that_the_metric_tells() -> None:
     runbook = (DOCS / "how-to/runbooks/MusterHubLeaderChanges.md").read_text()
-    assert [loss.name for loss in Loss if f"`{loss.name}`" not in runbook] == []
+    assert [loss.name for loss in TermEnd if f"`{loss.name}`" not in runbook] == []
     named = {word for word in runbook.replace("`", " ` ").split() if word.isupper() and word.replace("_", "").isalpha()}
-    assert named <= {loss.name for loss in Loss}
+    assert named <= {loss.name for loss in TermEnd}

@@ -28,7 +28,7 @@ from hub.registry.logins import service as logins
 from hub.registry.managedclusteraddons.tokens import _remove_part
 from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
-from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
@@ -279,13 +279,13 @@ TYPES = {
 }
 
 
-class Elsewhere(Documents):
+class Elsewhere(JsonDocuments):
     def __init__(self) -> None:
         self.away = False
         self.keys: list[dict[str, Any]] = [SigningKey().jwk]
         self.issuer = ISSUER
 
-    def connect(self, authorities: bytes) -> Documents:
+    def connect(self, authorities: bytes) -> JsonDocuments:
         if authorities == b"bad":
             raise InvalidError("the trusted certificates cannot be read: expected PEM")
         return self

@@ -7,10 +7,10 @@ import pytest
 from aiohttp import web
 
 from hub.api.certificateauthorities.trust import AgentTrust
-from hub.api.hubreplicas.log_level import Order
-from hub.api.liveness.brake import Limits
+from hub.api.hubreplicas.log_level import LogLevelOrder
+from hub.api.liveness.brake import BrakeLimits
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.cluster import Joining, StatusReport, joining_document
+from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
 from hub.heartbeat import BeatBuffer
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
@@ -67,7 +67,7 @@ def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> Non
 def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.accepted()
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
-    waiting = joining_document(Joining(ClusterName("waits"), "uid-2", AGENT), timedelta(seconds=60))
+    waiting = joining_document(JoinRequest(ClusterName("waits"), "uid-2", AGENT), timedelta(seconds=60))
     store.transact(lambda tx: clusters.put(tx, waiting, None, "ann"))
     for name, ends in (("a", -1), ("b", 20), ("c", 24 * 6), ("d", 24 * 29), ("e", 24 * 300), ("f", 24 * 301)):
         store.transact(lambda tx, name, ends: trust(name, timedelta(hours=ends), tx), name, ends)
@@ -114,7 +114,7 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
     def turn(tx: Transaction, verdict: Condition) -> None:
         for name in names:
             clusters.set_condition(tx, name, verdict, "test")
-        brake.keep(tx, Limits(), "test")
+        brake.keep(tx, BrakeLimits(), "test")
 
     async def told() -> str:
         clock.advance(EVERY)
@@ -186,7 +186,7 @@ async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(c
     assert set(counts.seconds) == {"list", "get", "other"}
 
 
-def standing(store: InlineStore) -> Order | None:
+def standing(store: InlineStore) -> LogLevelOrder | None:
     return store.transact(verbosity.standing)
 
 

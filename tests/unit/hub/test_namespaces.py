@@ -12,7 +12,7 @@ from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
 from hub.registry.core import namespaces
 from hub.registry.deletion import namespaces as termination
-from hub.registry.deletion.namespaces import PORTION, Progress
+from hub.registry.deletion.namespaces import PORTION, NamespaceDeletionProgress
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import service as objects
 from machinery.errors import ForbiddenError, InvalidError
@@ -55,7 +55,7 @@ def finalized(tx: Transaction, name: str) -> None:
     namespaces.put(tx, doc.with_metadata(stored.document, finalizers=[name]), stored, "admin")
 
 
-def proceed(store: InlineStore) -> Progress:
+def proceed(store: InlineStore) -> NamespaceDeletionProgress:
     return store.transact(termination.proceed, "east", "controller")
 
 
@@ -101,13 +101,13 @@ def test_accepted_cluster_gets_a_namespace_that_outlives_it(newcomer: Newcomer, 
 def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineStore) -> None:
     make(store)
     fill(store, PORTION + 1)
-    assert (proceed(store), len(content(store))) == (Progress(), PORTION + 1)
+    assert (proceed(store), len(content(store))) == (NamespaceDeletionProgress(), PORTION + 1)
     delete(store)
     stored = present(found(store))
     assert stored.document["status"]["phase"] == "Terminating"
     assert [proceed(store).removed, proceed(store).removed] == [PORTION, 1]
     assert (content(store), found(store) is None) == ((), False)
-    assert proceed(store) == Progress()
+    assert proceed(store) == NamespaceDeletionProgress()
     assert found(store) is None
 
 
@@ -115,14 +115,14 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
     make(store)
     fill(store, 2, HELD)
     delete(store)
-    assert [proceed(store), proceed(store)] == [Progress(removed=2), Progress(held=2)]
+    assert [proceed(store), proceed(store)] == [NamespaceDeletionProgress(removed=2), NamespaceDeletionProgress(held=2)]
     stored = present(found(store))
     told = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
     remaining = "Some resources are remaining: configmaps has 2 resource instances"
     assert told["NamespaceContentRemaining"] == ("True", remaining)
     assert HELD in told["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
-    assert proceed(store) == Progress(held=2)
+    assert proceed(store) == NamespaceDeletionProgress(held=2)
     assert store.state.revision == revision, "nothing new is written twice"
 
 
@@ -130,7 +130,7 @@ def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: In
     make(store)
     store.transact(finalized, HELD)
     delete(store)
-    assert proceed(store) == Progress()
+    assert proceed(store) == NamespaceDeletionProgress()
     stored = present(found(store))
     freed = doc.with_metadata(stored.document, finalizers=None)
     store.transact(lambda tx: namespaces.put(tx, freed, stored, "admin"))

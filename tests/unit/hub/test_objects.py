@@ -8,7 +8,7 @@ import pytest
 
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.admission import admitted
-from hub.api.managedclusters.cluster import Joining, StatusReport
+from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
@@ -162,7 +162,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
         report(large, length(large) + 2 * room.FEW)
     before = size(large)
     annotations = {rules.AGENT_ANNOTATIONS + "node": "x" * 100}
-    large.transact(clusters.ensure, Joining(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
+    large.transact(clusters.ensure, JoinRequest(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
     assert size(large) > before
 
 

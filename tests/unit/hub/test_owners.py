@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hub.api.certificates.revocation import Target
+from hub.api.certificates.revocation import RevocationTarget
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import staleness as stale
 from hub.api.managedclusters import taints as taint
-from hub.api.managedclusters.agent_annotations import HubState, ReportedHub
+from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.session.move import Moving
@@ -19,7 +19,7 @@ from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import moves, owners
-from hub.registry.multihub.owners import Standing
+from hub.registry.multihub.owners import StandbyStanding
 from hub.registry.revocations import service as revocation
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
@@ -50,7 +50,7 @@ def living(accepted: InlineStore) -> InlineStore:
     return accepted
 
 
-def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> Standing:
+def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> StandbyStanding:
     return store.transact(owners.stand_by, Departure(cluster, HubId(owner), epoch), uid, ME, "agent")
 
 
@@ -73,13 +73,13 @@ def test_hub_that_never_had_the_cluster_keeps_it_on_standby_however_long(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.join(newcomer.bootstrap())
-    assert stand_by(store, OTHER, 7) == Standing(accepted=False, epoch=7)
+    assert stand_by(store, OTHER, 7) == StandbyStanding(accepted=False, epoch=7)
     assert available(store) == ("", "", "")
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     expire(store, clock)
     assert available(store)[1] == "ManagedClusterStandby"
-    assert stand_by(store, OTHER, 7) == Standing(accepted=True, epoch=7)
+    assert stand_by(store, OTHER, 7) == StandbyStanding(accepted=True, epoch=7)
     message = "The registration agent reports to the hub hub-b, and holds this one in reserve."
     assert available(store) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_hub_shows_where_its_cluster_moved_until_a_beat_of_a_newer_epoch(living:
 
 
 def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_nothing(living: InlineStore) -> None:
-    assert stand_by(living, OTHER, 4) == Standing(accepted=True, epoch=5)
+    assert stand_by(living, OTHER, 4) == StandbyStanding(accepted=True, epoch=5)
     assert (available(living)[0], kept(living)) == ("True", (5, None))
     living.transact(lambda tx: tx.heartbeats.set_session(EDGE, "s1"))
     stand_by(living, OTHER, 5)
@@ -144,10 +144,10 @@ def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: Inlin
 HERE = HubId("aaaa-1")
 ENDS = datetime(2026, 12, 1, tzinfo=UTC)
 LIST = (
-    ReportedHub(HERE, "eu-1", "https://eu-1:6443", HubState.READY, ENDS),
-    ReportedHub("bbbb-2", "eu-2", "https://eu-2:6443", HubState.READY, ENDS),
-    ReportedHub("bbcc-3", "eu-3", "https://eu-3:6443", HubState.NOT_ACCEPTED),
-    ReportedHub("", "us-1", "https://us-1:6443", HubState.REGISTERING),
+    ReportedHub(HERE, "eu-1", "https://eu-1:6443", AgentHubState.READY, ENDS),
+    ReportedHub("bbbb-2", "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
+    ReportedHub("bbcc-3", "eu-3", "https://eu-3:6443", AgentHubState.NOT_ACCEPTED),
+    ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.REGISTERING),
 )
 
 
@@ -263,7 +263,7 @@ def test_epoch_too_far_ahead_is_refused_everywhere_and_a_stored_one_is_lowered(
     accepted.transact(owners.claim, EDGE, highest)
     assert accepted.transact(owners.lower_epochs) == 0
     assert kept(accepted) == (highest, None)
-    accepted.transact(revocation.revoke, Target(cluster=EDGE), "Compromised", OPERATOR)
+    accepted.transact(revocation.revoke, RevocationTarget(cluster=EDGE), "Compromised", OPERATOR)
     assert kept(accepted) == (present, None), "an administrator lowers it and ends the certificates of before"
     accepted.transact(lambda tx: tx.heartbeats.claim(EDGE, 2**63 - 1))
     assert accepted.transact(owners.lower_epochs) == 1
@@ -290,5 +290,5 @@ def test_first_of_two_agents_has_a_while_to_come_back(living: InlineStore, newco
             living.transact(owners.is_claimed, EDGE, 5, AGENT)
             clock.advance(timedelta(seconds=1))
         else:
-            living.transact(revocation.revoke, Target(cluster=EDGE, agent=AGENT), "Superseded", OPERATOR)
+            living.transact(revocation.revoke, RevocationTarget(cluster=EDGE, agent=AGENT), "Superseded", OPERATOR)
         assert not living.transact(owners.is_claimed, EDGE, 6, second)

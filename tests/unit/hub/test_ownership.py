@@ -29,7 +29,7 @@ from machinery.meta.managedfields.comparing import Noted, noted
 from machinery.meta.managedfields.fieldset import encoded
 from machinery.meta.managedfields.holdings import MOST_UPDATERS, updater
 from machinery.meta.managedfields.notation import minus
-from machinery.meta.managedfields.structure import Form, Structure, keyed_lists
+from machinery.meta.managedfields.structure import FieldForm, Structure, keyed_lists
 from machinery.meta.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
 from machinery.product import GROUP_SUFFIX
 from tests.checks import check_each, present
@@ -172,9 +172,9 @@ def atomic_maps(structure: Structure, path: str = "") -> Iterator[str]:
     """The maps below declared fields that have one holder each."""
     for name, part in structure.fields.items():
         here = f"{path}{name}"
-        if part.form is Form.LEAF and part.json_type == "object":
+        if part.form is FieldForm.LEAF and part.json_type == "object":
             yield here
-        elif part.form is Form.MAP and name != "metadata":
+        elif part.form is FieldForm.MAP and name != "metadata":
             yield from atomic_maps(part, f"{here}.")
 
 

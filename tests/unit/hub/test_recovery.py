@@ -18,17 +18,25 @@ from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import readoption, recovery
 from hub.registry.recovery import restore as restoring
 from hub.registry.recovery.readoption import Returning, readopt
-from hub.registry.recovery.restore import Order
+from hub.registry.recovery.restore import RestoreOrder
 from machinery import pki
 from machinery.errors import (
     AlreadyExistsError,
+    DenialCause,
     ForbiddenError,
     InvalidError,
     MusterError,
     UnauthorizedError,
-    Verdict,
 )
-from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber, Subject, agent_subject, recovery_subject
+from machinery.identity import (
+    AddOnName,
+    AgentId,
+    CertificateSubject,
+    ClusterName,
+    SerialNumber,
+    agent_subject,
+    recovery_subject,
+)
 from machinery.pki import RevocationList, RevokedSerial
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
@@ -118,11 +126,15 @@ class Loss:
 
     store: InlineStore
     clock: ManualClock
-    authority: pki.Authority
+    authority: pki.CertificateAuthority
     made: datetime
 
     def signed(
-        self, subject: Subject | None = None, *, issuer: pki.Authority | None = None, at: datetime | None = None
+        self,
+        subject: CertificateSubject | None = None,
+        *,
+        issuer: pki.CertificateAuthority | None = None,
+        at: datetime | None = None,
     ) -> bytes:
         """A certificate of after the backup, that nothing is known of."""
         begins = (at or self.clock.now()) - LIFETIMES.backdate
@@ -136,14 +148,14 @@ class Loss:
         )
         return (issuer or self.authority).sign(plan)
 
-    def restored(self, readopts: Readopts = Readopts.AUTOMATIC, *lists: bytes) -> restoring.Outcome:
-        return self.store.transact(restoring.restored, Order(self.made, readopts, lists))
+    def restored(self, readopts: Readopts = Readopts.AUTOMATIC, *lists: bytes) -> restoring.RestoreOutcome:
+        return self.store.transact(restoring.restored, RestoreOrder(self.made, readopts, lists))
 
     def back(self, certificate: bytes, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> CertificateRecord:
         self.store.transact(readopt, Returning(certificate, cluster, agent, "uid-1", LEASE))
         return present(self.store.transact(lambda tx: tx.certificates.by_serial(pki.parse_certificate(certificate).serial)))
 
-    def revoked(self, *serials: int, by: pki.Authority | None = None) -> bytes:
+    def revoked(self, *serials: int, by: pki.CertificateAuthority | None = None) -> bytes:
         at = self.made + timedelta(hours=2)
         entries = tuple(RevokedSerial(SerialNumber(serial), at, "keyCompromise") for serial in serials)
         return (by or self.authority).sign_list(RevocationList(7, at, at + timedelta(days=1), entries))
@@ -214,7 +226,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
     own = loss.signed(agent_subject(EDGE, AGENT))
     refusal = present(loss.store.transact(readoption.refusal_of, pki.parse_certificate(own)))
-    assert refusal.verdict is Verdict.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
+    assert refusal.verdict is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
     refused(loss, own)
     assert loss.back(loss.signed())
     loss.clock.advance(timedelta(minutes=1))

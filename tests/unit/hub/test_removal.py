@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
 from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
 from hub.registry.deletion import clusters as removal
-from hub.registry.deletion.clusters import Progress
+from hub.registry.deletion.clusters import ClusterDeletionProgress
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import service as objects
@@ -38,7 +38,7 @@ def delete(store: InlineStore) -> None:
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
 
 
-def proceed(store: InlineStore, deadline: timedelta = HOUR) -> Progress:
+def proceed(store: InlineStore, deadline: timedelta = HOUR) -> ClusterDeletionProgress:
     return store.transact(removal.proceed, "edge", deadline, "hub")
 
 
@@ -79,7 +79,7 @@ async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes_at_on
     """OCM 5.14: not deleting; deleting, no resources. Our finalizer comes with the deletion, so no write comes before it."""
     newcomer.registered()
     add_addon(store, "a")
-    assert proceed(store) == Progress()
+    assert proceed(store) == ClusterDeletionProgress()
     assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
     assert names(store, ADDONS) == ["a"]
     assert doc.finalizers(cluster_of(store) or {}) == ()
@@ -97,7 +97,7 @@ def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: InlineStore) 
     assert proceed(store).moved == 1
     remaining = "managedclusteraddons: 1 remaining; 1 wait for finalizers: example.com/pre-delete (1)."
     assert deleting(store) == ("False", "ResourceRemaining", remaining)
-    assert proceed(store) == Progress(held=1)
+    assert proceed(store) == ClusterDeletionProgress(held=1)
     let_go(store, "a")
     assert proceed(store).gone
     assert cluster_of(store) is None
@@ -173,7 +173,7 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     add_addon(store, "b")
     hold(store, "example.com/other")
     force(store)
-    assert proceed(store) == Progress()
+    assert proceed(store) == ClusterDeletionProgress()
     assert names(store, ADDONS) == ["a", "b"]
     delete(store)
     done = proceed(store)
@@ -207,7 +207,7 @@ async def test_what_is_held_is_looked_at_rarely_and_overdue_on_time(
     """A stale policy may delete hundreds of clusters whose agents will never answer."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
-    told: list[Told] = []
+    told: list[EventRecord] = []
     subject = Removal(store, HOUR, told.append)
     delete(store)
     began, looks = clock.now(), 0
@@ -247,7 +247,7 @@ async def test_certificates_end_by_the_deadline_whatever_finalizers_hold_a_delet
     hold(store, "example.com/other")
     if content != "none":
         add_addon(store, "a", finalizers=[HELD] if content == "held" else [])
-    told: list[Told] = []
+    told: list[EventRecord] = []
     subject = Removal(store, HOUR, told.append)
     delete(store)
     for _ in range(3):

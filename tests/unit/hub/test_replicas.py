@@ -10,7 +10,7 @@ from sqlalchemy import delete
 
 from hub.api.hubreplicas.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters.cluster import DUPLICATED, Joining, StatusReport
+from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS, Query
 from hub.controllers.hub.replicas import LostReplicas
@@ -21,7 +21,7 @@ from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
-from hub.replica.heartbeat import Heard, Measures, Presence, take_place
+from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats, take_place
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName
@@ -186,8 +186,8 @@ def test_state_of_a_replica() -> None:
 
 async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: InlineStore, clock: ManualClock) -> None:
     given_up: list[str] = []
-    heard = Heard(lambda: given_up.append("all"))
-    presence = Presence(store, ONE, LifecycleSignals(clock), Measures(clock, lambda: 7), heard)
+    heard = HeartbeatCallbacks(lambda: given_up.append("all"))
+    presence = ReplicaHeartbeat(store, ONE, LifecycleSignals(clock), ReplicaStats(clock, lambda: 7), heard)
     await take_place(store, ONE, alone=False)
     clock.advance(BEAT)
     await presence.beat()
@@ -209,8 +209,8 @@ async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: 
 async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: InlineStore, clock: ManualClock) -> None:
     heard: list[bool] = []
     ahead = ManualClock(clock.now() + timedelta(seconds=3))
-    measures = Measures(ahead, sessions=lambda: 1, watches=lambda: 4)
-    presence = Presence(store, ONE, LifecycleSignals(clock), measures, Heard(drained=heard.append))
+    measures = ReplicaStats(ahead, sessions=lambda: 1, watches=lambda: 4)
+    presence = ReplicaHeartbeat(store, ONE, LifecycleSignals(clock), measures, HeartbeatCallbacks(drained=heard.append))
     await take_place(store, ONE, alone=True)
     await presence.beat()
     await store.run(draining.order, "one", "ann", force=True)
@@ -229,7 +229,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
 
 async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: InlineStore, clock: ManualClock) -> None:
     signals = LifecycleSignals(clock)
-    presence = Presence(store, ONE, signals, Measures(clock))
+    presence = ReplicaHeartbeat(store, ONE, signals, ReplicaStats(clock))
     await take_place(store, ONE, alone=False)
 
     async def state_is(state: str) -> None:
@@ -421,7 +421,7 @@ def test_second_agent_of_a_cluster_is_shown_until_it_has_not_been_refused_for_a_
     store.transact(clusters.set_accepted, EDGE, True, "ann")  # noqa: FBT003 - the field's value
     store.transact(clusters.report_status, EDGE, StatusReport(), "agent")
     assert shown(store) == ""
-    store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    store.transact(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
     store.transact(replicas.open_session, opened(ONE, "s3"))
     store.transact(replicas.close_session, EDGE, AGENT, "s3")
     assert shown(store) == "AnotherClusterWithThisName"

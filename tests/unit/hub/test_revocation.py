@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from hub.api.certificates import revocation as rules
-from hub.api.certificates.certificate import CertificateRecord, Holder, Profile, Purpose
+from hub.api.certificates.certificate import CertificateHolder, CertificateRecord, Profile, Purpose
 from hub.api.certificates.revocation import Reason
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
-from hub.controllers.hub.transition_recorder import Chronicle
+from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
 from hub.registry.certificates import revocation_lists as lists
 from hub.registry.certificates import service as certificates
@@ -27,8 +27,8 @@ from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
 from hubctl.commands.access.revoke import REASONS
 from machinery import pki
-from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError, Verdict
-from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, SerialNumber, Subject, addon_subject
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError
+from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, CertificateSubject, ClusterName, SerialNumber, addon_subject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
@@ -54,7 +54,7 @@ def addon_certificate(newcomer: Newcomer) -> CertificateRecord:
         subject = addon_subject(EDGE, AddOnName("metrics"), "agent")
         public_key = pki.public_key_of(pki.generate_key())
         profile = Profile(Purpose.ADDON, subject, public_key, tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent)
-        issued = certificates.sign(tx, newcomer.issuer, profile, Holder(cluster=EDGE, addon=AddOnName("metrics")))
+        issued = certificates.sign(tx, newcomer.issuer, profile, CertificateHolder(cluster=EDGE, addon=AddOnName("metrics")))
         return present(tx.certificates.by_serial(issued.serial))
 
     return newcomer.store.transact(sign)
@@ -190,7 +190,7 @@ def test_only_a_new_credential_brings_a_revoked_cluster_back(
     for attempt in (newcomer.join, newcomer.submit):
         with pytest.raises(ForbiddenError, match="have a new one made") as refused:
             attempt(older)
-        assert refused.value.verdict is Verdict.CLUSTER_REVOKED
+        assert refused.value.verdict is DenialCause.CLUSTER_REVOKED
     assert newcomer.state(name).phase is RequestPhase.DENIED
     elsewhere = Newcomer(store, newcomer.issuer, cluster=OTHER, uid="uid-2")
     elsewhere.join(older)  # other names may still use it
@@ -223,13 +223,13 @@ def test_request_that_slipped_in_with_an_older_one_is_not_issued(
 
 def test_recorded_reason_gives_the_verdict_and_the_word_in_the_list() -> None:
     rows = (
-        ("KeyCompromise", (Verdict.CERTIFICATE_REVOKED, "keyCompromise")),
-        ("Unspecified", (Verdict.CERTIFICATE_REVOKED, "")),
-        (None, (Verdict.CERTIFICATE_REVOKED, "")),
-        ("ClusterDeleted", (Verdict.CLUSTER_DELETED, "cessationOfOperation")),
-        ("ClusterLeft", (Verdict.CLUSTER_DELETED, "cessationOfOperation")),
-        ("ClusterRebuilt", (Verdict.CLUSTER_REBUILT, "superseded")),
-        ("CredentialRevoked", (Verdict.CREDENTIAL_REVOKED, "privilegeWithdrawn")),
+        ("KeyCompromise", (DenialCause.CERTIFICATE_REVOKED, "keyCompromise")),
+        ("Unspecified", (DenialCause.CERTIFICATE_REVOKED, "")),
+        (None, (DenialCause.CERTIFICATE_REVOKED, "")),
+        ("ClusterDeleted", (DenialCause.CLUSTER_DELETED, "cessationOfOperation")),
+        ("ClusterLeft", (DenialCause.CLUSTER_DELETED, "cessationOfOperation")),
+        ("ClusterRebuilt", (DenialCause.CLUSTER_REBUILT, "superseded")),
+        ("CredentialRevoked", (DenialCause.CREDENTIAL_REVOKED, "privilegeWithdrawn")),
     )
     check_results(lambda reason: (rules.verdict_on(reason)[0], rules.listed_reason(reason)), rows)
     listed = {rules.listed_reason(reason) for reason in Reason if reason is not Reason.UNSPECIFIED}
@@ -241,8 +241,8 @@ def test_recorded_reason_gives_the_verdict_and_the_word_in_the_list() -> None:
 def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.registered()
     document = revoke(store, cluster="edge", reason="KeyCompromise")
-    events: list[Told] = []
-    chronicle = Chronicle(events.append)
+    events: list[EventRecord] = []
+    chronicle = TransitionRecorder(events.append)
     chronicle.listed(REVOCATIONS, Key("", "r0"), document)  # what is there at the start is no news
     chronicle.changed(REVOCATIONS, Key("", "r1"), document, ChangeType.ADDED, OPERATOR)
     (told,) = events
@@ -260,7 +260,8 @@ class TwoSigners(ListSigner):
         ends = LONG_AGO + timedelta(days=36500)
         make = pki.create_authority
         self._cas = {
-            name: make(Subject(name), pki.generate_key(), pki.random_serial(), LONG_AGO, ends) for name in (FIRST, SECOND)
+            name: make(CertificateSubject(name), pki.generate_key(), pki.random_serial(), LONG_AGO, ends)
+            for name in (FIRST, SECOND)
         }
         self.signed = 0
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Follower, Phase, Wish
-from hub.api.certificateauthorities.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase
+from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, due_steps, goes_by_time
 from hub.api.certificates.certificate import Purpose
 from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
 from hub.api.managedclusters.renewal import LATE as LATEST
-from hub.api.managedclusters.renewal import LONGEST, RENEW, Order, checked, order_of, with_order
+from hub.api.managedclusters.renewal import LONGEST, RENEW, RenewalOrder, checked, order_of, with_order
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.timestamps import format_time
@@ -22,9 +22,9 @@ MARKS = {OLD: "f-old", NEW: "f-new"}
 BOTH, ONLY_OLD = frozenset(MARKS.values()), frozenset({"f-old"})
 
 
-def ca(one: AuthorityId, phase: Phase, **more: Any) -> Authority:
+def ca(one: AuthorityId, phase: Phase, **more: Any) -> AuthorityRecord:
     begun = NOW - timedelta(days=9 if one == OLD else 1) + timedelta(minutes=1)
-    return replace(Authority(one, b"", phase, begun, NOW - timedelta(hours=1)), **more)
+    return replace(AuthorityRecord(one, b"", phase, begun, NOW - timedelta(hours=1)), **more)
 
 
 def agent(signer: AuthorityId = OLD, **more: Any) -> Member:
@@ -34,26 +34,26 @@ def agent(signer: AuthorityId = OLD, **more: Any) -> Member:
 @dataclass(frozen=True)
 class Row:
     about: str
-    authorities: tuple[Authority, ...]
+    authorities: tuple[AuthorityRecord, ...]
     due: Act | None
     of: AuthorityId = NEW
     members: tuple[Member, ...] = ()
     signed: dict[AuthorityId, dict[Purpose, int]] = field(default_factory=dict)
     lagging: bool = False
 
-    def survey(self) -> Survey:
+    def survey(self) -> RotationSurvey:
         followers = (
             () if self.lagging else tuple(Follower("one", each.id, each.phase, has_key=True) for each in self.authorities)
         )
-        return Survey(
+        return RotationSurvey(
             NOW, self.authorities, MARKS, self.members, signed=self.signed, followers=followers, living=frozenset({"one"})
         )
 
 
-ISSUING, COMING = ca(OLD, Phase.ISSUING, wish=Wish.ROTATE), ca(NEW, Phase.DISTRIBUTING)
+ISSUING, COMING = ca(OLD, Phase.ISSUING, wish=AuthorityOrder.ROTATE), ca(NEW, Phase.DISTRIBUTING)
 OUTGOING, CURRENT = ca(OLD, Phase.OUTGOING), ca(NEW, Phase.ISSUING)
 LONG_AGO = NOW - PATIENCE - timedelta(seconds=1)
-LEAKED = ca(OLD, Phase.ISSUING, wish=Wish.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
+LEAKED = ca(OLD, Phase.ISSUING, wish=AuthorityOrder.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
 GONE = replace(LEAKED, phase=Phase.OUTGOING)
 JUST_COME = replace(COMING, since=NOW - timedelta(seconds=30))
 OVER = replace(LEAKED, ends_at=NOW, within=timedelta(seconds=30))
@@ -79,8 +79,13 @@ ROWS = (
         None,
         members=(agent(trusted=ONLY_OLD),),
     ),
-    Row("the operator's word", (ISSUING, replace(COMING, wish=Wish.PROCEED)), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
-    Row("a replica lacks the key", (ISSUING, replace(COMING, wish=Wish.PROCEED)), None, lagging=True),
+    Row(
+        "the operator's word",
+        (ISSUING, replace(COMING, wish=AuthorityOrder.PROCEED)),
+        Act.ISSUE,
+        members=(agent(trusted=ONLY_OLD),),
+    ),
+    Row("a replica lacks the key", (ISSUING, replace(COMING, wish=AuthorityOrder.PROCEED)), None, lagging=True),
     Row("agents hold the old one's", (OUTGOING, CURRENT), None, members=(agent(),)),
     Row("all agents have moved", (OUTGOING, CURRENT), Act.RETIRE, OLD, members=(agent(NEW),)),
     Row("a replica does not follow", (OUTGOING, CURRENT), None, members=(agent(NEW),), lagging=True),
@@ -93,7 +98,13 @@ ROWS = (
         signed={OLD: {Purpose.BOOTSTRAP: 1}},
     ),
     Row("who is present is never left behind", (replace(OUTGOING, since=LONG_AGO), CURRENT), None, members=(agent(),)),
-    Row("the operator's word again", (replace(OUTGOING, wish=Wish.PROCEED), CURRENT), Act.RETIRE, OLD, members=(agent(),)),
+    Row(
+        "the operator's word again",
+        (replace(OUTGOING, wish=AuthorityOrder.PROCEED), CURRENT),
+        Act.RETIRE,
+        OLD,
+        members=(agent(),),
+    ),
     Row("recovery certificates are left", (RETIRING, CURRENT), None, signed={OLD: {Purpose.RECOVERY: 1}}),
     Row("none is left", (RETIRING, CURRENT), Act.END, OLD),
     Row("the window is over", (replace(RETIRING, ends_at=NOW), CURRENT), Act.END, OLD, signed={OLD: {Purpose.RECOVERY: 1}}),
@@ -107,20 +118,22 @@ ROWS = (
     Row("not for longer than told, again", (replace(GONE, ends_at=NOW), CURRENT), Act.END, OLD, members=(agent(),)),
     Row("nobody else may", (GONE, CURRENT), Act.END, OLD, members=(agent(connected=False), agent(NEW))),
     Row("a replica does not follow a compromised one", (GONE, CURRENT), Act.END, OLD, lagging=True),
-    Row("the coming one is compromised", (ISSUING, replace(COMING, wish=Wish.COMPROMISED)), Act.END),
-    Row("a retiring one is compromised", (replace(RETIRING, wish=Wish.COMPROMISED), CURRENT), Act.END, OLD),
+    Row("the coming one is compromised", (ISSUING, replace(COMING, wish=AuthorityOrder.COMPROMISED)), Act.END),
+    Row("a retiring one is compromised", (replace(RETIRING, wish=AuthorityOrder.COMPROMISED), CURRENT), Act.END, OLD),
 )
 
 
 def test_step_is_due_when_nothing_is_waited_for() -> None:
-    wanted = {row.about: () if row.due is None else (Step(row.due, row.of),) for row in ROWS}
+    wanted = {row.about: () if row.due is None else (RotationStep(row.due, row.of),) for row in ROWS}
     found = {row.about: due_steps(row.survey(), PATIENCE) for row in ROWS}
     assert {about: steps for about, steps in found.items() if steps != wanted[about]} == {}
     assert len(found) == len(ROWS)
     first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).survey()
-    assert due_steps(first, PATIENCE) == (Step(Act.MAKE, NEW), Step(Act.END, OLD))
-    later = Row("the first ends while the next but one comes", (RETIRING, replace(COMING, wish=Wish.PROCEED)), None).survey()
-    assert due_steps(later, PATIENCE) == (Step(Act.END, OLD), Step(Act.ISSUE, NEW))
+    assert due_steps(first, PATIENCE) == (RotationStep(Act.MAKE, NEW), RotationStep(Act.END, OLD))
+    later = Row(
+        "the first ends while the next but one comes", (RETIRING, replace(COMING, wish=AuthorityOrder.PROCEED)), None
+    ).survey()
+    assert due_steps(later, PATIENCE) == (RotationStep(Act.END, OLD), RotationStep(Act.ISSUE, NEW))
 
 
 LATE = replace(GONE, ends_at=NOW)
@@ -132,7 +145,7 @@ def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operat
         ("no agent loses anything when another CA comes", COMING, Act.ISSUE, (), False),
         ("all that an outgoing one signed has ended", OUTGOING, Act.RETIRE, (), True),
         ("all that a retiring one signed has ended", RETIRING, Act.END, (), True),
-        ("an operator wants it to go on", replace(RETIRING, wish=Wish.PROCEED), Act.END, (), False),
+        ("an operator wants it to go on", replace(RETIRING, wish=AuthorityOrder.PROCEED), Act.END, (), False),
         ("given up, and its agents have had their time", LATE, Act.END, (agent(),), True),
         ("given up, and its agents were given none", replace(GONE, ends_at=None), Act.END, (agent(),), False),
         ("given up, and the agents left are not connected", LATE, Act.END, unreachable, False),
@@ -141,19 +154,19 @@ def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operat
         ("given up when it retired", replace(LATE, phase=Phase.RETIRING), Act.END, (agent(),), False),
     )
 
-    def by_time(_about: str, one: Authority, act: Act, members: tuple[Member, ...]) -> bool:
-        return goes_by_time(Row("", (one, CURRENT), None, members=members).survey(), Step(act, one.id))
+    def by_time(_about: str, one: AuthorityRecord, act: Act, members: tuple[Member, ...]) -> bool:
+        return goes_by_time(Row("", (one, CURRENT), None, members=members).survey(), RotationStep(act, one.id))
 
     check_results(by_time, rows)
 
 
 def test_lagging_replicas_and_stranded_agents() -> None:
     keyless = (Follower("one", NEW, Phase.DISTRIBUTING, has_key=False), Follower("one", OLD, Phase.OUTGOING, has_key=False))
-    seen = Survey(NOW, (OUTGOING, COMING), MARKS, followers=keyless, living=frozenset({"one", "two"}))
+    seen = RotationSurvey(NOW, (OUTGOING, COMING), MARKS, followers=keyless, living=frozenset({"one", "two"}))
     assert seen.lagging(COMING) == ("one", "two")
     assert seen.lagging(OUTGOING) == ("two",), "its key signs nothing more"
     members = (agent(), agent(NEW, connected=False), agent(connected=False), agent(trusted=None))
-    seen = Survey(NOW, (LEAKED,), MARKS, members)
+    seen = RotationSurvey(NOW, (LEAKED,), MARKS, members)
     assert seen.stranded(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
 
 
@@ -164,7 +177,7 @@ HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)
 
 
 def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
-    order = Order(AT, HOUR)
+    order = RenewalOrder(AT, HOUR)
     cluster = with_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
     assert cluster["metadata"]["annotations"] == {"other": "stays", RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
     assert order_of(cluster) == order
@@ -172,11 +185,11 @@ def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
     check_results(lambda text: order_of({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
     check_refusals(InvalidError, checked, [(-MOMENT, "within"), (LONGEST + MOMENT, "within")])
     assert checked(LONGEST) == LONGEST
-    assert [Order(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
-    assert Order(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
-    assert Order(AT, HOUR).left(AT + 100 * HOUR) == LATEST
-    assert Order(AT, LATEST / 2).left(AT + HOUR) == LATEST / 2
-    assert Order(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
+    assert [RenewalOrder(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
+    assert RenewalOrder(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
+    assert RenewalOrder(AT, HOUR).left(AT + 100 * HOUR) == LATEST
+    assert RenewalOrder(AT, LATEST / 2).left(AT + HOUR) == LATEST / 2
+    assert RenewalOrder(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
 
 
 # Ends of requests.

@@ -12,7 +12,7 @@ import pytest
 from hub.access.revocation_poller import SOON
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates.certificate import Lifetimes
-from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, Trustee, Trusting, fingerprints
+from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, Trustee, fingerprints
 from hub.issuer import ServingNames
 from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import make_authority
@@ -23,7 +23,7 @@ from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
 from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.runtime.clock import ManualClock, SystemClock
 from tests.fakes.authority import Generations, OtherCA
 from tests.fakes.databases import SEAL
@@ -50,7 +50,13 @@ class Given:
         now, key = SystemClock().now(), pki.generate_key()
         begin = min(now, now + lifetime) - timedelta(minutes=5)
         plan = pki.Plan(
-            Subject("hub"), pki.public_key_of(key), pki.random_serial(), begin, now + lifetime, usage, names or ("x",)
+            CertificateSubject("hub"),
+            pki.public_key_of(key),
+            pki.random_serial(),
+            begin,
+            now + lifetime,
+            usage,
+            names or ("x",),
         )
         chain = self.ca.authority.sign(plan)
         self.files.chain.write_bytes(chain)
@@ -128,7 +134,7 @@ def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path:
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = (
     pki.create_authority(
-        Subject(name), pki.generate_key(), pki.random_serial(), NOW - timedelta(days=1), NOW + timedelta(days=1)
+        CertificateSubject(name), pki.generate_key(), pki.random_serial(), NOW - timedelta(days=1), NOW + timedelta(days=1)
     ).certificate
     for name in ("old", "new")
 )
@@ -150,7 +156,7 @@ class Session(Trustee):
 def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_session_is_told_once() -> None:
     async def work() -> tuple[Session, Session, Session]:
         bundle, standing = [OLD], [1]
-        trusting = Trusting(fresh_store(), lambda: bundle[0], standing=lambda: tuple(standing))
+        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], standing=lambda: tuple(standing))
         running = asyncio.create_task(trusting.run())
         taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
         for session in (taking, silent, gone):
@@ -176,7 +182,7 @@ def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_se
 
 def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
     async def work() -> list[Session]:
-        trusting = Trusting(fresh_store(), lambda: NEW)
+        trusting = TrustBundlePush(fresh_store(), lambda: NEW)
         sessions = [Session(fingerprints(OLD)) for _ in range(10_000)]
         running = asyncio.create_task(trusting.run())
         for session in sessions:
@@ -195,7 +201,7 @@ def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
 
 def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_before() -> None:
     async def work() -> Session:
-        trusting = Trusting(fresh_store(), lambda: NEW)
+        trusting = TrustBundlePush(fresh_store(), lambda: NEW)
         running = asyncio.create_task(trusting.run())
         session = Session(fingerprints(OLD))
         for _ in range(60):

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2 as wire
 
 from hub.grpc_door.calls.gate import QUIET, Gate
-from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, Health
+from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK, Acknowledgements, Deferred, spacing
 from hub.grpc_door.session.heartbeat_interval import Tempo
 from hub.grpc_door.session.max_connection_age import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
@@ -231,13 +231,13 @@ async def refuse(*_: Any) -> None:
     raise RefusedError
 
 
-def watch(health: Health) -> Any:
+def watch(health: HealthService) -> Any:
     return health.Watch(wire.HealthCheckRequest(), SimpleNamespace(abort=refuse))
 
 
 def test_health_watches_end_after_an_hour_and_are_bounded_in_number() -> None:
     async def play() -> None:
-        health = Health()
+        health = HealthService()
         await health.set_serving(serving=True)
         assert [answer.status async for answer in watch(health)] == [wire.HealthCheckResponse.SERVING]
         assert asyncio.get_running_loop().time() == WATCHED_FOR.total_seconds()

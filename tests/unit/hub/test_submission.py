@@ -13,7 +13,7 @@ from hub.api.certificatesigningrequests.request import AddOnRequest
 from hub.api.meta.change import REQUESTS, Query
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError
-from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject
+from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore
@@ -67,15 +67,15 @@ GROUPS = agent_subject(EDGE, AGENT).organizations
 
 def test_subject_must_be_exactly_the_agents(newcomer: Newcomer) -> None:
     subjects = (
-        Subject(f"{PREFIX}other:agent-1", GROUPS),
-        Subject(f"{PREFIX}edge1:agent-1", GROUPS),
-        Subject(f"{PREFIX}edge:agent-2", GROUPS),
-        Subject(f"{PREFIX}edge:agent-1:x", GROUPS),
-        Subject(f"{PREFIX}edge", GROUPS),
-        Subject(f"{PREFIX}edge:agent-1", frozenset(("system:masters",))),
-        Subject(f"{PREFIX}edge:agent-1"),
-        Subject(f"{PREFIX}edge:agent-1", GROUPS | {"system:masters"}),
-        Subject(f"{PREFIX}edge:agent-1", GROUPS, frozenset(("unit",))),
+        CertificateSubject(f"{PREFIX}other:agent-1", GROUPS),
+        CertificateSubject(f"{PREFIX}edge1:agent-1", GROUPS),
+        CertificateSubject(f"{PREFIX}edge:agent-2", GROUPS),
+        CertificateSubject(f"{PREFIX}edge:agent-1:x", GROUPS),
+        CertificateSubject(f"{PREFIX}edge", GROUPS),
+        CertificateSubject(f"{PREFIX}edge:agent-1", frozenset(("system:masters",))),
+        CertificateSubject(f"{PREFIX}edge:agent-1"),
+        CertificateSubject(f"{PREFIX}edge:agent-1", GROUPS | {"system:masters"}),
+        CertificateSubject(f"{PREFIX}edge:agent-1", GROUPS, frozenset(("unit",))),
     )
     submit = lambda subject: newcomer.submit(newcomer.bootstrap(), request=newcomer.request(subject))  # noqa: E731 - one line
     check_refusals(InvalidError, submit, [(subject, "subject") for subject in subjects])
@@ -133,7 +133,7 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
     with pytest.raises(ForbiddenError, match="no registration"):
         newcomer.submit(certificate, addon=AddOnRequest(ADDON, "example.com/other"), request=request)
     with pytest.raises(InvalidError, match="subject"):
-        newcomer.submit(certificate, addon=asked, request=pki.build_request(Subject("system:admin"), key))
+        newcomer.submit(certificate, addon=asked, request=pki.build_request(CertificateSubject("system:admin"), key))
     with pytest.raises(ForbiddenError, match="purpose bootstrap"):
         newcomer.submit(newcomer.bootstrap(), addon=asked, request=request)
     name = newcomer.submit(certificate, addon=asked, request=request)

@@ -13,25 +13,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.access import BootstrapTokens, Peers
-from hub.access.rbac_cache import RoleBook
-from hub.api.auditrecords.query import Entry
+from hub.access.rbac_cache import RBACCache
+from hub.api.auditrecords.query import AuditEntry
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.hubreplicas.replica import Replica
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
+from hub.controllers.feed import EventHandler
 from hub.controllers.feed import Feed as ControllersFeed
-from hub.controllers.feed import Route
-from hub.grpc_door.changes.feed import Feed as StreamFeed
+from hub.grpc_door.changes.feed import ChangeSubscriptions as StreamFeed
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.sessions import Sessions
-from hub.grpc_door.session.trust_bundle_push import Trusting
-from hub.heartbeat import BeatBuffer, Hearing
-from hub.https_door.callers.authenticator_chain import Entrance, Grounds, issuer_of
+from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
+from hub.heartbeat import BeatBuffer, HeartbeatCoverage
+from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, issuer_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
-from hub.replica.heartbeat import Measures, Presence
+from hub.replica.heartbeat import ReplicaHeartbeat, ReplicaStats
 from hub.replica.installation import AdminKubeconfig
 from hub.store.changelog.tail import Tail
 from machinery.errors import UnavailableError
@@ -86,7 +86,10 @@ class Case:
 
 def presence(store: InlineStore, clock: ManualClock) -> Case:
     me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
-    return Case(Presence(store, me, LifecycleSignals(clock), Measures(clock)).run(), "this replica cannot say that it is there")
+    return Case(
+        ReplicaHeartbeat(store, me, LifecycleSignals(clock), ReplicaStats(clock)).run(),
+        "this replica cannot say that it is there",
+    )
 
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
@@ -103,7 +106,7 @@ def beats(store: InlineStore, clock: ManualClock) -> Case:
 
 def records(store: InlineStore, clock: ManualClock) -> Case:
     class Sink(MemorySink):
-        async def write(self, entries: Sequence[Entry]) -> None:
+        async def write(self, entries: Sequence[AuditEntry]) -> None:
             await store.run(lambda _tx: None)
             await super().write(entries)
 
@@ -125,7 +128,7 @@ def log_of_changes(store: InlineStore, _clock: ManualClock) -> Case:
 def trust(store: InlineStore, clock: ManualClock) -> Case:
     now = clock.now()
     came = CertificateRecord(SerialNumber(1), Purpose.AGENT, "u", (), now, now, "k", now, cluster=EDGE, agent=AgentId("a"))
-    subject, numbers = Trusting(store, lambda: b""), count()
+    subject, numbers = TrustBundlePush(store, lambda: b""), count()
     told = "what agents trust cannot be kept now"
     return Case(subject.run(), told, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
 
@@ -142,8 +145,8 @@ def admin_file(store: InlineStore, clock: ManualClock) -> Case:
 
 def accounts(store: InlineStore, clock: ManualClock) -> Case:
     feed, none = ChangeFeed(store), cast("Any", None)
-    grounds = Grounds(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
-    subject = Entrance(grounds, issuer_of(HubId("hub"), None), none, None)
+    grounds = Dependencies(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
+    subject = AuthenticatorChain(grounds, issuer_of(HubId("hub"), None), none, None)
     return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=FOLLOWERS)
 
 
@@ -161,14 +164,14 @@ def made(tx: Transaction, name: str) -> None:
 
 OTHERS = ("sessions of other replicas cannot be read", "sessions of other replicas are read again")
 SILENCES = "silences are not counted: beats cannot be stored"
-ROUTES = (Route(MANAGED_CLUSTERS, lambda _key: None),)
+ROUTES = (EventHandler(MANAGED_CLUSTERS, lambda _key: None),)
 EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
     lambda store, clock: Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again"),
     lambda store, _: Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read"),
-    lambda store, clock: Case(RoleBook(store, clock).run(), "the age of the roles cannot be proven"),
+    lambda store, clock: Case(RBACCache(store, clock).run(), "the age of the roles cannot be proven"),
     lambda store, _: Case(Sessions(store, "one").follow_others(), *OTHERS),
-    lambda store, clock: Case(Hearing(store, clock, "one", lambda: True).run(), SILENCES),
-    lambda store, clock: followed(store, RoleBook(store, clock).run(), "roles cannot be followed now"),
+    lambda store, clock: Case(HeartbeatCoverage(store, clock, "one", lambda: True).run(), SILENCES),
+    lambda store, clock: followed(store, RBACCache(store, clock).run(), "roles cannot be followed now"),
     lambda store, _: followed(store, ControllersFeed(store, ROUTES).run(), "controllers cannot read the store"),
     lambda store, _: followed(store, StreamFeed(store).run()),
     lambda store, _: followed(store, ChangeFeed(store).run()),

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from hubctl.auth.credential_cache import CERTIFICATE, TOKENS, Wallet, forget_all
-from hubctl.auth.identity import Identity, Shown, identity_of
-from hubctl.auth.token_sources import Source, current_token, ends_at, keep
-from hubctl.client.http import HubClient
-from hubctl.client.token_exchange import BEFORE_END, Authenticator, Login, kept
+from hubctl.auth.identity import Shown, UserIdentity, identity_of
+from hubctl.auth.token_sources import TokenSource, current_token, ends_at, keep
+from hubctl.client.http import ApiClient
+from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, kept
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubeconfig.loading import KubeconfigFiles
 from hubctl.kubectl_plugin import offered
@@ -57,11 +57,11 @@ def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Path:
     return path
 
 
-def identity(folder: Path, user: dict[str, Any]) -> Identity:
+def identity(folder: Path, user: dict[str, Any]) -> UserIdentity:
     return identity_of(read_kubeconfig(kubeconfig(folder, user)))
 
 
-def token_of(user: Identity) -> str:
+def token_of(user: UserIdentity) -> str:
     return user.shown().token
 
 
@@ -193,7 +193,7 @@ def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what
 
 def said(path: Path) -> CommandError:
     with pytest.raises(CommandError) as refused:
-        HubClient(read_kubeconfig(path)).request("GET", "/version")
+        ApiClient(read_kubeconfig(path)).request("GET", "/version")
     return refused.value
 
 
@@ -293,16 +293,16 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wal
         Wallet(tmp_path / "file" / "x", "key").write(TOKENS, {})
     cluster = AskedCluster("https://a", b"ca")
     logins = [
-        Login(cluster, Authenticator("jwt", "a")),
-        Login(cluster, Authenticator("jwt", "b")),
-        Login(AskedCluster("https://b", b"ca"), Authenticator("jwt", "a")),
-        Login(AskedCluster("https://a", b"cb"), Authenticator("jwt", "a")),
-        Login(cluster, Authenticator("jwt", "a"), "example.org"),
+        LoginKey(cluster, AuthenticatorReference("jwt", "a")),
+        LoginKey(cluster, AuthenticatorReference("jwt", "b")),
+        LoginKey(AskedCluster("https://b", b"ca"), AuthenticatorReference("jwt", "a")),
+        LoginKey(AskedCluster("https://a", b"cb"), AuthenticatorReference("jwt", "a")),
+        LoginKey(cluster, AuthenticatorReference("jwt", "a"), "example.org"),
     ]
     assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6
     for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
         with pytest.raises(CommandError, match="jwt/NAME"):
-            Authenticator.parse(text)
+            AuthenticatorReference.parse(text)
 
 
 def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: Wallet, tmp_path: Path) -> None:
@@ -347,29 +347,29 @@ def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Wall
     ends = NOW.timestamp() + 3600
     token = SigningKey().sign({"exp": int(ends)})
     assert keep({"id_token": token, "access_token": "other"}, wallet) == token
-    source = Source(issuer="https://i", client_id="me")
+    source = TokenSource(issuer="https://i", client_id="me")
     assert current_token(source, wallet, ends - 31) == token
     with pytest.raises(CommandError, match="hubctl login"):
         current_token(source, wallet, ends - 30)
     wallet.write(TOKENS, {"token": "given"})
-    assert current_token(Source(kept=True), wallet, 0) == "given"
+    assert current_token(TokenSource(kept=True), wallet, 0) == "given"
     wallet.forget()
     with pytest.raises(CommandError, match="hubctl login"):
-        current_token(Source(kept=True), wallet, 0)
+        current_token(TokenSource(kept=True), wallet, 0)
     without_end = ("", "a", "a.b", "a.e30.c", "a.!.c", "a.W10.c", "a.bnVsbA.c")
     assert [ends_at(text) for text in without_end] == [0] * len(without_end)
 
 
 def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
-    source = Source(issuer="https://i", client_id="me", secret_file="/s", flow="client-credentials", scopes=("a", "b"))  # noqa: S106 - a path
+    source = TokenSource(issuer="https://i", client_id="me", secret_file="/s", flow="client-credentials", scopes=("a", "b"))  # noqa: S106 - a path
     assert source.flags() == (
         *("--oidc-issuer", "https://i", "--oidc-client-id", "me", "--oidc-client-secret-file", "/s"),
         *("--oidc-flow", "client-credentials", "--oidc-scope", "a", "--oidc-scope", "b"),
     )
-    assert Source(kept=True).flags() == ("--token-kept",)
+    assert TokenSource(kept=True).flags() == ("--token-kept",)
     path = tmp_path / "token"
     path.write_text("secret\n")
-    source = Source(file=str(path))
+    source = TokenSource(file=str(path))
     assert "secret" not in repr(source.flags())
     assert current_token(source, Wallet.of("x"), 0) == "secret"
     path.write_text("two words")

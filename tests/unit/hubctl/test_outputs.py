@@ -15,15 +15,15 @@ import yaml
 
 from hubctl.arguments.times import moment
 from hubctl.client.errors import document_of
-from hubctl.client.resources import ADDONS, CLUSTERS, Resource
+from hubctl.client.resources import ADDONS, CLUSTERS, ResourceKind
 from hubctl.commands.objects import history
 from hubctl.commands.objects.describe import lines
-from hubctl.commands.objects.events import Documents, Lines
+from hubctl.commands.objects.events import EventDocuments, Lines
 from hubctl.errors import CommandError
 from hubctl.output.csv_format import sheet
 from hubctl.output.custom_columns import columns_in, columns_of
-from hubctl.output.formats import Form, FormType, argument_of
-from hubctl.output.printers import InPages, Look, printer_of
+from hubctl.output.formats import FormType, OutputFormat, argument_of
+from hubctl.output.printers import InPages, TableLayout, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color
 from tests.checks import refusal
 
@@ -54,9 +54,9 @@ FORMS = (
 
 
 def output(
-    capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: Resource = CLUSTERS, **more: Any
+    capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: ResourceKind = CLUSTERS, **more: Any
 ) -> str:
-    printer_of(Look(kind, FormType().convert(form, None, None), **more)).first(answer)
+    printer_of(TableLayout(kind, FormType().convert(form, None, None), **more)).first(answer)
     return capsys.readouterr().out
 
 
@@ -72,11 +72,11 @@ def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_watch_prints_the_type_of_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = printer_of(Look(CLUSTERS, Form(given=True), watch=True, events=True))
+    printer = printer_of(TableLayout(CLUSTERS, OutputFormat(given=True), watch=True, events=True))
     printer.first(TABLE)
     printer.event("DELETED", {"rows": TABLE["rows"]})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["EVENT", "ADDED", "DELETED"]
-    printer = printer_of(Look(CLUSTERS, Form("json", given=True), watch=True, events=True))
+    printer = printer_of(TableLayout(CLUSTERS, OutputFormat("json", given=True), watch=True, events=True))
     printer.event("DELETED", EDGE)
     assert '"type": "DELETED"' in capsys.readouterr().out
 
@@ -100,13 +100,13 @@ def test_wrong_forms_columns_and_answers_are_refused_with_the_reason() -> None:
 def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "columns"
     file.write_text("NAME     VERSION\nmetadata.name  {.status.version.kubernetes}\n")
-    columns = columns_in(argument_of(Form("custom-columns-file", str(file))))
+    columns = columns_in(argument_of(OutputFormat("custom-columns-file", str(file))))
     assert [(column.title, column.cell(EDGE)) for column in columns] == [("NAME", "edge1"), ("VERSION", "v1.31")]
     assert columns_of("X:.status.nothing")[0].cell(EDGE) == "<none>", "null reads as what is missing"
     with pytest.raises(CommandError, match="a line of titles"):
         columns_in("NAME VERSION\nmetadata.name\n")
     with pytest.raises(CommandError, match="cannot be read"):
-        argument_of(Form("jsonpath-file", str(tmp_path / "absent")))
+        argument_of(OutputFormat("jsonpath-file", str(tmp_path / "absent")))
     rows = [["a,b", 'say "x"', "two\nlines"], ["-5", "-x", "=1+1"], ["@x", "+1", "plain"]]
     safe = [rows[0], ["-5", "'-x", "'=1+1"], ["'@x", "'+1", "plain"]]
     assert list(csv.reader(io.StringIO(sheet(rows)))) == safe, "it runs no formula of an agent"
@@ -119,12 +119,12 @@ def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(mo
     document = {"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}}
     for stream, expected in ((Terminal(), "a [2Jb 1m\tc\n d"), (io.StringIO(), "ab\x9b1m\tc\n\u202ed")):
         monkeypatch.setattr(sys, "stdout", stream)
-        printer_of(Look(CLUSTERS, Form("jsonpath", "{.metadata.name}", given=True))).first(document)
+        printer_of(TableLayout(CLUSTERS, OutputFormat("jsonpath", "{.metadata.name}", given=True))).first(document)
         assert stream.getvalue() == expected
 
 
 def pages_of(form: str) -> InPages:
-    printer = printer_of(Look(CLUSTERS, Form(form, given=True)))
+    printer = printer_of(TableLayout(CLUSTERS, OutputFormat(form, given=True)))
     assert isinstance(printer, InPages)
     return printer
 
@@ -224,7 +224,7 @@ def test_events_are_aligned_lines_or_whole_documents_and_deletions_are_left_out(
     assert first.endswith("it happened"), "one line, whatever a message holds"
     assert (again.split()[0], again.endswith("it happened (x3)")) == ("2026-01-01T00:00:09Z", True)
     assert header.index("MESSAGE") == first.index("it happened") == again.index("it happened")
-    documents = Documents("json")
+    documents = EventDocuments("json")
     documents.first({"items": [EVENT]})
     documents.event("ADDED", AGAIN)
     documents.event("DELETED", AGAIN)

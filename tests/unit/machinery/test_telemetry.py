@@ -27,7 +27,7 @@ from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
 from machinery.observability import logs, telemetry, tracing
 from machinery.observability.logs import REDACTED, redacted
 from machinery.observability.metrics import Distribution, Registry, Tally, counter, gauge, histogram
-from machinery.observability.telemetry import Told
+from machinery.observability.telemetry import TraceExporter
 from machinery.observability.tracing import NOTHING, TraceContext, parsed
 from tests.fakes.tracing import attributes, recorded
 
@@ -266,7 +266,7 @@ def test_collector_address_and_missing_extra_are_explained(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with (
         pytest.raises(InvalidError, match=r"pip install 'muster-hub\[tracing\]'"),
-        telemetry.sending(Told("hub", "http://127.0.0.1:4317")),
+        telemetry.sending(TraceExporter("hub", "http://127.0.0.1:4317")),
     ):
         pass
     assert tracing.span("work") is NOTHING
@@ -282,7 +282,7 @@ def test_programs_that_do_not_trace_load_nothing_of_opentelemetry() -> None:
 
 def test_names_of_services_and_processes_stand_on_what_is_sent() -> None:
     exporter = InMemorySpanExporter()
-    told = Told("muster-hub", "http://nowhere", instance="hub-0")
+    told = TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
     tracer, close = telemetry.tracer_of(told, exporter, SimpleSpanProcessor)
     tracing.use(tracer)
     with tracing.span("work"):

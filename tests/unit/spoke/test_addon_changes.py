@@ -11,13 +11,13 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import parse_certificate
 from spoke.controllers.addon_lease import AddOnLeaseController
-from spoke.controllers.addon_registration import AddOnCertificates, Certificates
+from spoke.controllers.addon_registration import AddOnCertificates, AddOnCredentials
 from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 from spoke.options import AddOnCare
 from spoke.ports import ClientIdentity, Greeting, RefusedSecretError, Secrets, SecretSnapshot
-from spoke.registration.addon_credentials import Registered
+from spoke.registration.addon_credentials import AddOnContext
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession
@@ -25,7 +25,7 @@ from tests.fakes.stage import Stage
 
 LOGS = AddOnName("logs")
 CLUSTER, AGENT = ClusterName("c1"), AgentId("bcdfg")
-NAMES = Names(CLUSTER, AGENT)
+NAMES = AgentNames(CLUSTER, AGENT)
 FOR_HUB = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",), driver=CSR)
 CUSTOM = AddOnRegistration("example.com/signer", "user")
 CARE = AddOnCare()
@@ -38,7 +38,7 @@ class Place:
     def __init__(self) -> None:
         self.secrets: dict[tuple[str, bool], MemorySecrets] = {}
         self.pending = MemorySecrets()
-        self.certificates = Certificates()
+        self.certificates = AddOnCredentials()
 
     def of(self, addon: AddOn) -> Secrets:
         return self.at(addon.namespace, hosted=addon.hosted)
@@ -65,7 +65,7 @@ async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncItera
     credential = hub.credential(NAMES.subject)
     client = hub.dial(None, ClientIdentity(credential.chain, credential.key))
     await client.ensure_cluster(CLUSTER, AGENT, "uid", endpoints=(), annotations={})
-    registered = Registered(
+    registered = AddOnContext(
         names=NAMES,
         cluster_uid="uid",
         kubeconfig=b"clusters: [{name: %s}]" % hub.hub_id.encode(),
@@ -182,7 +182,7 @@ async def test_one_registration_more_or_less_and_a_secret_without_its_hub_replac
     issued, stored = len(stage.hub.issued), await kept.read(OTHER)
     without = {key: value for key, value in stored.contents.items() if key != "hub-id"}
     await kept.write(OTHER, without, stored.version)  # as an earlier release wrote it
-    place.certificates = Certificates()
+    place.certificates = AddOnCredentials()
     async with at(stage.hub, place) as run:
         await run.look(both)
     assert len(stage.hub.issued) == issued

@@ -17,8 +17,8 @@ from machinery.identity import HubId
 from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE
 from machinery.pki import key_matches
 from spoke.domain.route import Reach
-from spoke.options import Options
-from spoke.ports import Health, HubLostError, HubSession, Loss
+from spoke.options import AgentOptions
+from spoke.ports import ApiServerHealth, HubLostError, HubSession, SessionEnd
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.stage import OWNER, SLOT, Stage, availability, is_available, nothing_pends, until
@@ -228,7 +228,7 @@ async def test_lease_that_is_made_shorter_than_the_interval_brings_the_next_beat
 
 async def test_lost_session_is_followed_by_the_next_with_the_same_credential(stage: Stage) -> None:
     async with stage.at_work() as agent:
-        for sessions, loss in enumerate((Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.REFUSED), 2):
+        for sessions, loss in enumerate((SessionEnd.UNREACHABLE, SessionEnd.SUPERSEDED, SessionEnd.REFUSED), 2):
             stage.hub.session.end(HubLostError("gone", loss))
             await until(partial(lambda count: is_available(stage) and len(stage.hub.sessions) == count, sessions))
         stage.hub.away = True
@@ -246,12 +246,12 @@ async def test_lost_session_is_followed_by_the_next_with_the_same_credential(sta
 
 async def test_cluster_deleted_at_the_hub_is_registered_again_unless_it_is_restored_before(stage: Stage) -> None:
     """Without a good bootstrap credential it asks with pauses."""
-    stage.options = Options()
+    stage.options = AgentOptions()
     async with stage.at_work():
         stage.clock.advance(timedelta(hours=2))
         known = dict(stage.hub.clusters)
         stage.hub.clusters.clear()
-        stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
+        stage.hub.session.end(HubLostError("deleted", SessionEnd.FORGOTTEN))
         await until(lambda: "info" in stage.hub.calls[-3:])
         calls = len(stage.hub.calls)
         await asyncio.sleep(600)
@@ -260,7 +260,7 @@ async def test_cluster_deleted_at_the_hub_is_registered_again_unless_it_is_resto
         await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2, 60)
         assert len(stage.hub.issued) == 1
         stage.hub.clusters.clear()
-        stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
+        stage.hub.session.end(HubLostError("deleted", SessionEnd.FORGOTTEN))
         stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
         await until(lambda: is_available(stage) and len(stage.hub.issued) == 2, 60)
 
@@ -284,14 +284,14 @@ async def test_failing_api_server_changes_the_verdict_and_nothing_is_reported_tw
         stage.timetable.wake("status")
         await until(lambda: len(session.reports) == told + 1)
 
-        stage.cluster.answered_health = Health(ok=False, status_code=500, detail="etcd is gone")
+        stage.cluster.answered_health = ApiServerHealth(ok=False, status_code=500, detail="etcd is gone")
         stage.timetable.wake("status")
         await until(lambda: session.reports[-1].complete is False)
         assert session.beats[-1] is True
         stage.clock.advance(timedelta(seconds=20))
         stage.timetable.wake("status")
         await until(lambda: session.beats[-1] is False and availability(session) == FALSE)
-        stage.cluster.answered_health = Health(ok=True, status_code=200)
+        stage.cluster.answered_health = ApiServerHealth(ok=True, status_code=200)
         stage.timetable.wake("status")
         await until(lambda: session.beats[-1] is True)
 

@@ -11,15 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from machinery.client.rest import KubeClient
-from machinery.errors import ForbiddenError, InvalidError, UnavailableError, Verdict
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, UnavailableError
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificate
 from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at
-from spoke.observability.progress import Progress
-from spoke.ports import Attest, HubLostError, Loss
+from spoke.observability.progress import AgentProgress
+from spoke.ports import Attest, HubLostError, SessionEnd
 from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, is_available, nothing_pends, until
 
@@ -93,7 +93,7 @@ async def test_hub_decides_whether_a_credential_is_good_and_not_the_agents_clock
         assert set(joined.hub.calls) == {"session"}
         assert len(joined.hub.issued) == 1
         joined.hub.revoked.update(joined.hub.issued)
-        joined.hub.session.end(HubLostError("revoked", Loss.UNAUTHENTICATED))
+        joined.hub.session.end(HubLostError("revoked", SessionEnd.UNAUTHENTICATED))
         await until(lambda: is_available(joined) and len(joined.hub.issued) == 2)
     assert len(joined.hub.clusters) == 1
 
@@ -194,13 +194,13 @@ MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
 def revoke(hub: Stage | Several) -> None:
     """As a hub does: the certificates, and nobody is let in with what is older."""
     at = hub.hub if isinstance(hub, Stage) else hub["a"]
-    at.verdict = Verdict.CERTIFICATE_REVOKED
+    at.verdict = DenialCause.CERTIFICATE_REVOKED
     at.revoked.update(at.issued)
-    at.barred = ForbiddenError(MESSAGE, causes=Verdict.CLUSTER_REVOKED.because(MESSAGE))
-    at.session.end(HubLostError("revoked", Loss.REVOKED))
+    at.barred = ForbiddenError(MESSAGE, causes=DenialCause.CLUSTER_REVOKED.because(MESSAGE))
+    at.session.end(HubLostError("revoked", SessionEnd.REVOKED))
 
 
-def state(progress: Progress) -> HubState | None:
+def state(progress: AgentProgress) -> HubState | None:
     return next((hub.state for hub in progress.standing.hubs), None)
 
 
@@ -226,7 +226,7 @@ async def test_revoked_credential_is_shown_once_per_start_until_a_new_bootstrap_
 
 async def test_denied_agent_keeps_its_credential_asks_again_and_reports_it(stage: Stage) -> None:
     async with stage.at_work() as agent:
-        stage.hub.session.end(HubLostError("denied: hubctl accept", Loss.REFUSED))
+        stage.hub.session.end(HubLostError("denied: hubctl accept", SessionEnd.REFUSED))
         await until(lambda: len(stage.hub.sessions) == 2)
         assert stage.hub.calls.count("ensure_cluster") == 1
         await until(lambda: state(agent.progress) is HubState.READY)

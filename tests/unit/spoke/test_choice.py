@@ -6,11 +6,11 @@ from random import Random
 
 from machinery.identity import HubId
 from spoke.domain.hubs import (
-    Candidate,
-    Decision,
+    HubCandidate,
+    HubDecision,
+    HubSelectionPolicy,
     HubState,
     ListedHub,
-    Policy,
     Unaccepted,
     Why,
     choose,
@@ -23,15 +23,15 @@ from spoke.domain.hubs import (
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
 DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
-USUAL = Policy()
-WAITING = Policy(unaccepted=Unaccepted.WAIT)
-BACK = Policy(fail_back_after=timedelta(minutes=5))
-ALONE = Policy(registers_ahead=False)
+USUAL = HubSelectionPolicy()
+WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
+BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
+ALONE = HubSelectionPolicy(registers_ahead=False)
 
 
-def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> Candidate:
+def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> HubCandidate:
     """`rests` and `ready_for` in seconds."""
-    return Candidate(
+    return HubCandidate(
         ListedHub(HubId(name), name, f"https://{name}", state),
         rests_until=NOW + timedelta(seconds=rests) if rests else None,
         trouble="connection refused" if rests else "",
@@ -42,11 +42,11 @@ def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: floa
 @dataclass(frozen=True, slots=True)
 class Row:
     case: str
-    hubs: tuple[Candidate, ...]
+    hubs: tuple[HubCandidate, ...]
     owner: str | None
     chosen: str
     why: Why
-    policy: Policy = USUAL
+    policy: HubSelectionPolicy = USUAL
     lost_for: float | None = None
 
 
@@ -79,7 +79,8 @@ ROWS = [
     Row("registering takes over from a lost owner", (hub("a", rests=9), hub("b", REGISTERING)), "a", "b", Why.FAILED_OVER,
         ALONE, 600),
     Row("but not soon", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT, ALONE, 599),
-    Row("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT, Policy(), 9999),
+    Row("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT,
+        HubSelectionPolicy(), 9999),
 ]  # fmt: skip
 
 
@@ -92,13 +93,15 @@ def test_each_row_has_its_choice() -> None:
         if decision is None or (decision.hub_id, decision.why) != (row.chosen, row.why) or not decision.message:
             wrong.append((row.case, decision))
     assert wrong == []
-    assert choose((), HubId("a"), NOW, Policy()) is None
+    assert choose((), HubId("a"), NOW, HubSelectionPolicy()) is None
 
 
 def test_decision_says_from_where_to_where_what_failed_and_until_when_it_rests() -> None:
-    decision = choose((hub("a", rests=1), hub("b")), HubId("a"), NOW, Policy())
-    assert decision == Decision(HubId("b"), Why.FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None)
-    decision = choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), NOW, Policy())
+    decision = choose((hub("a", rests=1), hub("b")), HubId("a"), NOW, HubSelectionPolicy())
+    assert decision == HubDecision(
+        HubId("b"), Why.FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None
+    )
+    decision = choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), NOW, HubSelectionPolicy())
     assert decision is not None
     assert decision.not_before == NOW + timedelta(seconds=5)
 
@@ -114,7 +117,7 @@ def test_move_is_refused_with_the_reason() -> None:
     assert [refuse_move(hubs, HubId("b"), NOW) for hubs, _ in rows] == [says for _, says in rows]
 
 
-def drawn_list(random: Random) -> tuple[Candidate, ...]:
+def drawn_list(random: Random) -> tuple[HubCandidate, ...]:
     return tuple(
         hub(
             name,
@@ -131,7 +134,7 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
     for _ in range(4_000):
         hubs = drawn_list(random)
         owner = random.choice([None, HubId("z"), *(each.hub.hub_id for each in hubs)])
-        policy = random.choice([Policy(), WAITING, BACK, ALONE])
+        policy = random.choice([HubSelectionPolicy(), WAITING, BACK, ALONE])
         lost_since = random.choice([None, NOW, NOW - timedelta(hours=1)])
         decision = choose(hubs, owner, NOW, policy, lost_since=lost_since)
         assert decision is not None

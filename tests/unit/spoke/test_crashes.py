@@ -15,7 +15,7 @@ import pytest
 
 from machinery.pki import key_matches, parse_certificate
 from machinery.runtime.clock import Clock
-from spoke.options import Options
+from spoke.options import AgentOptions
 from tests.fakes.credentials import DyingSecrets, KilledError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import CLUSTER, Several
@@ -50,7 +50,7 @@ class Mortal:
 
     def __post_init__(self) -> None:
         self.clock = LaterClock(asyncio.get_running_loop())
-        options = Options(cluster_name=CLUSTER)
+        options = AgentOptions(cluster_name=CLUSTER)
         second = timedelta(seconds=1)
         self.hubs = Several(self.folder, 2, options, secrets=self.secrets, clock=self.clock, beat_interval=second)
 

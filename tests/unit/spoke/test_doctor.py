@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from machinery.election import Candidate
-from machinery.errors import ForbiddenError, UnavailableError, Verdict
+from machinery.errors import DenialCause, ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.cli.doctor import READY, Doctor, Network, Patient, Step
+from spoke.cli.doctor import READY, Doctor, DoctorStep, Network, Patient
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.options import Pause
 from spoke.ports import HubInfo, SecretSnapshot
@@ -68,7 +68,7 @@ def patient(stage: Stage, network: WordyNetwork) -> Patient:
     )
 
 
-async def found(looked_at: Patient) -> dict[str, Step]:
+async def found(looked_at: Patient) -> dict[str, DoctorStep]:
     return {step.name: step async for step in Doctor(looked_at).steps()}
 
 
@@ -135,7 +135,7 @@ async def test_cluster_that_waits_for_approval_was_denied_or_is_not_accepted_is_
         stage.options, pauses=replace(stage.options.pauses, denied=Pause(timedelta(seconds=2), timedelta(seconds=2)))
     )
 
-    async def look(at: str) -> Step:
+    async def look(at: str) -> DoctorStep:
         await until(lambda: at in agent.progress.ready().text)
         network.probe = (503, agent.progress.ready().text)
         return (await found(patient(stage, network)))["agent"]
@@ -167,7 +167,7 @@ async def test_agent_that_only_its_hub_or_its_lease_tells_of_is_not_well_before_
 async def test_credential_that_may_not_ask_is_no_good_one_and_a_denied_cluster_is_named(
     joined: Stage, network: WordyNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for causes, advice in (((), "hubctl diagnose"), (Verdict.CLUSTER_DENIED.because("denied"), "hubctl accept")):
+    for causes, advice in (((), "hubctl diagnose"), (DenialCause.CLUSTER_DENIED.because("denied"), "hubctl accept")):
         error = ForbiddenError("this may not be asked", causes=causes)
 
         async def info(_client: MemoryHubClient, error: ForbiddenError = error) -> HubInfo:
@@ -242,7 +242,7 @@ async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> Non
 async def test_what_the_hub_says_of_itself_its_clock_and_the_credential_is_compared(
     joined: Stage, network: WordyNetwork
 ) -> None:
-    async def step(**changes: Any) -> Step:
+    async def step(**changes: Any) -> DoctorStep:
         return (await found(replace(patient(joined, network), **changes)))["hub"]
 
     for ahead, word in ((timedelta(minutes=2), "ahead of"), (-timedelta(minutes=2), "behind")):

@@ -20,9 +20,9 @@ from machinery.runtime.clock import ManualClock
 from spoke.agent.candidate import OwnLock, candidate_of, is_gone
 from spoke.agent.leader_election import ElectedAgent, Tenure
 from spoke.agent.loop import SpokeAgent
-from spoke.observability.progress import Progress
-from spoke.options import Options, World
-from spoke.ports import HubLostError, Loss
+from spoke.observability.progress import AgentProgress
+from spoke.options import AgentOptions, World
+from spoke.ports import HubLostError, SessionEnd
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.stage import Stage, until
@@ -46,7 +46,7 @@ class Process:
         clock = LoopClock(loop)
         self.way: Way = cast.lock.way()
         self.tenures: list[Tenure] = []
-        progress = Progress(clock)
+        progress = AgentProgress(clock)
 
         def make(tenure: Tenure) -> SpokeAgent:
             self.tenures.append(tenure)
@@ -117,12 +117,12 @@ class Cast:
     async def superseded(self) -> int:
         """How many sessions were ended by a newer one: two were open at once."""
         ended = [await session.ended() for session in self.hub.sessions if session.over]
-        return sum(isinstance(error, HubLostError) and error.loss is Loss.SUPERSEDED for error in ended)
+        return sum(isinstance(error, HubLostError) and error.loss is SessionEnd.SUPERSEDED for error in ended)
 
 
 @pytest_asyncio.fixture(loop_scope="function")
 async def cast(stage: Stage) -> AsyncIterator[Cast]:
-    stage.hub.beat_interval, stage.options = timedelta(seconds=5), Options()
+    stage.hub.beat_interval, stage.options = timedelta(seconds=5), AgentOptions()
     made = Cast(stage)
     yield made
     for process in made.processes:

@@ -9,14 +9,14 @@ import pytest
 
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
-from spoke.domain.hubs import HubState, Policy, Unaccepted
-from spoke.options import Options
-from spoke.ports import HubLostError, Loss, SecretSnapshot, StaleEpochError
+from spoke.domain.hubs import HubSelectionPolicy, HubState, Unaccepted
+from spoke.options import AgentOptions
+from spoke.ports import HubLostError, SecretSnapshot, SessionEnd, SessionEpochError
 from tests.checks import present
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
 
-NAMED = Options(cluster_name=CLUSTER, agent_id=AGENT)
+NAMED = AgentOptions(cluster_name=CLUSTER, agent_id=AGENT)
 
 
 async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_when_it_is_killed(world: Several) -> None:
@@ -54,7 +54,7 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
 
 
 async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_that_is_set(world: Several) -> None:
-    world.options = with_hubs(NAMED, policy=Policy(fail_back_after=timedelta(minutes=5)))
+    world.options = with_hubs(NAMED, policy=HubSelectionPolicy(fail_back_after=timedelta(minutes=5)))
     async with world.running():
         await world.ready()
         world.kill("a")
@@ -69,18 +69,18 @@ async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_
         assert left.farewells == [(world["a"].hub_id, epoch)]
 
 
-@pytest.mark.parametrize("loss", [Loss.REFUSED, Loss.FORGOTTEN, Loss.UNAUTHENTICATED, Loss.SILENT])
-async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [SessionEnd.REFUSED, SessionEnd.FORGOTTEN, SessionEnd.UNAUTHENTICATED, SessionEnd.SILENT])
+async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, loss: SessionEnd) -> None:
     async with world.running():
         await world.ready()
-        if loss is Loss.UNAUTHENTICATED:
+        if loss is SessionEnd.UNAUTHENTICATED:
             world["a"].revoked.update(world["a"].issued)
-        elif loss is Loss.FORGOTTEN:
+        elif loss is SessionEnd.FORGOTTEN:
             del world["a"].clusters[CLUSTER]
-        world["a"].silent = loss is Loss.SILENT
-        if loss is not Loss.SILENT:
+        world["a"].silent = loss is SessionEnd.SILENT
+        if loss is not SessionEnd.SILENT:
             world["a"].session.end(HubLostError("no", loss))
-        assert await world.arrived("b") < (20 if loss is Loss.SILENT else 1)
+        assert await world.arrived("b") < (20 if loss is SessionEnd.SILENT else 1)
 
 
 async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdraws_its_acceptance(world: Several) -> None:
@@ -104,7 +104,7 @@ async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdr
 
 
 async def test_a_withdrawn_acceptance_is_waited_for_if_so_wished(world: Several) -> None:
-    world.options = with_hubs(NAMED, policy=Policy(unaccepted=Unaccepted.WAIT))
+    world.options = with_hubs(NAMED, policy=HubSelectionPolicy(unaccepted=Unaccepted.WAIT))
     async with world.running():
         await world.ready()
         world["a"].set_accepted(CLUSTER, accepted=False)
@@ -364,7 +364,7 @@ async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_oth
         assert any("claims the epoch 9223372036854775807" in message for _, message in world.told.events)
         world["a"].clusters[CLUSTER].epoch = 2**63 - 1
         for session in world["a"].open_sessions:
-            session.end(StaleEpochError("no", 2**63 - 1))
+            session.end(SessionEpochError("no", 2**63 - 1))
         await world.arrived("c")
         assert world["c"].session.epoch == (await world.owner())[1]
         assert bounded()
@@ -384,7 +384,7 @@ async def test_agent_that_was_denied_for_long_is_back_soon_after_it_is_accepted_
         await world.arrived("a")
         calls, known = world["a"].calls, world["a"].clusters[CLUSTER]
         uid, known.cluster_uid = known.cluster_uid, "another"  # for which this hub refuses sessions, too
-        world["a"].session.end(HubLostError("denied: hubctl accept edge", Loss.REFUSED))
+        world["a"].session.end(HubLostError("denied: hubctl accept edge", SessionEnd.REFUSED))
         await asyncio.sleep(1800)
         tried = calls.count("session")
         assert 1800 / 15 < tried < 1800 / 7
@@ -401,7 +401,7 @@ async def test_hub_that_ends_each_session_by_a_higher_epoch_has_a_new_one_once_a
         for _ in range(20):
             session = hub.session
             hub.clusters[CLUSTER].epoch = session.epoch + 1
-            session.end(StaleEpochError("a higher epoch is known", session.epoch + 1))
+            session.end(SessionEpochError("a higher epoch is known", session.epoch + 1))
             await world.until(lambda: hub.session is not session, 3600)  # noqa: B023 - it is awaited
             await asyncio.sleep(1)
         took = world.clock.monotonic() - began

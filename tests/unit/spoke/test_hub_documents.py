@@ -7,8 +7,8 @@ from typing import Any
 from machinery.identity import AddOnName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
-from spoke.domain.event import News
-from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.domain.event import AgentEvent
+from spoke.domain.report import ClusterReport, ReportedClaim
 from spoke.transports.kubernetes.addons import add_on_of, report_patch
 from spoke.transports.kubernetes.documents import desired_of, event, renewed, request_state, status_patch
 
@@ -22,7 +22,7 @@ REPORT = ClusterReport(
     capacity={"cpu": "4"},
     allocatable={"cpu": "3"},
     kubernetes_version="v1.34.2",
-    claims=(ClusterClaim("id.k8s.io", "x"),),
+    claims=(ReportedClaim("id.k8s.io", "x"),),
     node_count=2,
 )
 
@@ -123,6 +123,6 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
 
 def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:
     about: dict[str, Any] = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
-    told = event(about, "ManagedClusterAddOn", News("Failed", "x" * 2000, "Warning"), "agent", NOW)
+    told = event(about, "ManagedClusterAddOn", AgentEvent("Failed", "x" * 2000, "Warning"), "agent", NOW)
     assert (told["metadata"]["namespace"], told["reason"], told["type"], len(told["note"])) == ("c1", "Failed", "Warning", 1024)
     assert told["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}

@@ -13,17 +13,17 @@ from machinery.errors import (
     BY_REASON,
     ConflictError,
     DeadlineError,
+    DenialCause,
     ForbiddenError,
     InvalidError,
     NotFoundError,
     TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
-    Verdict,
 )
 from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.ports import Greeting, HubLostError, Loss, StaleEpochError
+from spoke.ports import Greeting, HubLostError, SessionEnd, SessionEpochError
 from spoke.transports.grpc.errors import to_error, to_loss
 from spoke.transports.grpc.session import GrpcSession
 
@@ -39,36 +39,36 @@ def test_reason_decides_and_without_one_the_code_and_an_unclear_one_is_tried_aga
     assert {reason: type(error) for reason, error in errors.items()} == dict(BY_REASON)
     assert {error.message for error in errors.values()} == {"said"}
     codes = [
-        (Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
-        (Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
-        (Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
-        (Code.ABORTED, ConflictError, Loss.SUPERSEDED),
-        (Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
-        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
-        (Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
+        (Code.UNAUTHENTICATED, UnauthorizedError, SessionEnd.UNAUTHENTICATED),
+        (Code.PERMISSION_DENIED, ForbiddenError, SessionEnd.REFUSED),
+        (Code.NOT_FOUND, NotFoundError, SessionEnd.FORGOTTEN),
+        (Code.ABORTED, ConflictError, SessionEnd.SUPERSEDED),
+        (Code.INVALID_ARGUMENT, InvalidError, SessionEnd.REFUSED),
+        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, SessionEnd.REFUSED),
+        (Code.DEADLINE_EXCEEDED, DeadlineError, SessionEnd.UNREACHABLE),
     ]
     unclear = (Code.UNAVAILABLE, Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN, Code.UNIMPLEMENTED)
-    codes += [(code, UnavailableError, Loss.UNREACHABLE) for code in unclear]
+    codes += [(code, UnavailableError, SessionEnd.UNREACHABLE) for code in unclear]
     found = [(code, type(to_error(status(code, reason="NoSuchReason"))), to_loss(status(code)).loss) for code, _, _ in codes]
     assert found == codes
 
 
 def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> None:
     rows = [
-        (Code.UNAUTHENTICATED, "AuthorityRetired", Loss.OUTLIVED),
-        (Code.PERMISSION_DENIED, "ClusterDenied", Loss.REFUSED),
-        (Code.UNAUTHENTICATED, "CertificateRevoked", Loss.REVOKED),
-        (Code.PERMISSION_DENIED, "ClusterRevoked", Loss.REVOKED),
-        (Code.UNAUTHENTICATED, "ClusterDeleted", Loss.FORGOTTEN),
-        (Code.NOT_FOUND, "ClusterDeleted", Loss.FORGOTTEN),
-        (Code.UNAUTHENTICATED, "ClusterRebuilt", Loss.REFUSED),
-        (Code.UNAUTHENTICATED, "CertificateExpired", Loss.UNAUTHENTICATED),
-        (Code.UNAUTHENTICATED, "SomethingNew", Loss.UNAUTHENTICATED),
-        (Code.UNAVAILABLE, "", Loss.UNREACHABLE),
+        (Code.UNAUTHENTICATED, "AuthorityRetired", SessionEnd.OUTLIVED),
+        (Code.PERMISSION_DENIED, "ClusterDenied", SessionEnd.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateRevoked", SessionEnd.REVOKED),
+        (Code.PERMISSION_DENIED, "ClusterRevoked", SessionEnd.REVOKED),
+        (Code.UNAUTHENTICATED, "ClusterDeleted", SessionEnd.FORGOTTEN),
+        (Code.NOT_FOUND, "ClusterDeleted", SessionEnd.FORGOTTEN),
+        (Code.UNAUTHENTICATED, "ClusterRebuilt", SessionEnd.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateExpired", SessionEnd.UNAUTHENTICATED),
+        (Code.UNAUTHENTICATED, "SomethingNew", SessionEnd.UNAUTHENTICATED),
+        (Code.UNAVAILABLE, "", SessionEnd.UNREACHABLE),
     ]
     assert [(code, cause, to_loss(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
     verdicts = {cause: to_error(status(code, cause=cause)).verdict for code, cause, _ in rows}
-    assert verdicts == {cause: Verdict(cause) if cause in set(Verdict) else None for cause in verdicts}
+    assert verdicts == {cause: DenialCause(cause) if cause in set(DenialCause) else None for cause in verdicts}
 
 
 def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
@@ -78,16 +78,16 @@ def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
 
     lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
-    assert (lost.loss, lost.retry_after) == (Loss.UNREACHABLE, timedelta(seconds=2.5))
+    assert (lost.loss, lost.retry_after) == (SessionEnd.UNREACHABLE, timedelta(seconds=2.5))
 
 
 def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
     lost = to_loss(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
-    assert isinstance(lost, StaleEpochError)
-    assert (lost.loss, lost.epoch, lost.message) == (Loss.STALE, 12, "said")
-    assert isinstance(lost.afresh(), StaleEpochError)
+    assert isinstance(lost, SessionEpochError)
+    assert (lost.loss, lost.epoch, lost.message) == (SessionEnd.STALE, 12, "said")
+    assert isinstance(lost.afresh(), SessionEpochError)
     others: list[dict[str, str]] = [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}]
-    assert {to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {Loss.REFUSED}
+    assert {to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {SessionEnd.REFUSED}
 
 
 class EndedWhileWriting:
@@ -121,7 +121,7 @@ class EndedWhileWriting:
         pass
 
 
-async def beat_once() -> tuple[Loss, str]:
+async def beat_once() -> tuple[SessionEnd, str]:
     """How the first beat fails; nothing of the session stays."""
     session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
     await session.start(Greeting("uid"))
@@ -134,6 +134,6 @@ async def beat_once() -> tuple[Loss, str]:
 async def test_a_beat_that_the_end_overtakes_says_why_and_leaves_no_stray_error() -> None:
     stray: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
-    assert await asyncio.create_task(beat_once()) == (Loss.SUPERSEDED, "superseded")
+    assert await asyncio.create_task(beat_once()) == (SessionEnd.SUPERSEDED, "superseded")
     gc.collect()
     assert stray == []

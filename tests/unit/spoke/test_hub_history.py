@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from machinery.identity import HubId
-from spoke.options import Options, Pauses
+from spoke.options import AgentOptions, Pauses
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import CLUSTER, Gate, Several
 from tests.trials import soaked, trials
@@ -105,7 +105,7 @@ class History:
 @soaked(FAILOVERS)
 @pytest.mark.timeout(trials(test=60, soak=1800))
 async def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_fail(tmp_path: Path) -> None:
-    world = Several(tmp_path, 3, Options(cluster_name=CLUSTER), beat_interval=timedelta(seconds=1))
+    world = Several(tmp_path, 3, AgentOptions(cluster_name=CLUSTER), beat_interval=timedelta(seconds=1))
     history = History(world, Random(FAILOVERS))
     await history.live(FAILOVERS)
     orders = [[epoch for _, epoch in hub.accepted_writes] for hub in history.world.hubs.values()]

@@ -7,11 +7,11 @@ import pytest
 
 from machinery.runtime.clock import ManualClock
 from spoke.credentials.owner_record import Owner
-from spoke.domain.hubs import HubState, Policy
+from spoke.domain.hubs import HubSelectionPolicy, HubState
 from spoke.failover.candidates import HubList
-from spoke.failover.reconnect import Trial
+from spoke.failover.reconnect import ReconnectBudget
 from spoke.failover.standby_records import NoReserve
-from spoke.observability.progress import Progress
+from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
 from tests.fakes.reserve import A, B, C, ReserveStage
 from tests.fakes.virtual_time import ManualTimetable
@@ -24,9 +24,9 @@ RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
 def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
     """The agent is at B, and would rather be at A."""
     hubs = HubList(
-        Hubs(policy=Policy(fail_back_after=BACK_AFTER), rest=RESTS),
+        Hubs(policy=HubSelectionPolicy(fail_back_after=BACK_AFTER), rest=RESTS),
         NoReserve(),
-        Progress(clock),
+        AgentProgress(clock),
         clock=clock,
         timetable=timetable,
         random=Random(1),
@@ -74,8 +74,8 @@ OPTIONS = Hubs()
 WHOLE = OPTIONS.patience.total_seconds()
 
 
-def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> Trial:
-    return Trial(OPTIONS, lambda: spent, clock, Random(seed))
+def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> ReconnectBudget:
+    return ReconnectBudget(OPTIONS, lambda: spent, clock, Random(seed))
 
 
 def test_between_a_third_of_the_patience_and_the_whole_is_waited_for_the_first_of_several_dead_hubs_alone() -> None:

@@ -13,17 +13,17 @@ from machinery.identity import HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
 from machinery.pki import parse_certificate
 from machinery.runtime.clock import ManualClock
-from spoke.agent.unregistration import Mark
+from spoke.agent.unregistration import LeftMark
 from spoke.credentials.kubeconfigs import connection_of, why_not_recovered
-from spoke.credentials.owner_record import OvertakenError, Ownership
+from spoke.credentials.owner_record import OvertakenError, OwnerRecord
 from spoke.credentials.reconciliation import owner_of
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from spoke.domain.credential import EPOCH, HUB_ID, LEFT
 from spoke.domain.names import choose_names
 from spoke.domain.rotation import rotate_at
-from spoke.ports import RequestState, SecretSnapshot
-from spoke.registration.csr_flow import Enrolment, Wanted
+from spoke.ports import CSRState, SecretSnapshot
+from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB
 from tests.fakes.hub import MemoryHub, MemoryHubClient
@@ -54,7 +54,7 @@ async def test_the_secret_of_the_release_before_is_taken_over_without_a_new_regi
 async def test_the_credential_of_a_hub_that_is_left_stays_in_its_slot(joined: Stage) -> None:
     """Also when the release before left it in the owner's secret alone, and the agent leaves that hub at once."""
     await joined.secrets.delete(SLOT)
-    ownership = Ownership(joined.secrets, joined.clock, joined.clock)
+    ownership = OwnerRecord(joined.secrets, joined.clock, joined.clock)
     before = await ownership.read()
     await ownership.give(before, OTHER, {"tls.crt": b"new"})
     assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before.contents["tls.crt"]
@@ -123,12 +123,12 @@ FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
 
 
 @pytest.fixture
-def ownership(secrets: MemorySecrets) -> Ownership:
-    return Ownership(secrets, ManualClock(), ManualClock())
+def ownership(secrets: MemorySecrets) -> OwnerRecord:
+    return OwnerRecord(secrets, ManualClock(), ManualClock())
 
 
 async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_epoch_and_keeps_what_others_put_there(
-    ownership: Ownership, secrets: MemorySecrets
+    ownership: OwnerRecord, secrets: MemorySecrets
 ) -> None:
     first = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
@@ -140,7 +140,7 @@ async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_
     assert (await ownership.give(second, B, FIRST)).epoch == second.epoch, "the same owner keeps its epoch"
 
 
-async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: Ownership) -> None:
+async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: OwnerRecord) -> None:
     known = await ownership.give(await ownership.read(), A, FIRST)
     won = await ownership.give(known, B, SECOND)
     with pytest.raises(OvertakenError, match="another copy"):
@@ -153,7 +153,7 @@ async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtake
 
 
 async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_that_was_put_back(
-    ownership: Ownership, secrets: MemorySecrets
+    ownership: OwnerRecord, secrets: MemorySecrets
 ) -> None:
     known = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
@@ -219,14 +219,14 @@ NAMES = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""
 class UselessClient(MemoryHubClient):
     """What its hub issues cannot be read."""
 
-    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         async for state in super().follow_request(name):
             yield replace(state, certificate=state.certificate and b"no certificate")
 
 
 def enrolment() -> Enrolment:
     secrets = MemorySecrets()
-    wanted = Wanted(names=NAMES, cluster_uid="uid", subject=NAMES.subject, ensure_cluster=True)
+    wanted = WantedCertificate(names=NAMES, cluster_uid="uid", subject=NAMES.subject, ensure_cluster=True)
     return Enrolment(wanted, pending=Slot(secrets, "pending"), target=Slot(secrets, "target"), extra={})
 
 
@@ -345,7 +345,7 @@ async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_th
 
     left = await inner.read(OWNER)
     await secrets.write(SLOT, {"a": b"1"}, None)
-    await inner.write(OWNER, {LEFT: Mark("", frozenset()).content()}, left.version)
+    await inner.write(OWNER, {LEFT: LeftMark("", frozenset()).content()}, left.version)
     await inner.delete(SLOT)
     assert (await secrets.read(SLOT)).version is None
     assert inner.names == {OWNER}

@@ -20,8 +20,8 @@ from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, StatusController
 from spoke.domain.beat_schedule import SHORTEST, SPREAD, STEP, pause
 from spoke.domain.report import NodeResources
-from spoke.domain.status import PROBE_TIMEOUT, ClaimRules
-from spoke.ports import Capability, ClientIdentity, Health, HubLostError, Loss
+from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
+from spoke.ports import ApiServerHealth, Capability, ClientIdentity, HubLostError, SessionEnd
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.several import Several
@@ -124,7 +124,7 @@ async def test_beats_keep_their_interval_while_acknowledgements_come_together() 
     await until(lambda: len(told) == 4)
     with pytest.raises(HubLostError) as lost:
         await run
-    assert lost.value.loss is Loss.SILENT
+    assert lost.value.loss is SessionEnd.SILENT
     assert 0.2 <= loop.time() - began < 0.22, "the beat after those that were acknowledged, which came within an interval"
     assert len(on.beats) > 8
 
@@ -136,7 +136,7 @@ async def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cl
     lease.accept(accepted=True)
     with pytest.raises(HubLostError) as lost:
         await lease.run()
-    assert lost.value.loss is Loss.SILENT
+    assert lost.value.loss is SessionEnd.SILENT
     lease = controller(on)
     lease.accept(accepted=True)
     async with running(lease) as task:
@@ -243,10 +243,10 @@ class IllCluster(MemoryCluster):
     def _ill(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ill_at
 
-    async def health(self) -> Health:
+    async def health(self) -> ApiServerHealth:
         if self._ill and self._frozen:
             await asyncio.sleep(PROBE_TIMEOUT.total_seconds())
-        return Health(ok=not self._ill, status_code=None, detail="ill" if self._ill else "ok")
+        return ApiServerHealth(ok=not self._ill, status_code=None, detail="ill" if self._ill else "ok")
 
     async def nodes(self) -> Sequence[NodeResources]:
         await asyncio.sleep(2)  # the freeze falls into it now and then
@@ -261,7 +261,7 @@ def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_
         loop = asyncio.get_running_loop()
         cluster, on = IllCluster(ill_at, frozen=frozen), session()
         watch = AvailabilityWatch(cluster, LoopClock(loop))
-        status = StatusController(on, cluster, watch, ClaimRules())
+        status = StatusController(on, cluster, watch, ClusterClaimRules())
         status.accept(accepted=True)
         lease = controller(on, verdict=lambda: watch.verdict)
         lease.accept(accepted=True)
@@ -293,10 +293,10 @@ async def test_of_two_probes_that_overlap_the_one_that_began_later_counts() -> N
     answers = [(PROBE_TIMEOUT, False), (timedelta(seconds=1), True)]
 
     class Overtaken(MemoryCluster):
-        async def health(self) -> Health:
+        async def health(self) -> ApiServerHealth:
             takes, ok = answers.pop(0)
             await asyncio.sleep(takes.total_seconds())
-            return Health(ok=ok, status_code=None, detail="")
+            return ApiServerHealth(ok=ok, status_code=None, detail="")
 
     watch = AvailabilityWatch(Overtaken(), LoopClock(asyncio.get_running_loop()))
     late = asyncio.create_task(watch.look())

@@ -11,12 +11,12 @@ import pytest
 from machinery.election import Candidate
 from machinery.identity import ClusterName
 from spoke.agent.loop import SpokeAgent
-from spoke.agent.unregistration import Mark, ResidentAgent, mark_in
+from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.cli.doctor import Step
+from spoke.cli.doctor import DoctorStep
 from spoke.cli.leave import Ground, Leave
 from spoke.domain.credential import LEFT
-from spoke.observability.progress import Progress
+from spoke.observability.progress import AgentProgress
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
 from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.stage import OWNER, Stage, is_available, until
@@ -49,7 +49,7 @@ class Scene:
 
     @asynccontextmanager
     async def resident(self, *, rejoin: bool = False) -> AsyncIterator[ResidentAgent]:
-        progress = Progress(self.stage.clock)
+        progress = AgentProgress(self.stage.clock)
 
         def make() -> SpokeAgent:
             return SpokeAgent(self.stage.options, self.stage.world(), progress)
@@ -64,7 +64,7 @@ class Scene:
             if not task.cancelled():
                 task.result()
 
-    async def leave(self, *, force: bool = False) -> dict[str, Step]:
+    async def leave(self, *, force: bool = False) -> dict[str, DoctorStep]:
         return {step.name: step async for step in Leave(replace(self.ground, force=force)).steps()}
 
 
@@ -165,7 +165,7 @@ async def registered(scene: Scene) -> tuple[str, str]:
     return next(iter(hub.clusters)), next(iter(hub.requests))
 
 
-async def left(scene: Scene, *, force: bool = False) -> Step:
+async def left(scene: Scene, *, force: bool = False) -> DoctorStep:
     """What a leaving says of the hub."""
     steps = await scene.leave(force=force)
     return next(step for name, step in steps.items() if name.startswith("hub "))
@@ -212,7 +212,7 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     assert (told.ok, "kubectl delete csr" in told.advice, scene.secrets.names) == (False, True, {OWNER})
 
 
-async def walked(leave: Leave) -> list[Step]:
+async def walked(leave: Leave) -> list[DoctorStep]:
     return [step async for step in leave.steps()]
 
 
@@ -254,10 +254,10 @@ async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call
 
 
 def test_a_mark_tells_new_bootstrap_credentials_from_known_ones() -> None:
-    mark = Mark("2026-01-01T00:00:00Z", frozenset({"a", "b"}))
+    mark = LeftMark("2026-01-01T00:00:00Z", frozenset({"a", "b"}))
     assert mark_in({LEFT: mark.content()}) == mark
     assert mark.stands({"a"})
     assert mark.stands(())
     assert not mark.stands({"a", "c"})
-    assert mark_in({LEFT: b"nonsense"}) == Mark("", frozenset())
+    assert mark_in({LEFT: b"nonsense"}) == LeftMark("", frozenset())
     assert mark_in({}) is None

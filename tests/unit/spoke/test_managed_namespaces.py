@@ -12,13 +12,13 @@ from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.conditions import FALSE, TRUE, Condition
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
-from spoke.controllers.managed_namespaces import KEY, ManagedNamespaces
-from spoke.domain.event import NORMAL, WARNING, News, left_out, news_of
+from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
+from spoke.domain.event import NORMAL, WARNING, AgentEvent, left_out, news_of
 from spoke.domain.namespace import ManagedNamespace, hub_label
-from spoke.domain.report import ClusterClaim
-from spoke.domain.status import ClaimRules
+from spoke.domain.report import ReportedClaim
+from spoke.domain.status import ClusterClaimRules
 from spoke.ports import ClientIdentity, HubLostError
-from spoke.session.hub_events import AT_ONCE, WAITING, Telling
+from spoke.session.hub_events import AT_ONCE, WAITING, HubEvents
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID
 from tests.fakes.stage import Stage, until
@@ -33,7 +33,7 @@ class Kept:
     def __init__(self) -> None:
         self.cluster = MemoryCluster()
         self.news = 0
-        self.controller = ManagedNamespaces(self.cluster, LABEL, self.changed)
+        self.controller = ManagedNamespaceController(self.cluster, LABEL, self.changed)
 
     def changed(self) -> None:
         self.news += 1
@@ -131,43 +131,43 @@ class Listener:
     """A session as far as news go."""
 
     def __init__(self) -> None:
-        self.told: list[News] = []
+        self.told: list[AgentEvent] = []
         self.refuse: Exception | None = None
 
-    async def tell(self, news: News) -> None:
+    async def tell(self, news: AgentEvent) -> None:
         if self.refuse:
             raise self.refuse
         self.told.append(news)
 
 
 def test_a_condition_that_is_not_true_is_a_warning() -> None:
-    assert news_of(Condition("X", FALSE, "Failed", "why")) == News("Failed", "why", WARNING)
-    assert news_of(Condition("X", TRUE, "Done", ""), "logs") == News("Done", "", NORMAL, "logs")
+    assert news_of(Condition("X", FALSE, "Failed", "why")) == AgentEvent("Failed", "why", WARNING)
+    assert news_of(Condition("X", TRUE, "Done", ""), "logs") == AgentEvent("Done", "", NORMAL, "logs")
     assert "--max-custom-cluster-claims" in left_out(3, 20).message
 
 
 async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
     session = Listener()
-    telling = Telling(session)  # type: ignore[arg-type]
+    telling = HubEvents(session)  # type: ignore[arg-type]
     running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
-        telling.tell(News("R", message))
+        telling.tell(AgentEvent("R", message))
     await until(lambda: [each.message for each in session.told] == ["a", "b", "a"])
     session.refuse = ForbiddenError("no right to it")
-    telling.tell(News("R", "c"))
+    telling.tell(AgentEvent("R", "c"))
     await asyncio.sleep(3600)
     assert not running.done()
     session.refuse = HubLostError("gone")
-    telling.tell(News("R", "d"))
+    telling.tell(AgentEvent("R", "d"))
     with pytest.raises(HubLostError):
         await running
 
 
 async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
     session = Listener()
-    telling = Telling(session)  # type: ignore[arg-type]
+    telling = HubEvents(session)  # type: ignore[arg-type]
     for number in range(3 * WAITING):
-        telling.tell(News(f"R{number}", ""))
+        telling.tell(AgentEvent(f"R{number}", ""))
     running = asyncio.create_task(telling.run())
     await asyncio.sleep(1)
     assert len(session.told) == AT_ONCE
@@ -181,8 +181,8 @@ NOTES = {"agent.open-cluster-management.io/site": "b"}
 
 async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:
     """OCM's agent tells annotations at the first join alone."""
-    stage.cluster.set_claims([ClusterClaim(name, "x") for name in "abc"])
-    stage.options = replace(stage.options, labels={"site": "b"}, claims=ClaimRules(max_custom=2))
+    stage.cluster.set_claims([ReportedClaim(name, "x") for name in "abc"])
+    stage.options = replace(stage.options, labels={"site": "b"}, claims=ClusterClaimRules(max_custom=2))
     async with stage.at_work():
         await until(lambda: stage.hub.session.news)
     assert stage.hub.session.news == [left_out(1, 2)], "claims that are left out are an event at the hub"

@@ -3,18 +3,18 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, Subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, SerialNumber
 from machinery.meta.conditions import FALSE, TRUE
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
-from spoke.domain.names import Names
+from spoke.domain.names import AgentNames
 from spoke.domain.quantity import add
-from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.domain.rotation import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
-from spoke.domain.status import Availability, ClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
+from spoke.domain.status import Availability, ClusterClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
 from tests.checks import check_refusals, check_results
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-NAMES = Names(ClusterName("berlin"), AgentId("abcde"))
+NAMES = AgentNames(ClusterName("berlin"), AgentId("abcde"))
 
 
 def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
@@ -39,15 +39,15 @@ HUB = HubEntry("hub", "https://hub:6443", b"ca", "hub:8443", HubId("id"))
 @dataclass(frozen=True, slots=True)
 class View(CertificateView):
     serial: SerialNumber = SERIAL
-    subject: Subject = NAMES.subject
+    subject: CertificateSubject = NAMES.subject
     public_key: bytes = b"key"
     not_before: datetime = NOW - timedelta(days=1)
     not_after: datetime = NOW + timedelta(days=1)
 
 
 GOOD = StoredCredential(frozenset((KUBECONFIG, CERTIFICATE, KEY)), HUB, (View(),), b"key")
-OTHER_AGENT = Names(NAMES.cluster, AgentId("zzzzz")).subject
-OTHER_CLUSTER = Names(ClusterName("paris"), NAMES.agent).subject
+OTHER_AGENT = AgentNames(NAMES.cluster, AgentId("zzzzz")).subject
+OTHER_CLUSTER = AgentNames(ClusterName("paris"), NAMES.agent).subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before()
 
 def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
     names = ["z", "b", "a", "product.open-cluster-management.io", "id.k8s.io", "id-test.k8s.io", "x.mine.io"]
-    rules = ClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
-    claims = [ClusterClaim(name, name) for name in names]
+    rules = ClusterClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
+    claims = [ReportedClaim(name, name) for name in names]
     exposed = [claim.name for claim in exposed_claims(claims, rules)]
     assert exposed == ["id.k8s.io", "product.open-cluster-management.io", "x.mine.io", "a", "b"]
     assert truncated_claims(claims, rules) == 2

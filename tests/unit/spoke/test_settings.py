@@ -14,17 +14,17 @@ from spoke.agent.address_file import address_file, probes_of, published
 from spoke.app import options_of
 from spoke.cli.flags import parser
 from spoke.domain.ack_timeout import Detection
-from spoke.domain.hubs import Policy, Unaccepted
+from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
 from spoke.feature_gates import KNOWN, FeatureGates, gates_of
 from spoke.options import Hubs
-from spoke.settings import Settings, load, own_namespace
+from spoke.settings import SpokeSettings, load, own_namespace
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text
 
 ANYWHERE = "127.0.0.1:0"
 NEEDED = {"bootstrap_kubeconfig": "b"}
 
 
-def read(**flags: Any) -> Settings:
+def read(**flags: Any) -> SpokeSettings:
     return load({**NEEDED, **flags}, {}, None)
 
 
@@ -178,7 +178,7 @@ def test_the_names_of_open_cluster_management_are_taken_too() -> None:
 def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() -> None:
     settings = read(fail_back_after="30m", hub_timeout="600", unaccepted_hub="wait", hub_keepalive="20s", hub_silence="8s")
     options = options_of(settings)
-    assert options.hubs.policy == Policy(Unaccepted.WAIT, timedelta(minutes=30))
+    assert options.hubs.policy == HubSelectionPolicy(Unaccepted.WAIT, timedelta(minutes=30))
     assert options.hubs.patience == timedelta(minutes=10)
     assert options.detection == Detection(timedelta(seconds=20), timedelta(seconds=5), timedelta(seconds=8))
     assert options_of(read()).hubs == Hubs()
@@ -242,7 +242,7 @@ def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defau
         "client-cert-expiration-seconds",
         "addon-kubeclient-registration-auth",
     ):
-        assert told[f"--{option}"] == str(Settings.model_fields[option.replace("-", "_")].default)
+        assert told[f"--{option}"] == str(SpokeSettings.model_fields[option.replace("-", "_")].default)
     gates = {row[0].strip("`"): row[1] for row in rows("Feature gates")}
     assert set(gates) == set(KNOWN)
     defaults = {name: default for name, default in gates.items() if name != "V1beta1CSRAPICompatibility"}
@@ -267,7 +267,7 @@ def test_no_refusal_of_a_setting_or_a_flag_is_in_the_terms_of_python(capsys: pyt
     def check_flag(command: str, flag: str, value: str) -> None:
         def loaded() -> None:
             given = vars(parser().parse_args([command, f"{flag}={value}"]))
-            load({name: given[name] for name in Settings.model_fields if name in given}, {}, given["config"])
+            load({name: given[name] for name in SpokeSettings.model_fields if name in given}, {}, given["config"])
 
         try:
             refused = refusal(InvalidError, loaded)
@@ -276,5 +276,5 @@ def test_no_refusal_of_a_setting_or_a_flag_is_in_the_terms_of_python(capsys: pyt
         told = ((refused.message if refused else "") + capsys.readouterr().err).replace(value[:80], "")
         assert not PYTHON.search(told), told
 
-    check_each(check, ((name, value) for name in Settings.model_fields for value in values))
+    check_each(check, ((name, value) for name in SpokeSettings.model_fields for value in values))
     check_each(check_flag, ((*flag, value) for flag in flags for value in WRONG_TEXTS))

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from machinery.errors import ForbiddenError
 from machinery.pki import key_matches, parse_certificate
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import Listing
+from spoke.bootstraps import BootstrapListing
 from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.hubs import HubState
@@ -140,7 +140,7 @@ async def test_hub_without_any_credential_is_lost_until_there_is_a_new_bootstrap
         assert "hubctl create bootstrap-kubeconfig" in stage.standby.troubles[B]
         await pass_time(DAY)
         assert stage.standby.counted[B, "HubLost"] == 1
-        listing = Listing((stage.listing.hubs[0], stage.bootstrap(B), stage.listing.hubs[2]))
+        listing = BootstrapListing((stage.listing.hubs[0], stage.bootstrap(B), stage.listing.hubs[2]))
         stage.attend(replace(stage.post, listing=listing))
         await come(ready(stage), within=timedelta(seconds=5))
         assert stage.standby.troubles == {}
@@ -225,7 +225,7 @@ async def test_refused_credential_is_reported_once_and_replaced_where_there_is_a
         await pass_time(7 * HOUR)
         assert stage.state(B) is HubState.LOST
         assert stage.standby.counted[B, "HubLost"] == 1
-        stage.attend(replace(stage.post, listing=Listing(tuple(stage.bootstrap(hub, life=DAY) for hub in (A, B, C)))))
+        stage.attend(replace(stage.post, listing=BootstrapListing(tuple(stage.bootstrap(hub, life=DAY) for hub in (A, B, C)))))
         await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
         await come(ready(stage))
         stage.hubs[B].revoked.update(stage.hubs[B].issued)
@@ -241,7 +241,7 @@ async def test_each_hub_has_its_own_clock(stage: ReserveStage) -> None:
         clock.learn(stage.clock.now() + by)
         stage.hubs[hub] = MemoryHub(clock, hub_id=hub)
         stage.hubs[hub].again_after = 6 * HOUR
-    stage.listing = Listing(tuple(stage.bootstrap(hub) for hub in (A, B, C)))
+    stage.listing = BootstrapListing(tuple(stage.bootstrap(hub) for hub in (A, B, C)))
     stage.attend(replace(stage.post, listing=stage.listing))
     async with stage.running():
         await come(ready(stage))
@@ -304,7 +304,7 @@ async def test_slot_of_a_hub_that_left_the_list_is_deleted_when_the_whole_list_i
     await stage.secrets.write("hub-kubeconfig-secret-of-somebody", {"tls.crt": b"x"}, None)
     async with stage.running():
         await come(ready(stage))
-        stage.attend(replace(stage.post, listing=Listing(stage.listing.hubs[:2], whole=whole)))
+        stage.attend(replace(stage.post, listing=BootstrapListing(stage.listing.hubs[:2], whole=whole)))
         await asyncio.sleep(LEFT_AFTER.total_seconds() - 1)
         assert await stage.contents(C), "it may come back in a moment"
         await asyncio.sleep(2)

@@ -11,13 +11,13 @@ from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.cli.network import SystemNetwork
-from spoke.cli.status import Outcome, Source, render, status
-from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why
+from spoke.cli.status import StatusExitCode, StatusSource, render, status
+from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why
 from spoke.observability.metrics import registry_of
 from spoke.observability.overview import overview
 from spoke.observability.probes import is_near
-from spoke.observability.progress import DECISIONS, STUCK, Progress, Role
-from spoke.ports import HubLostError, Loss
+from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role
+from spoke.ports import HubLostError, SessionEnd
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
 from tests.fakes.stage import Stage, is_available, until
 
@@ -28,7 +28,7 @@ ONE, TWO, THREE = (HubId(f"{number * 8}-0000-4000-8000-000000000001") for number
 class Answers(SystemNetwork):
     """An agent that answers with what a progress tells; None: nobody answers."""
 
-    progress: Progress | None
+    progress: AgentProgress | None
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
         assert (address, path) == ("127.0.0.1:8000", "/statusz")
@@ -37,9 +37,9 @@ class Answers(SystemNetwork):
         return 200, json.dumps(overview(self.progress))
 
 
-def source(stage: Stage, progress: Progress | None) -> Source:
+def source(stage: Stage, progress: AgentProgress | None) -> StatusSource:
     assert isinstance(stage.secrets, MemorySecrets)
-    return Source(
+    return StatusSource(
         secrets=stage.secrets,
         remains=MemoryRemains(stage.secrets, stage.addon_secrets),
         bootstraps=Bootstraps([BootstrapFile(stage.file)]),
@@ -53,7 +53,7 @@ async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secre
     async with stage.running() as agent:
         await until(lambda: is_available(stage) and agent.progress.last_beat)
         document, outcome = await status(source(stage, agent.progress))
-    assert (outcome, document["ready"], document["process"]) == (Outcome.WELL, True, {"state": "works"})
+    assert (outcome, document["ready"], document["process"]) == (StatusExitCode.WELL, True, {"state": "works"})
     assert document["owner"]["hubId"] == stage.hub.hub_id
     (hub,) = document["hubs"]
     assert (hub["owner"], hub["state"], hub["credentialEndsAt"]) == (True, "ready", "2026-01-31T00:00:00Z")
@@ -73,32 +73,32 @@ async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Sta
     assert "none yet" in render(document, stage.clock.now())
     await stage.joins()
     document, outcome = await status(source(stage, None))
-    assert outcome is Outcome.NO_ANSWER
+    assert outcome is StatusExitCode.NO_ANSWER
     assert "nobody answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
     assert document["owner"]["hubId"] == stage.hub.hub_id
     assert [hub["state"] for hub in document["hubs"]] == ["has a credential"]
     no_port, outcome = await status(replace(source(stage, None), probes="127.0.0.1:0"))
-    assert outcome is Outcome.NO_ANSWER
+    assert outcome is StatusExitCode.NO_ANSWER
     assert "--health-listen" in no_port["process"]["state"]
 
 
-def full(clock: ManualClock) -> Progress:
-    progress = Progress(clock)
+def full(clock: ManualClock) -> AgentProgress:
+    progress = AgentProgress(clock)
     hubs = (
         ListedHub(ONE, "east", "https://east:6443", HubState.READY, clock.now() + timedelta(days=30)),
         ListedHub(TWO, "west", "https://west:6443", HubState.NOT_ACCEPTED),
     )
     rest = clock.now() + timedelta(seconds=10)
-    candidates = (Candidate(hubs[0], ready_since=clock.now()), Candidate(hubs[1], rest, "connection refused"))
-    decision = Decision(ONE, Why.FAILED_OVER, "the hub west is lost; the hub east is ready")
-    progress.standing = Standing(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
+    candidates = (HubCandidate(hubs[0], ready_since=clock.now()), HubCandidate(hubs[1], rest, "connection refused"))
+    decision = HubDecision(ONE, Why.FAILED_OVER, "the hub west is lost; the hub east is ready")
+    progress.standing = HubsStatus(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
     progress.role = lambda: Role("stands by", "spoke-7d9f-x2x4k")
     return progress
 
 
 async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
     document, outcome = await status(source(stage, full(stage.clock)))
-    assert outcome is Outcome.NOT_READY
+    assert outcome is StatusExitCode.NOT_READY
     said = render(document, stage.clock.now())
     lines = [line.split() for line in said.splitlines()]
     assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
@@ -124,11 +124,11 @@ async def test_a_process_that_works_no_more_tells_nothing_of_the_past(stage: Sta
 
 def test_the_last_decisions_are_kept_and_no_more() -> None:
     clock = ManualClock()
-    progress = Progress(clock)
+    progress = AgentProgress(clock)
     for number in range(DECISIONS + 5):
-        decided = Decision(ONE, Why.FAILED_OVER, f"decision {number}")
+        decided = HubDecision(ONE, Why.FAILED_OVER, f"decision {number}")
         for _ in range(2):
-            progress.standing = Standing(ONE, number, (), decided, clock.now())
+            progress.standing = HubsStatus(ONE, number, (), decided, clock.now())
         clock.advance(timedelta(seconds=1))
     assert [each.message for each in progress.decisions] == [f"decision {number}" for number in range(5, DECISIONS + 5)]
 
@@ -139,11 +139,11 @@ def test_status_is_served_to_this_machine_only() -> None:
 
 
 @pytest.fixture
-def progress(clock: ManualClock) -> Progress:
-    return Progress(clock)
+def progress(clock: ManualClock) -> AgentProgress:
+    return AgentProgress(clock)
 
 
-def test_ready_for_as_long_as_the_lease_lasts_after_an_acknowledged_beat(progress: Progress, clock: ManualClock) -> None:
+def test_ready_for_as_long_as_the_lease_lasts_after_an_acknowledged_beat(progress: AgentProgress, clock: ManualClock) -> None:
     progress.lease(timedelta(seconds=2))
     assert not progress.ready().ok
     progress.beat()
@@ -154,7 +154,7 @@ def test_ready_for_as_long_as_the_lease_lasts_after_an_acknowledged_beat(progres
     assert "2 s ago" in progress.ready().text
 
 
-def test_not_ready_names_the_step_and_its_trouble(progress: Progress) -> None:
+def test_not_ready_names_the_step_and_its_trouble(progress: AgentProgress) -> None:
     for step in ("reading", "dialling"):
         progress.enter(step)
     progress.fail("connection refused")
@@ -165,7 +165,7 @@ def test_not_ready_names_the_step_and_its_trouble(progress: Progress) -> None:
     assert "connection refused" not in progress.ready().text
 
 
-def test_alive_unless_a_piece_of_work_never_ends(progress: Progress, clock: ManualClock) -> None:
+def test_alive_unless_a_piece_of_work_never_ends(progress: AgentProgress, clock: ManualClock) -> None:
     with progress.working("status"):
         clock.advance(STUCK)
         assert progress.live().ok
@@ -177,11 +177,11 @@ def test_alive_unless_a_piece_of_work_never_ends(progress: Progress, clock: Manu
     assert progress.live().ok
 
 
-def lines(progress: Progress) -> set[str]:
+def lines(progress: AgentProgress) -> set[str]:
     return {line for line in registry_of(progress).text().splitlines() if line.startswith("muster_")}
 
 
-def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: Progress, clock: ManualClock) -> None:
+def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: AgentProgress, clock: ManualClock) -> None:
     told = lines(progress)
     assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= told
     assert not [line for line in told if "last_acknowledged" in line or "cluster_available" in line]
@@ -194,16 +194,16 @@ def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: Progress
     assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= told
 
 
-def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress: Progress, clock: ManualClock) -> None:
+def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress: AgentProgress, clock: ManualClock) -> None:
     now = clock.now()
     hubs = (
         ListedHub(ONE, "hub-a", "https://a", HubState.READY, now + timedelta(days=9)),
         ListedHub(TWO, "hub-b", "https://b", HubState.READY, now + timedelta(days=3)),
         ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=5)),
     )
-    made = Decision(ONE, Why.FAILED_OVER, "the hub hub-b is lost")
-    progress.standing = Standing(ONE, 1, hubs, made, now)
-    progress.standing = Standing(ONE, 2, hubs, made, now)
+    made = HubDecision(ONE, Why.FAILED_OVER, "the hub hub-b is lost")
+    progress.standing = HubsStatus(ONE, 1, hubs, made, now)
+    progress.standing = HubsStatus(ONE, 2, hubs, made, now)
     told = lines(progress)
     assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
     assert 'muster_spoke_hubs{state="denied"} 0' in told
@@ -212,7 +212,7 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
     assert not [line for line in told if "hub-a" in line or ONE in line]
 
-    for error in (HubLostError("silent", Loss.SILENT), HubLostError("silent", Loss.SILENT), ForbiddenError("no")):
+    for error in (HubLostError("silent", SessionEnd.SILENT), HubLostError("silent", SessionEnd.SILENT), ForbiddenError("no")):
         progress.troubled(error, timedelta(), "trying again")
     told = lines(progress)
     assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told

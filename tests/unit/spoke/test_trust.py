@@ -11,8 +11,8 @@ import pytest
 
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
 from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import AddOnName, Subject
-from machinery.pki import Authority, Plan, create_authority, generate_key, public_key_of, random_serial
+from machinery.identity import AddOnName, CertificateSubject
+from machinery.pki import CertificateAuthority, Plan, create_authority, generate_key, public_key_of, random_serial
 from spoke.credentials.kubeconfigs import connection_of, stored_connection, view_stored
 from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, retrusted, tried
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
@@ -30,8 +30,8 @@ SECRET = "logs-hub-kubeconfig"  # noqa: S105 - the name of a secret
 DAY = timedelta(days=1)
 
 
-def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> Authority:
-    return create_authority(Subject(name), generate_key(), random_serial(), begins, ends)
+def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> CertificateAuthority:
+    return create_authority(CertificateSubject(name), generate_key(), random_serial(), begins, ends)
 
 
 NEW = authority("new").certificate
@@ -39,7 +39,7 @@ NEW = authority("new").certificate
 
 def leaf() -> bytes:
     key = public_key_of(generate_key())
-    return authority("any").sign(Plan(Subject("leaf"), key, random_serial(), NOW - DAY, NOW + DAY))
+    return authority("any").sign(Plan(CertificateSubject("leaf"), key, random_serial(), NOW - DAY, NOW + DAY))
 
 
 def test_invalid_bundle_of_authorities_is_refused() -> None:

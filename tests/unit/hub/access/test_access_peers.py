@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from hub.access import BootstrapTokens, Peers
-from hub.access.limits import AccessLimits, Capacity, level_of
+from hub.access.limits import AccessLimits, LimitConfig, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
-from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, Looking
+from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
 from hub.api.bootstrapcredentials.credential import CredentialRecord, token_id, token_of
-from hub.api.certificateauthorities.authority import Authority, AuthorityId, Phase
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.service import Terms
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authn import Presence
 from machinery.apiserver.storage import Actor
-from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError, Verdict
-from machinery.identity import ClusterName, CredentialId, SerialNumber, Subject
+from machinery.errors import DenialCause, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
+from machinery.identity import CertificateSubject, ClusterName, CredentialId, SerialNumber
 from machinery.runtime.clock import ManualClock
 from tests.checks import refusal_of
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
@@ -50,23 +50,23 @@ class Stage:
         await self.store.run(lambda tx: tx.certificates.revoke([self.serial], tx.now, "test"))
 
 
-def authority(now: datetime) -> pki.Authority:
+def authority(now: datetime) -> pki.CertificateAuthority:
     validity = now - timedelta(days=1), now + timedelta(days=9)
-    return pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), *validity)
+    return pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
 
 
 @pytest.fixture
 async def stage() -> Stage:
     clock = ManualClock()
     store, now, key = InlineStore(clock), clock.now(), pki.generate_key()
-    plan = pki.Plan(Subject("cn"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(hours=1))
+    plan = pki.Plan(CertificateSubject("cn"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(hours=1))
     key_hash = certificates.key_hash(plan.public_key)
     record = CertificateRecord(plan.serial, Purpose.AGENT, "cn", (), plan.not_before, plan.not_after, key_hash, now)
     await store.run(lambda tx: tx.certificates.add(record))
     return Stage(clock, store, Peers(store, clock), authority(now).sign(plan), plan.serial, plan.not_after)
 
 
-AUTHORITY = Authority(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
+AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
 
 
 async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage) -> None:
@@ -85,7 +85,7 @@ async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage
         peers = Peers(stage.store, stage.clock, signers=partial(tuple, (others, replace(AUTHORITY, phase=phase))))
         refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
         assert (refused is None) == accepted, (phase, purpose)
-        assert refused is None or (phase.value in str(refused) and refused.verdict is Verdict.AUTHORITY_RETIRED)
+        assert refused is None or (phase.value in str(refused) and refused.verdict is DenialCause.AUTHORITY_RETIRED)
     recorded = replace(state.certificates[stage.serial], purpose=Purpose.AGENT, signed_by=None)
     stage.store.transact(put_certificate, recorded)
     later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
@@ -153,7 +153,7 @@ async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_
         await stage.peers.identify(b"junk")
     for serial in (pki.random_serial(), stage.serial):
         now = stage.clock.now()
-        plan = pki.Plan(Subject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
+        plan = pki.Plan(CertificateSubject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
         unknown = authority(now).sign(plan)
         with pytest.raises(UnauthorizedError, match="not known"):
             await stage.peers.identify(unknown)
@@ -199,7 +199,7 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     stage.clock.advance(BLIND / 4)
     await stage.peers._look()
     assert stage.told == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
-    assert stage.peers.refusal(stage.serial).verdict is Verdict.CERTIFICATE_REVOKED
+    assert stage.peers.refusal(stage.serial).verdict is DenialCause.CERTIFICATE_REVOKED
 
 
 def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
@@ -220,7 +220,7 @@ def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
 
 
 Made = tuple[CredentialRecord, str]
-TERMS = Terms(ClusterName("edge1"), 1, timedelta(hours=1))
+TERMS = CredentialTerms(ClusterName("edge1"), 1, timedelta(hours=1))
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ async def test_other_and_ended_tokens_are_not_accepted(
     clock.advance(timedelta(microseconds=1))
     with pytest.raises(UnauthorizedError, match="expired at 2026-01-01T01:00:00Z"):
         await tokens.identify(made[1])
-    for terms in (Terms(None, 0, timedelta(hours=1)), Terms(None, 1, timedelta())):
+    for terms in (CredentialTerms(None, 0, timedelta(hours=1)), CredentialTerms(None, 1, timedelta())):
         with pytest.raises(InvalidError):
             await store.run(credentials.create_token, terms, "ann")
 
@@ -271,7 +271,7 @@ class Looks:
 
 def looks_of(bell: Bell, looks: Looks, *, rings: tuple[float, ...] = (), until: float) -> Looks:
     async def looked() -> None:
-        looking = asyncio.create_task(Looking(bell).run(looks.look))
+        looking = asyncio.create_task(RevocationPoller(bell).run(looks.look))
         for at in rings:
             await asyncio.sleep(at - asyncio.get_running_loop().time())
             bell.ring()
@@ -343,7 +343,7 @@ def test_each_request_has_its_level() -> None:
 
 
 async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
-    limits = AccessLimits(ManualClock(), Capacity(rate=1, burst=1))
+    limits = AccessLimits(ManualClock(), LimitConfig(rate=1, burst=1))
     reading, joining = asked("get", "managedclusters.cluster"), asked("create", "managedclusters.cluster")
     for _ in range(5):
         async with limits.seat(ADMIN, reading):

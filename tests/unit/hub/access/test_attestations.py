@@ -11,12 +11,12 @@ import pytest
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
+from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Demand
-from hub.api.bootstrapcredentials.credential import Bounds
+from hub.api.bootstrapcredentials.credential import CredentialBounds
 from hub.api.certificates.certificate import CertificateRecord, Purpose
 from machinery.apiserver.authn.allowlist import AllowedUrls
-from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.authn.issuer_keys import APART
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, HubId
@@ -34,7 +34,7 @@ EDGE = ClusterName("edge")
 LEFT_OUT = object()
 
 
-class Published(Documents):
+class Published(JsonDocuments):
     """What an issuer tells; `keys` None: it is away."""
 
     def __init__(self, keys: TokenKeys | None, host: str = ISSUER) -> None:
@@ -73,10 +73,10 @@ class Stage:
         return demand(self.keys, **changed)
 
     def requester(self, demanded: Demand | None) -> CertificateRecord:
-        return Newcomer(self.store).bootstrap(bounds=Bounds(attestation=demanded))
+        return Newcomer(self.store).bootstrap(bounds=CredentialBounds(attestation=demanded))
 
-    def attestor(self, published: Documents | None = None, policy: Policy | None = None) -> Attestor:
-        policy = policy or Policy(allowed=AllowedUrls((ISSUER,)))
+    def attestor(self, published: JsonDocuments | None = None, policy: AttestationPolicy | None = None) -> Attestor:
+        policy = policy or AttestationPolicy(allowed=AllowedUrls((ISSUER,)))
         return Attestor(self.store, HUB, lambda _authority: published or Published(None), self.clock, policy)
 
     async def refused(self, token: str, record: CertificateRecord | None = None) -> AttestationError | None:
@@ -203,12 +203,12 @@ async def test_keys_of_discovery_are_kept_and_follow_a_rotation(stage: Stage) ->
 async def test_keys_are_fetched_from_allowed_urls_alone(stage: Stage) -> None:
     """A credential's issuer needs an entry, an issuer of the hub's own list does not; neither sends the hub elsewhere."""
     named, keys_host = stage.requester(Demand(ISSUER)), "https://keys.example.net"
-    listed = Policy(required=True, issuers=lambda: (KnownIssuer(Demand(ISSUER)),))
-    both = Policy(allowed=AllowedUrls((ISSUER, keys_host)))
+    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(Demand(ISSUER)),))
+    both = AttestationPolicy(allowed=AllowedUrls((ISSUER, keys_host)))
     rows = (
-        (named, Policy(), ISSUER, "does not list it", 0),
-        (stage.requester(stage.demand()), Policy(), ISSUER, "", 0),
-        (named, Policy(allowed=AllowedUrls((ISSUER,))), keys_host, "is at another host", 1),
+        (named, AttestationPolicy(), ISSUER, "does not list it", 0),
+        (stage.requester(stage.demand()), AttestationPolicy(), ISSUER, "", 0),
+        (named, AttestationPolicy(allowed=AllowedUrls((ISSUER,))), keys_host, "is at another host", 1),
         (named, both, keys_host, "", 2),
         (stage.requester(None), listed, ISSUER, "", 2),
         (stage.requester(None), listed, keys_host, "is at another host", 1),
@@ -242,7 +242,7 @@ def test_allow_list_has_whole_urls_hosts_and_subdomains() -> None:
 
 async def test_a_token_is_demanded_of_credentials_by_bounds_or_policy_and_never_of_agents(stage: Stage) -> None:
     agent = Newcomer(stage.store).registered()
-    asked = stage.attestor(policy=Policy(required=True))
+    asked = stage.attestor(policy=AttestationPolicy(required=True))
     assert (agent.purpose, await asked.audience(agent), await asked.attested(agent, EDGE, "")) == (Purpose.AGENT, "", None)
     free = stage.requester(None)
     assert (await stage.attestor().audience(free), await stage.attestor().attested(free, EDGE, "x")) == ("", None)

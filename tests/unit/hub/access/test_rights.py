@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hub.access import rbac_cache as rolebook
-from hub.access.cluster_acceptance import BOUND, Standings
-from hub.access.rbac_cache import RoleBook
-from hub.access.rights import ClusterView, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.cluster_acceptance import BOUND, ClusterAcceptanceCache
+from hub.access.rbac_cache import RBACCache
+from hub.access.rights import CallerStanding, ClusterView, Rights, named_standing, rights_of, selected_cluster, standing_of
 from hub.access.rules import counted_names
 from hub.api.bootstrapcredentials.credential import CredentialRecord
 from hub.api.certificates.certificate import CertificateRecord, Purpose, own_agent
@@ -58,7 +58,7 @@ def asked(text: str, **more: str) -> Attributes:
 
 
 def agent(*, accepted: bool = True, own: str = "a") -> Rights:
-    return rights_of(Standing(Purpose.AGENT, EDGE1, AGENT, AGENT_USER), ClusterView(accepted, AgentId(own)), GROUPS)
+    return rights_of(CallerStanding(Purpose.AGENT, EDGE1, AGENT, AGENT_USER), ClusterView(accepted, AgentId(own)), GROUPS)
 
 
 OWN_CLUSTER = ("get mcl edge1", "watch mcl edge1")
@@ -184,7 +184,7 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
         standing = present(standing_of(record(purpose)))
         assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
     group = "system:open-cluster-management:edge1"
-    assert named_standing(AGENT_USER, (group,)) == Standing(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
+    assert named_standing(AGENT_USER, (group,)) == CallerStanding(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
     assert named_standing(AGENT_USER, ()) is None
     assert named_standing("bob", (group,)) is None
 
@@ -204,7 +204,7 @@ def certify(store: InlineStore, agent: str, serial: int, clock: ManualClock) -> 
     store.transact(lambda tx: tx.certificates.add(record))
 
 
-def tell(store: InlineStore, standings: Standings, after: int) -> None:
+def tell(store: InlineStore, standings: ClusterAcceptanceCache, after: int) -> None:
     for change in store.state.log:
         if change.revision > after:
             standings.heard(change)
@@ -219,7 +219,7 @@ def remove(store: InlineStore) -> None:
 
 
 async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, clock: ManualClock) -> None:
-    standings = Standings(store, clock)
+    standings = ClusterAcceptanceCache(store, clock)
     certify(store, "a", 1, clock)
     put(store, hubAcceptsClient=True)
     await standings.of(EDGE1)
@@ -247,7 +247,7 @@ async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> 
             return found
 
     store = Changing(clock)
-    standings = Standings(store, clock)
+    standings = ClusterAcceptanceCache(store, clock)
     put(store, hubAcceptsClient=True)
     store.late = lambda: put(store, hubAcceptsClient=False)
 
@@ -261,7 +261,7 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: I
         clusters.put(tx, document, None, "admin")
 
     store.transact(use_case)
-    standings = Standings(store, clock)
+    standings = ClusterAcceptanceCache(store, clock)
     assert (await standings.of(EDGE1)).accepted
     seen = store.state.revision
     remove(store)
@@ -272,7 +272,7 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: I
 async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(clock: ManualClock) -> None:
     for withdraw in (deny, remove):
         store = InlineStore(clock)
-        standings = Standings(store, clock)
+        standings = ClusterAcceptanceCache(store, clock)
         ended: list[str] = []
         standings.end_with(ended.append)
         put(store, hubAcceptsClient=True)
@@ -304,8 +304,8 @@ async def store(clock: ManualClock) -> InlineStore:
 
 
 @pytest.fixture
-async def book(store: InlineStore, clock: ManualClock) -> AsyncIterator[RoleBook]:
-    book = RoleBook(store, clock)
+async def book(store: InlineStore, clock: ManualClock) -> AsyncIterator[RBACCache]:
+    book = RBACCache(store, clock)
     await book.load()
     task = asyncio.create_task(book.run(), name="book")
     yield book
@@ -324,7 +324,7 @@ def bind(tx: Transaction, name: str, user: str) -> None:
 
 
 async def test_roles_decide_only_while_they_are_proven_to_be_current(store: InlineStore, clock: ManualClock) -> None:
-    book = RoleBook(store, clock)
+    book = RBACCache(store, clock)
     rbac = RbacAuthorizer(book)
     with pytest.raises(UnavailableError):
         rbac.decide(BOB, LIST)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from hub.api.auditrecords.record import LOGIN_FAILURE, Level, Record, ResponseStatus, Stage, User, read_record
+from hub.api.auditrecords.record import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MOST, REPEATED
 from hub.audit.policy_file import parse_policy, read_policy
@@ -39,7 +39,7 @@ async def running(
         yield trail
 
 
-def kept(sink: MemorySink) -> list[Record]:
+def kept(sink: MemorySink) -> list[AuditRecord]:
     """What stands in the sink; each record has a place of its own."""
     assert len({(entry.replica, entry.sequence) for entry in sink.entries}) == len(sink.entries)
     found = [read_record(entry.document) for entry in sink.entries]
@@ -131,14 +131,14 @@ async def test_a_record_that_cannot_be_written_is_left_out_alone_and_a_record_sa
 PER_MINUTE = 2 * MOST + 1
 
 
-def refused(number: int, address: str, *, user: str = ANONYMOUS.user, code: int = 401) -> Record:
+def refused(number: int, address: str, *, user: str = ANONYMOUS.user, code: int = 401) -> AuditRecord:
     status = ResponseStatus(code, "Refused")
     return msgspec.structs.replace(
         record(number), user=User(user), source_ips=(address,), response_status=status, user_agent="x" * 9_000
     )
 
 
-async def kept_of(*offered: Record) -> tuple[list[Record], list[Record]]:
+async def kept_of(*offered: AuditRecord) -> tuple[list[AuditRecord], list[AuditRecord]]:
     """What is kept of the records of known callers, and of strangers."""
     sinks = MemorySink(), MemorySink()
     clock = ManualClock()
@@ -153,7 +153,7 @@ async def kept_of(*offered: Record) -> tuple[list[Record], list[Record]]:
     return first, second
 
 
-def repeated(records: list[Record]) -> list[int]:
+def repeated(records: list[AuditRecord]) -> list[int]:
     return [int(each.annotations[REPEATED]) for each in records if REPEATED in each.annotations]
 
 
@@ -296,26 +296,26 @@ rules:
 
 DEFAULT = default_policy(GROUP_SUFFIX)
 REMEMBERED = [
-    (of("create", CLUSTERS, "managedclusters"), ADMIN, Level.REQUEST),
-    (of("patch", CLUSTERS, "managedclusters"), ADMIN, Level.REQUEST),
-    (of("delete", CLUSTERS, "managedclusters"), ADMIN, Level.REQUEST),
-    (of("connect", CLUSTERS, "managedclusters/session"), AGENT, Level.METADATA),
-    (of("update", "certificates.k8s.io", "certificatesigningrequests/approval"), ADMIN, Level.REQUEST),
-    (of("create", "certificates.k8s.io", "certificatesigningrequests"), AGENT, Level.METADATA),
-    (of("create", "rbac.authorization.k8s.io", "clusterroles"), ADMIN, Level.REQUEST),
-    (of("create", HUB, "bootstrapcredentials"), ADMIN, Level.METADATA),
-    (of("get", "", "secrets"), ADMIN, Level.METADATA),
-    (of("watch", "", "secrets"), ADMIN, Level.METADATA),
-    (of("create", "", "serviceaccounts/token"), ADMIN, Level.METADATA),
-    (of("deletecollection", "", "configmaps"), ADMIN, Level.METADATA),
-    (of("patch", CLUSTERS, "managedclusters/status"), ADMIN, Level.REQUEST),
-    (of("get", CLUSTERS, "managedclusters"), ADMIN, Level.NONE),
-    (of("get", HUB, "auditrecords"), ADMIN, Level.NONE),
-    (of("update", "coordination.k8s.io", "leases", "managed-cluster-lease"), AGENT, Level.NONE),
-    (of("patch", CLUSTERS, "managedclusters/status"), AGENT, Level.NONE),
-    (of("create", "", "events"), AGENT, Level.NONE),
-    (of("create", "authorization.k8s.io", "selfsubjectaccessreviews"), ADMIN, Level.NONE),
-    (Attributes("get", "/healthz"), ADMIN, Level.NONE),
+    (of("create", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
+    (of("patch", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
+    (of("delete", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
+    (of("connect", CLUSTERS, "managedclusters/session"), AGENT, AuditLevel.METADATA),
+    (of("update", "certificates.k8s.io", "certificatesigningrequests/approval"), ADMIN, AuditLevel.REQUEST),
+    (of("create", "certificates.k8s.io", "certificatesigningrequests"), AGENT, AuditLevel.METADATA),
+    (of("create", "rbac.authorization.k8s.io", "clusterroles"), ADMIN, AuditLevel.REQUEST),
+    (of("create", HUB, "bootstrapcredentials"), ADMIN, AuditLevel.METADATA),
+    (of("get", "", "secrets"), ADMIN, AuditLevel.METADATA),
+    (of("watch", "", "secrets"), ADMIN, AuditLevel.METADATA),
+    (of("create", "", "serviceaccounts/token"), ADMIN, AuditLevel.METADATA),
+    (of("deletecollection", "", "configmaps"), ADMIN, AuditLevel.METADATA),
+    (of("patch", CLUSTERS, "managedclusters/status"), ADMIN, AuditLevel.REQUEST),
+    (of("get", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.NONE),
+    (of("get", HUB, "auditrecords"), ADMIN, AuditLevel.NONE),
+    (of("update", "coordination.k8s.io", "leases", "managed-cluster-lease"), AGENT, AuditLevel.NONE),
+    (of("patch", CLUSTERS, "managedclusters/status"), AGENT, AuditLevel.NONE),
+    (of("create", "", "events"), AGENT, AuditLevel.NONE),
+    (of("create", "authorization.k8s.io", "selfsubjectaccessreviews"), ADMIN, AuditLevel.NONE),
+    (Attributes("get", "/healthz"), ADMIN, AuditLevel.NONE),
 ]
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from hub.api.certificates.certificate import CertificateRecord, Lifetimes
 from hub.api.certificatesigningrequests.request import RequestState
-from hub.api.managedclusters.cluster import Joining
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS, Query
 from hub.issuer import LocalIssuer
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
-from machinery.identity import AgentId, ClusterName, Subject
+from machinery.identity import AgentId, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import ManualClock
@@ -35,7 +35,9 @@ class Hub:
         self.store = InlineStore(self.clock)
         now = self.clock.now()
         key = pki.generate_key()
-        authority = pki.create_authority(Subject("test-ca"), key, pki.random_serial(), now, now + timedelta(days=3650))
+        authority = pki.create_authority(
+            CertificateSubject("test-ca"), key, pki.random_serial(), now, now + timedelta(days=3650)
+        )
         self.issuer = LocalIssuer(authority)
 
     def of(self, name: str) -> Newcomer:
@@ -46,7 +48,7 @@ class Hub:
         return self.of(name).bootstrap(cluster=ClusterName(name), uses=1)
 
     def join(self, name: str) -> None:
-        joining = Joining(ClusterName(name), "uid-" + name, AGENT, credential=self.credential(name).credential)
+        joining = JoinRequest(ClusterName(name), "uid-" + name, AGENT, credential=self.credential(name).credential)
         self.store.transact(clusters.ensure, joining, "agent")
 
     def submit(self, name: str, requester: CertificateRecord | None = None) -> str:

@@ -10,8 +10,8 @@ import pytest
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters import cluster as rules
 from hub.controllers.batch import TOGETHER
-from hub.controllers.clusters.availability import Availability
-from hub.controllers.delaying_queue import Agenda
+from hub.controllers.clusters.availability import AvailabilityController
+from hub.controllers.delaying_queue import DelayingQueue
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, InvalidError
@@ -29,12 +29,12 @@ GRACE = timedelta(seconds=300)
 SECOND = timedelta(seconds=1)
 
 
-def judge(hub: Hub) -> Availability:
+def judge(hub: Hub) -> AvailabilityController:
     started = hub.clock.now()
-    return Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: started)
+    return AvailabilityController(hub.store, hub.clock, window=WINDOW, since=lambda _tx: started)
 
 
-async def look(subject: Availability, cluster: ClusterName = C1) -> timedelta | None:
+async def look(subject: AvailabilityController, cluster: ClusterName = C1) -> timedelta | None:
     subject.wants(cluster)
     return await subject.reconcile(TOGETHER)
 
@@ -111,7 +111,7 @@ async def test_clusters_that_were_never_accepted_are_gone_or_cannot_be_heard_are
     accepted(hub, "c2")
     beat(hub, "c2")
     hub.clock.advance(timedelta(days=1))
-    deaf = Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
+    deaf = AvailabilityController(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
     assert await look(deaf, ClusterName("c2")) == SECOND, "beats cannot be stored"
     assert status(hub, "c2") != UNKNOWN
 
@@ -191,8 +191,8 @@ async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
 A, B, C = (ClusterName(name) for name in "abc")
 
 
-def waiting(clock: ManualClock) -> Agenda:
-    agenda = Agenda(clock)
+def waiting(clock: ManualClock) -> DelayingQueue:
+    agenda = DelayingQueue(clock)
     for name, seconds in ((A, 10), (B, 12), (C, 20)):
         agenda.wait(name, seconds * SECOND)
     return agenda

@@ -8,17 +8,17 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.managedclusteraddons.health import in_step
 from hub.api.managedclusters import clock_sync as clocksync
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters.cluster import Joining, StatusReport
+from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.managedclustersets.clusterset import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
-from hub.controllers.feed import Feed, Route
+from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
-from hub.controllers.hub.transition_recorder import Chronicle
+from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.events import service as events
@@ -36,9 +36,9 @@ C1 = ClusterName("c1")
 class Reader:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self.told: list[Told] = []
-        self.chronicle = Chronicle(self.told.append)
-        routes = [Route(kind, lambda _key: None) for kind in (MANAGED_CLUSTERS, REQUESTS)]
+        self.told: list[EventRecord] = []
+        self.chronicle = TransitionRecorder(self.told.append)
+        routes = [EventHandler(kind, lambda _key: None) for kind in (MANAGED_CLUSTERS, REQUESTS)]
         self._feed = Feed(hub.store, routes, self.chronicle)
         self._revision = 0
 
@@ -127,7 +127,7 @@ async def test_a_move_to_another_set_is_logged_and_the_first_set_is_not(hub: Hub
 
 
 async def test_a_duplicate_is_a_warning_and_a_successor_of_a_deleted_cluster_is_news(hub: Hub, joined: Reader) -> None:
-    hub.store.transact(clusters.note_duplicate, Joining(C1, "uid-other", AGENT), "agent")
+    hub.store.transact(clusters.note_duplicate, JoinRequest(C1, "uid-other", AGENT), "agent")
     (line,) = await joined.read()
     assert line["log_level"] == "warning"
     assert "uid-other" in line["detail"]
@@ -189,8 +189,8 @@ SILENT = Condition(AVAILABLE, UNKNOWN, "ManagedClusterLeaseUpdateStopped", "no w
 
 class Agents:
     def __init__(self) -> None:
-        self.told: list[Told] = []
-        self.chronicle = Chronicle(self.told.append)
+        self.told: list[EventRecord] = []
+        self.chronicle = TransitionRecorder(self.told.append)
 
     def change(
         self, kind: Kind, key: Key, document: Document, change: ChangeType = ChangeType.MODIFIED
@@ -268,8 +268,8 @@ def test_failures_of_addons_are_told_once_each_and_not_those_of_a_silent_cluster
 EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
 
 
-def news(number: int) -> Told:
-    return Told("east", EAST, f"Reason{number}", "m")
+def news(number: int) -> EventRecord:
+    return EventRecord("east", EAST, f"Reason{number}", "m")
 
 
 def reasons(hub: Hub) -> set[str]:
@@ -295,7 +295,7 @@ async def test_news_go_together_and_the_oldest_are_lost_first_where_there_are_to
 async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the_database(hub: Hub) -> None:
     subject = Recorder(hub.store)
     large = {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}
-    subject.wants(Told("east", large, "Reason1", "m"))
+    subject.wants(EventRecord("east", large, "Reason1", "m"))
     assert "status" not in subject.waiting[0].about
     hub.store.failure = UnavailableError("away")
     with pytest.raises(UnavailableError):

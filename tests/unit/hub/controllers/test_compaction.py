@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from hub.api.auditrecords.query import AuditQuery, Entry
-from hub.api.auditrecords.record import Fields
-from hub.api.core.event import Told
+from hub.api.auditrecords.query import AuditEntry, AuditQuery
+from hub.api.auditrecords.record import AuditFields
+from hub.api.core.event import EventRecord
 from hub.api.objects.history import (
     AUDIT_FILLS_UP,
     AUDIT_SHORTENED,
@@ -41,13 +41,13 @@ def relabel(hub: Hub, times: int, every: timedelta) -> None:
         hub.clock.advance(every)
 
 
-def compaction(hub: Hub, keeping: Keeping = KEEPING, tell: Callable[[Told], None] = lambda _told: None) -> Compaction:
+def compaction(hub: Hub, keeping: Keeping = KEEPING, tell: Callable[[EventRecord], None] = lambda _told: None) -> Compaction:
     """Believes the clock from the beginning."""
     return Compaction(hub.store, keeping, Steadiness(hub.clock, timedelta()), tell)
 
 
-def entry_of(at: datetime) -> Entry:
-    return Entry("one", 1, at, Fields("ann", "get"), b"{}")
+def entry_of(at: datetime) -> AuditEntry:
+    return AuditEntry("one", 1, at, AuditFields("ann", "get"), b"{}")
 
 
 async def settle(subject: Compaction, until: timedelta = timedelta()) -> int:
@@ -62,7 +62,7 @@ async def settle(subject: Compaction, until: timedelta = timedelta()) -> int:
     return steps
 
 
-def reasons(told: Sequence[Told]) -> list[str]:
+def reasons(told: Sequence[EventRecord]) -> list[str]:
     return [each.reason for each in told]
 
 
@@ -86,7 +86,7 @@ async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) ->
 
 
 async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch_needs(hub: Hub) -> None:
-    told: list[Told] = []
+    told: list[EventRecord] = []
     hub.join("c1")
     relabel(hub, 20, DAY)
     everything = compaction(hub)
@@ -106,7 +106,7 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
 
 
 async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Told] = []
+    told: list[EventRecord] = []
     hub.join("c1")
     relabel(hub, 5, DAY)
     subject = compaction(hub, replace(KEEPING, reserve=100), told.append)
@@ -187,8 +187,8 @@ async def test_audit_records_go_before_their_time_above_their_size_and_never_for
         [replace(entry_of(hub.clock.now()), replica="one.refused", sequence=number) for number in range(1, 501)],
     ):
         hub.store.transact(audit.append, entries)
-    others = [replace(each, replica="two", fields=Fields("bob", "get")) for each in known[:5]]
-    told: list[Told] = []
+    others = [replace(each, replica="two", fields=AuditFields("bob", "get")) for each in known[:5]]
+    told: list[EventRecord] = []
 
     async def left(size: int) -> tuple[int, int]:
         await settle(compaction(hub, replace(KEEPING, records_bytes=size), told.append))

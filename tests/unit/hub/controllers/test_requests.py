@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from hub.api.approvalrules.rule import Decision, Verdict
+from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
 from hub.api.auditrecords.query import AuditQuery, Numbering
-from hub.api.auditrecords.record import Record
+from hub.api.auditrecords.record import AuditRecord
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.core.namespace import namespace
 from hub.api.managedclusters import removal
@@ -37,13 +37,13 @@ from hub.controllers.certificates import approval_rules as rules
 from hub.controllers.certificates.approval import Approval
 from hub.controllers.certificates.issuance import Issuance
 from hub.controllers.clusters import namespaces as namespaces_controller
-from hub.controllers.clusters.acceptance import Acceptance
+from hub.controllers.clusters.acceptance import AcceptanceController
 from hub.controllers.delaying_queue import GIVEN_UP
-from hub.controllers.feed import Feed, Route
+from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.manager.approval import Deciding
-from hub.controllers.manager.manager import Controllers
+from hub.controllers.manager.manager import ControllerManager
 from hub.ports import Transaction
-from hub.registry.approvalrules.approval import RULE_ACTOR, Outcome
+from hub.registry.approvalrules.approval import RULE_ACTOR, ApprovalOutcome
 from hub.registry.core import namespaces
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
@@ -137,7 +137,7 @@ DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
 
 async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
-    subject = Acceptance(hub.store, ("edge-*",))
+    subject = AcceptanceController(hub.store, ("edge-*",))
     for name in ("edge-1", "edge-2", "other"):
         hub.join(name)
     hub.accept("edge-2")
@@ -169,7 +169,7 @@ async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
     hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
     hub.join("c2")
     hub.accept("c2")
-    subject = Acceptance(hub.store, ("*",))
+    subject = AcceptanceController(hub.store, ("*",))
     assert not subject.wanted(hub.cluster("c1"))
     await step(subject, "c1", "gone", "c2")
     assert hub.condition("c1", HUB_ACCEPTED) is None
@@ -181,8 +181,8 @@ async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
     hub.join("c1")
     name = hub.submit("c1")
     routes = [
-        Route(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False),
-        Route(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"])),
+        EventHandler(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False),
+        EventHandler(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"])),
     ]
     await Feed(hub.store, routes).resync()
     assert seen == [name]
@@ -221,24 +221,24 @@ START = Hub().clock.now()
 class Decided:
     """Keeps decisions that are committed."""
 
-    def __init__(self, told: list[Decision]) -> None:
+    def __init__(self, told: list[RuleDecision]) -> None:
         self.told = told
 
-    def write(self, tx: Transaction, outcome: Outcome) -> Outcome:
+    def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
         del tx
         return outcome
 
-    def committed(self, outcome: Outcome) -> None:
+    def committed(self, outcome: ApprovalOutcome) -> None:
         self.told.extend(outcome.decisions)
 
 
 @asynccontextmanager
-async def working(hub: Hub, *globs: str, decided: list[Decision] | None = None) -> AsyncIterator[ManualTimetable]:
+async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = None) -> AsyncIterator[ManualTimetable]:
     settings, timetable = load({"auto_approve": globs}, None, {}), ManualTimetable()
     told = [] if decided is None else decided
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
     decisions = Decided(told)
-    controllers = Controllers(*common, clock=hub.clock, since=lambda _now: START, decisions=decisions)
+    controllers = ControllerManager(*common, clock=hub.clock, since=lambda _now: START, decisions=decisions)
     controllers.wake(timetable)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
@@ -265,7 +265,7 @@ def told(hub: Hub, reason: str) -> list[str]:
 
 
 async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_and_dry_runs_are_counted() -> None:
-    hub, decided = Hub(), list[Decision]()
+    hub, decided = Hub(), list[RuleDecision]()
     async with working(hub, decided=decided):
         put_rule(hub.store, "dry", dryRun=True)
         put_rule(hub.store, "ones", clusterNames=["c1"], paused=True)
@@ -285,8 +285,8 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
         await until(hub, lambda: status_of(hub, "ones").get("matched") == 2)
         await until(hub, lambda: told(hub, "ApprovedByRule"))
     assert sorted((each.rule, each.verdict, each.cluster) for each in decided if not each.dry_run) == [
-        ("ones", Verdict.ACCEPT, "c1"),
-        ("ones", Verdict.APPROVE, "c1"),
+        ("ones", RuleVerdict.ACCEPT, "c1"),
+        ("ones", RuleVerdict.APPROVE, "c1"),
     ]
     status = status_of(hub, "ones")
     assert (status["accepted"], status["approved"], status["conditions"][0]["reason"]) == (1, 1, "Deciding")
@@ -296,7 +296,7 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
 
 async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for_who_asks() -> None:
     """The ManagedCluster comes first and says nothing of who asks."""
-    hub, outcomes = Hub(), list[Outcome]()
+    hub, outcomes = Hub(), list[ApprovalOutcome]()
     put_rule(hub.store, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
     hub.join("c1")
     approving = Approval(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append)
@@ -308,7 +308,7 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
     assert len(acceptance.queue) == 0
     deciding.committed(outcomes[0])
     assert (len(ruling.queue), len(acceptance.queue)) == (0, 1)
-    deciding.committed(Outcome(accepted="c1"))
+    deciding.committed(ApprovalOutcome(accepted="c1"))
     assert len(ruling.queue) == 1, "what waited for the acceptance is looked at"
 
 
@@ -332,22 +332,22 @@ class Book:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.numbering = Numbering("one")
-        self.records: list[Record] = []
+        self.records: list[AuditRecord] = []
 
-    def offer(self, record: Record, *, stored: bool) -> None:
+    def offer(self, record: AuditRecord, *, stored: bool) -> None:
         assert stored
         self.records.append(record)
 
 
 async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
-    hub, book, outcomes = Hub(), Book(), list[Outcome]()
+    hub, book, outcomes = Hub(), Book(), list[ApprovalOutcome]()
     audit = DecisionAudit(cast("Any", book))
     hub.join("c1")
 
     def stored() -> list[str]:
         return [entry.fields.user for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))]
 
-    accepting = Acceptance(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
+    accepting = AcceptanceController(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
     hub.store.failure = UnavailableError("the database is locked")
     with pytest.raises(UnavailableError):
         await step(accepting, "c1")
@@ -362,7 +362,7 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
 
 def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
     about = {"apiVersion": "certificates.k8s.io/v1", "kind": "X", "metadata": {"name": "c1-x", "uid": "u"}}
-    record = record_of(Decision("ones", Verdict.APPROVE, "c1", about, dry_run=True), START)
+    record = record_of(RuleDecision("ones", RuleVerdict.APPROVE, "c1", about, dry_run=True), START)
     assert record.user is not None
     assert record.object_ref is not None
     assert (record.user.username, record.verb) == ("system:muster:rule:ones", "update")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hub.api.certificateauthorities.authority import AuthorityId, Phase, Wish
-from hub.api.certificateauthorities.rotation import Survey
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, Phase
+from hub.api.certificateauthorities.rotation import RotationSurvey
 from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.api.core.event import Told
+from hub.api.core.event import EventRecord
 from hub.api.hubreplicas.replica import LOST_AFTER, Replica
 from hub.api.liveness.heartbeat import Beat
 from hub.api.managedclusters.cluster import AVAILABLE, availability
@@ -48,7 +48,7 @@ class World:
     folder: Path
     place: Callable[["World"], KeyPlace]
     clock: ManualClock = field(default_factory=ManualClock)
-    told: list[Told] = field(default_factory=list)
+    told: list[EventRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = InlineStore(self.clock)
@@ -62,7 +62,7 @@ class World:
         self.store.transact(authorities.adopt, Made(first.trust_bundle, None))
 
     def controller(self) -> Rotation:
-        async def make(seen: Survey, old: object) -> Made:
+        async def make(seen: RotationSurvey, old: object) -> Made:
             del old
             known = [each.id for each in seen.authorities]
             return await self.ring.made(known, self.issuer.standing.keys.get(self.first), LIFETIMES, self.clock.now())
@@ -120,7 +120,7 @@ class World:
         def seen(tx: Transaction) -> None:
             clusters.put(tx, {"metadata": {"name": cluster}, "spec": {"hubAcceptsClient": True}}, None, "admin")
             tx.heartbeats.set_session(named, "s1")
-            trust.note(tx, [trust.Told(record, frozenset({"f" * 64}))])
+            trust.note(tx, [trust.TrustReport(record, frozenset({"f" * 64}))])
 
         self.store.transact(seen)
 
@@ -372,7 +372,7 @@ async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_
     world.store.transact(authorities.proceed, world.first, "admin")
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
-    assert world.store.state.authorities[world.second].wish is Wish.ROTATE
+    assert world.store.state.authorities[world.second].wish is AuthorityOrder.ROTATE
 
 
 @pytest.mark.parametrize("within", [timedelta(minutes=1), timedelta()])
@@ -425,7 +425,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     def trusts_next(tx: Transaction) -> None:
         next_ca = next(each for each in tx.authorities.all() if each.id != world.first)
         mark = pki.parse_certificate(next_ca.certificate).fingerprint
-        trust.note(tx, [trust.Told(record, frozenset({mark})) for record in records[:2]])
+        trust.note(tx, [trust.TrustReport(record, frozenset({mark})) for record in records[:2]])
 
     beats = (Beat(ClusterName(cluster), timedelta(), available=True) for cluster in ("moves", "stays"))
     world.store.transact(heartbeats.flush, tuple(beats))
@@ -447,7 +447,9 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
             began = world.clock.now()
     assert {available(cluster) for cluster in ("moves", "stays", "frozen")} == {AVAILABLE.reason}
     world.holds("moves", Purpose.AGENT, 9, world.second)
-    world.store.transact(trust.note, [trust.Told(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))])
+    world.store.transact(
+        trust.note, [trust.TrustReport(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))]
+    )
     world.clock.advance(timedelta(seconds=6))
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED

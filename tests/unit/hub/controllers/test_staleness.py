@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from hub.api.core.event import Told
-from hub.api.liveness.brake import Limits
+from hub.api.core.event import EventRecord
+from hub.api.liveness.brake import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import detach as parting
-from hub.api.managedclusters.staleness import STALE, Policy
+from hub.api.managedclusters.staleness import STALE, StalenessPolicy
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.clusters.removal import Removal
 from hub.controllers.clusters.staleness import Staleness
@@ -24,16 +24,18 @@ from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import Hub
 
 DAY = timedelta(days=1)
-POLICY = Policy(mark=7 * DAY, remove=30 * DAY)
+POLICY = StalenessPolicy(mark=7 * DAY, remove=30 * DAY)
 C1 = ClusterName("c1")
 
 
-def aging(hub: Hub, policy: Policy = POLICY, heard_for: timedelta | None = DAY, settled: timedelta = timedelta()) -> Staleness:
+def aging(
+    hub: Hub, policy: StalenessPolicy = POLICY, heard_for: timedelta | None = DAY, settled: timedelta = timedelta()
+) -> Staleness:
     def since(tx: Transaction) -> object:
         return None if heard_for is None else tx.now - heard_for
 
     steady = Steadiness(hub.clock, settled)
-    return Staleness(hub.store, policy, Limits(), since=since, steady=steady)  # type: ignore[arg-type]
+    return Staleness(hub.store, policy, BrakeLimits(), since=since, steady=steady)  # type: ignore[arg-type]
 
 
 def silent(hub: Hub, name: str = "c1", condition: Condition = rules.SILENT) -> None:
@@ -78,17 +80,17 @@ async def removed_after(hub: Hub, subject: Staleness, notice: timedelta) -> None
 async def test_marking_is_off_by_default_and_without_a_removal_a_mark_is_all(hub: Hub) -> None:
     silent(hub)
     hub.clock.advance(1_000 * DAY)
-    await aging(hub, Policy()).reconcile("all")
+    await aging(hub, StalenessPolicy()).reconcile("all")
     assert mark(hub) is None
     for _ in range(3):
-        await aging(hub, Policy(mark=DAY)).reconcile("all")
+        await aging(hub, StalenessPolicy(mark=DAY)).reconcile("all")
         hub.clock.advance(1_000 * DAY)
     assert mark(hub) == "True"
 
 
 async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_whatever_policy_and_clock(hub: Hub) -> None:
     silent(hub)
-    for policy, settled in ((POLICY, timedelta()), (Policy(), timedelta()), (POLICY, SETTLED)):
+    for policy, settled in ((POLICY, timedelta()), (StalenessPolicy(), timedelta()), (POLICY, SETTLED)):
         hub.store.transact(clusters.set_condition, C1, rules.SILENT, "test")
         since = hub.clock.now()
         hub.clock.advance(8 * DAY)
@@ -131,7 +133,7 @@ async def test_the_brake_holds_marks_and_removals(hub: Hub) -> None:
         silent(hub, f"c{number}", rules.AVAILABLE)
     for number in range(1, 15):
         hub.store.transact(clusters.set_condition, ClusterName(f"c{number}"), rules.SILENT, "test")
-    policy = Policy(mark=timedelta(minutes=1), remove=timedelta(minutes=2))
+    policy = StalenessPolicy(mark=timedelta(minutes=1), remove=timedelta(minutes=2))
     hub.clock.advance(timedelta(minutes=5))
     for _ in range(3):
         await aging(hub, policy).reconcile("all")
@@ -156,7 +158,7 @@ async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_tol
     for days in (7, 23):
         hub.clock.advance(days * DAY)
         await aging(hub).reconcile("all")
-    told: list[Told] = []
+    told: list[EventRecord] = []
     removing = Removal(hub.store, timedelta(hours=1), told.append)
     while await removing.reconcile("c1") == timedelta():
         pass

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.api.core.event import Told
-from hub.api.liveness.brake import Brake, Limits
+from hub.api.core.event import EventRecord
+from hub.api.liveness.brake import Brake, BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import taints as taint
 from hub.api.managedclusters.taints import Patience
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, hub: Hub, clusters: int = 1) -> None:
         self.hub = hub
-        self.told: list[Told] = []
+        self.told: list[EventRecord] = []
         self.names = [ClusterName(f"c{number}") for number in range(1, clusters + 1)]
         for name in self.names:
             hub.join(name)
@@ -47,7 +47,7 @@ class World:
 
     def start(self) -> None:
         """Another leader: it knows nothing but the database."""
-        self.subject = Taints(self.hub.store, self.hub.clock, Patience(), Limits(), self.told.append)
+        self.subject = Taints(self.hub.store, self.hub.clock, Patience(), BrakeLimits(), self.told.append)
 
     def set(self, condition: Condition, *names: ClusterName) -> None:
         for name in names or self.names:
@@ -209,7 +209,7 @@ async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_cl
 
 async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(hub, clusters=120)
-    world.subject = Taints(hub.store, hub.clock, Patience(), replace(Limits(), share=0.0), world.told.append)
+    world.subject = Taints(hub.store, hub.clock, Patience(), replace(BrakeLimits(), share=0.0), world.told.append)
     await world.step()
     world.set(rules.SILENT)
     hub.clock.advance(DELAY)
@@ -230,7 +230,7 @@ async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub
 async def test_a_flap_that_grows_old_no_longer_delays(hub: Hub) -> None:
     damping = Damping(threshold=2, window=timedelta(seconds=100), hold=timedelta(seconds=80))
     world = World(hub)
-    world.subject = Taints(hub.store, hub.clock, Patience(damping=damping), Limits(), world.told.append)
+    world.subject = Taints(hub.store, hub.clock, Patience(damping=damping), BrakeLimits(), world.told.append)
     world.set(rules.UNAVAILABLE)
     world.set(rules.AVAILABLE)
     hub.clock.advance(90 * SECOND)
@@ -267,7 +267,7 @@ def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -
     assert 26 <= min(rates) <= max(rates) <= 40
 
 
-LIMITS = Limits()
+LIMITS = BrakeLimits()
 HELD = Brake(since=NOW, silent=30, fleet=100)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hub.access.cluster_acceptance import Standings
-from hub.access.rbac_cache import RoleBook
-from hub.access.rights import Standing
+from hub.access.cluster_acceptance import ClusterAcceptanceCache
+from hub.access.rbac_cache import RBACCache
+from hub.access.rights import CallerStanding
 from hub.api.certificates.certificate import Purpose
 from hub.api.core.roles import Groups
 from hub.api.managedclusters import cluster as clusters_rules
@@ -49,10 +49,10 @@ def store() -> InlineStore:
 
 async def authorizer(store: InlineStore, *, blind: bool = False) -> HubAuthorizer:
     clock = ManualClock()
-    book = RoleBook(store, clock)
+    book = RBACCache(store, clock)
     if not blind:
         await book.load()
-    return HubAuthorizer(store, RbacAuthorizer(book), Standings(store, clock), Groups())
+    return HubAuthorizer(store, RbacAuthorizer(book), ClusterAcceptanceCache(store, clock), Groups())
 
 
 async def test_version_health_and_own_reviews_need_no_role(store: InlineStore) -> None:
@@ -75,7 +75,7 @@ ROBOT = Actor("system:serviceaccount:edge1:metrics-agent", (*KNOWN, "system:serv
 ADDON = Actor(
     "metrics",
     ("system:open-cluster-management:cluster:edge1:addon:metrics", *KNOWN),
-    holder=Standing(Purpose.ADDON, ClusterName("edge1"), user="metrics"),
+    holder=CallerStanding(Purpose.ADDON, ClusterName("edge1"), user="metrics"),
 )
 
 
@@ -125,7 +125,7 @@ async def test_addons_of_a_cluster_that_is_being_deleted_can_clean_up(store: Inl
     store.transact(addons.put, {"metadata": {"name": "metrics", "namespace": "edge1"}}, None, "ann")
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("edge1")), "ann"))
     assert (await (await authorizer(store)).authorize(ADDON, LIST)).allowed
-    agent = Actor("a", KNOWN, holder=Standing(Purpose.AGENT, ClusterName("edge1"), AgentId("a"), "a"))
+    agent = Actor("a", KNOWN, holder=CallerStanding(Purpose.AGENT, ClusterName("edge1"), AgentId("a"), "a"))
     assert not (await (await authorizer(store)).authorize(agent, LIST)).allowed
 
 

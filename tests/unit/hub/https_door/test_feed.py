@@ -24,8 +24,8 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.paths import attributes
-from machinery.apiserver.storage import Actor, Event, GroupResource, Selection
-from machinery.apiserver.write.field_ownership import Ownership, with_holdings
+from machinery.apiserver.storage import Actor, GroupResource, Selection, StorageEvent
+from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
 from machinery.errors import UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.meta.selectors import LabelSelector, parse_field_selector
@@ -80,7 +80,7 @@ async def names(feed: ChangeFeed, after: int, count: int) -> list[str]:
     watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=after, patience=PATIENCE)
     async with asyncio.timeout(5), aclosing(watching) as events:
         async for event in events:
-            if isinstance(event, Event):
+            if isinstance(event, StorageEvent):
                 told.append(event.stored.key.name)
             elif len(told) >= count:
                 quiet += 1
@@ -122,13 +122,13 @@ class Counting(LabelSelector):
 
 
 def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_see() -> None:
-    seen: list[Event] = []
+    seen: list[StorageEvent] = []
 
     async def watch(feed: ChangeFeed, selection: Selection) -> None:
         watching = feed.watch(MANAGED_CLUSTERS, selection, after=0, patience=timedelta(seconds=5))
         async with aclosing(watching) as events:
             async for event in events:
-                if isinstance(event, Event):
+                if isinstance(event, StorageEvent):
                     seen.append(event)
                     return
 
@@ -165,7 +165,7 @@ async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() 
         await store.second_follow.wait()
         async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, patience=PATIENCE)) as events:
             first, quiet = await anext(events), await anext(events)
-    assert isinstance(first, Event)
+    assert isinstance(first, StorageEvent)
     assert (first.stored.key.name, quiet, looks) == ("c7", BATCH + 1, 1)
 
 
@@ -245,7 +245,7 @@ def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
 
 GROUP = "addon.open-cluster-management.io"
 RESOURCE = managed_cluster_add_on("open-cluster-management.io")
-MINE = Ownership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
+MINE = FieldOwnership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
 
 
 def stored_after(config: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:

@@ -13,19 +13,19 @@ import pytest
 from hub.access.authenticators import Authenticators
 from hub.api.certificates.certificate import Lifetimes, Purpose
 from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
-from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, Terms
+from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
 from hub.registry.objects import service as objects
 from machinery import pki
 from machinery.apiserver.authn import Identity, TokenAuthenticator
-from machinery.apiserver.authn.https_json import Documents
+from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
@@ -40,7 +40,7 @@ USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
 ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
 
 
-class Webhook(Documents):
+class Webhook(JsonDocuments):
     """Answers what it is told, after it let some time pass."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -88,7 +88,7 @@ class Stage:
         self.webhook = Webhook(self.clock)
         key = pki.generate_key()
         day = timedelta(days=1)
-        authority = pki.create_authority(Subject("ca"), key, pki.random_serial(), START - day, START + 99 * day)
+        authority = pki.create_authority(CertificateSubject("ca"), key, pki.random_serial(), START - day, START + 99 * day)
         self.own = LocalIssuer(authority)
         self.make()
         self.authenticators = Authenticators(self.store, Accounts(), lambda _ca: self.webhook, self.clock)
@@ -111,7 +111,7 @@ class Stage:
 
     def exchange(self) -> Exchange:
         issuer, rates = self.issuer or self.own, Rates(self.rate, 1, self.clock)
-        terms = Terms(issuer, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
+        terms = LoginTerms(issuer, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
         suffix = GROUP.removeprefix("login.")
         return Exchange(self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix=suffix)
 
@@ -230,7 +230,7 @@ async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: St
     stage.issuer = WordIssuer()
     account = {"kind": "ServiceAccount"}
     facts = await stage.certificate("account", authenticator=account)
-    assert facts.subject == Subject(ACCOUNT.user, frozenset(ACCOUNT.groups))
+    assert facts.subject == CertificateSubject(ACCOUNT.user, frozenset(ACCOUNT.groups))
     record = present(stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial))))
     assert record.credential == "uid-1"
     for token in ("bad", "other"):

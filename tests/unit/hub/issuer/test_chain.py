@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from hub.api.certificates.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificates.profile import claims_anothers, refusals
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
-from hub.issuer.chain import Link, first_of, names_of
+from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.registry.certificates import operators
 from hub.registry.certificates import service as certificates
 from machinery import pki
@@ -23,10 +23,10 @@ from machinery.identity import (
     OPERATOR_GROUP,
     AddOnName,
     AgentId,
+    CertificateSubject,
     ClusterName,
     CredentialId,
     SerialNumber,
-    Subject,
     addon_subject,
     agent_subject,
     bootstrap_subject,
@@ -45,22 +45,22 @@ SERIAL = SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
 def profile(purpose: Purpose = Purpose.LOGIN, user: str = "ann", *groups: str) -> Profile:
     return Profile(
         purpose,
-        Subject(user, frozenset(groups)),
+        CertificateSubject(user, frozenset(groups)),
         pki.public_key_of(pki.generate_key()),
         NOW - timedelta(minutes=5),
         NOW + timedelta(minutes=5),
     )
 
 
-def signing(name: str) -> Link:
-    return Link(name, lambda _profile, serial, _now: IssuedCertificate(serial, name.encode(), name))
+def signing(name: str) -> NamedIssuer:
+    return NamedIssuer(name, lambda _profile, serial, _now: IssuedCertificate(serial, name.encode(), name))
 
 
-def failing(name: str, error: Exception) -> Link:
+def failing(name: str, error: Exception) -> NamedIssuer:
     def fail(_profile: Profile, _serial: SerialNumber, _now: datetime) -> IssuedCertificate:
         raise error
 
-    return Link(name, fail)
+    return NamedIssuer(name, fail)
 
 
 def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identified: bool = True) -> KubernetesIssuer:
@@ -70,7 +70,7 @@ def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identifi
 
 
 def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
-    chains: dict[str, tuple[Link, ...]] = {"": (), "one": (signing("one"),), "one,two": (signing("one"), signing("two"))}
+    chains: dict[str, tuple[NamedIssuer, ...]] = {"": (), "one": (signing("one"),), "one,two": (signing("one"), signing("two"))}
     assert {names: names_of(links) for names, links in chains.items()} == {names: names for names in chains}
     links = (signing("one"), failing("two", AssertionError("it was asked")))
     assert first_of(links, profile(), SERIAL, NOW).signed_by == "one"
@@ -233,18 +233,18 @@ BEGIN, END = NOW - timedelta(minutes=5), NOW + timedelta(days=30)
 EDGE, OTHER, WORK = ClusterName("edge"), ClusterName("other"), AddOnName("work")
 AGENT, CREDENTIAL = AgentId("agent-1"), CredentialId("0123456789abcdef")
 KEY = pki.public_key_of(pki.generate_key())
-OF_AGENT, OF_ADDON = Holder(cluster=EDGE, agent=AGENT), Holder(cluster=EDGE, addon=WORK)
+OF_AGENT, OF_ADDON = CertificateHolder(cluster=EDGE, agent=AGENT), CertificateHolder(cluster=EDGE, addon=WORK)
 GOOD = {
     Purpose.AGENT: (agent_subject(EDGE, AGENT), OF_AGENT),
     Purpose.RECOVERY: (recovery_subject(EDGE, AGENT), OF_AGENT),
     Purpose.ADDON: (addon_subject(EDGE, WORK, "work"), OF_ADDON),
-    Purpose.BOOTSTRAP: (bootstrap_subject(CREDENTIAL), Holder(cluster=EDGE, credential=CREDENTIAL)),
-    Purpose.OPERATOR: (Subject("ann", frozenset((OPERATOR_GROUP,))), Holder()),
-    Purpose.LOGIN: (Subject("ann", frozenset(("admins",))), Holder()),
+    Purpose.BOOTSTRAP: (bootstrap_subject(CREDENTIAL), CertificateHolder(cluster=EDGE, credential=CREDENTIAL)),
+    Purpose.OPERATOR: (CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), CertificateHolder()),
+    Purpose.LOGIN: (CertificateSubject("ann", frozenset(("admins",))), CertificateHolder()),
 }
 
 
-def profile_of(purpose: Purpose, subject: Subject | None = None) -> Profile:
+def profile_of(purpose: Purpose, subject: CertificateSubject | None = None) -> Profile:
     names = ("work.addon.open-cluster-management.io",) if purpose is Purpose.ADDON else ()
     return Profile(purpose, subject or GOOD[purpose][0], KEY, BEGIN, END, dns_names=names)
 
@@ -252,25 +252,25 @@ def profile_of(purpose: Purpose, subject: Subject | None = None) -> Profile:
 def test_profile_of_each_purpose_is_signed_for_its_holder_alone() -> None:
     check_results(lambda purpose: refusals(profile_of(purpose), GOOD[purpose][1], NOW), [(purpose, []) for purpose in GOOD])
     assert {*GOOD, Purpose.SERVING} == {*Purpose}
-    serving = Profile(Purpose.SERVING, Subject("muster-hub"), KEY, BEGIN, END, dns_names=("hub.example",))
-    assert refusals(serving, Holder(), NOW), "a serving certificate is not recorded"
+    serving = Profile(Purpose.SERVING, CertificateSubject("muster-hub"), KEY, BEGIN, END, dns_names=("hub.example",))
+    assert refusals(serving, CertificateHolder(), NOW), "a serving certificate is not recorded"
     rows = (
         (Purpose.AGENT, agent_subject(OTHER, AGENT), OF_AGENT),
         (Purpose.AGENT, agent_subject(EDGE, AgentId("agent-2")), OF_AGENT),
-        (Purpose.AGENT, Subject("ann", frozenset((OPERATOR_GROUP,))), OF_AGENT),
-        (Purpose.AGENT, agent_subject(EDGE, AGENT), Holder(cluster=EDGE)),
-        (Purpose.AGENT, agent_subject(EDGE, AGENT), Holder()),
+        (Purpose.AGENT, CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), OF_AGENT),
+        (Purpose.AGENT, agent_subject(EDGE, AGENT), CertificateHolder(cluster=EDGE)),
+        (Purpose.AGENT, agent_subject(EDGE, AGENT), CertificateHolder()),
         (Purpose.RECOVERY, agent_subject(EDGE, AGENT), OF_AGENT),
         (Purpose.RECOVERY, recovery_subject(OTHER, AGENT), OF_AGENT),
-        (Purpose.BOOTSTRAP, bootstrap_subject(CREDENTIAL), Holder(cluster=EDGE)),
-        (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("f" * 16)), Holder(credential=CREDENTIAL)),
-        (Purpose.ADDON, addon_subject(EDGE, WORK, "work"), Holder(cluster=EDGE)),
+        (Purpose.BOOTSTRAP, bootstrap_subject(CREDENTIAL), CertificateHolder(cluster=EDGE)),
+        (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("f" * 16)), CertificateHolder(credential=CREDENTIAL)),
+        (Purpose.ADDON, addon_subject(EDGE, WORK, "work"), CertificateHolder(cluster=EDGE)),
         (Purpose.ADDON, agent_subject(EDGE, AGENT), OF_ADDON),
-        (Purpose.OPERATOR, agent_subject(EDGE, AGENT), Holder()),
-        (Purpose.OPERATOR, Subject("ann", frozenset((BOOTSTRAP_GROUP,))), Holder()),
-        (Purpose.OPERATOR, Subject("ann"), OF_AGENT),
-        (Purpose.LOGIN, Subject("ann", frozenset((ALL_CLUSTERS_GROUP,))), Holder()),
-        (Purpose.LOGIN, recovery_subject(EDGE, AGENT), Holder()),
+        (Purpose.OPERATOR, agent_subject(EDGE, AGENT), CertificateHolder()),
+        (Purpose.OPERATOR, CertificateSubject("ann", frozenset((BOOTSTRAP_GROUP,))), CertificateHolder()),
+        (Purpose.OPERATOR, CertificateSubject("ann"), OF_AGENT),
+        (Purpose.LOGIN, CertificateSubject("ann", frozenset((ALL_CLUSTERS_GROUP,))), CertificateHolder()),
+        (Purpose.LOGIN, recovery_subject(EDGE, AGENT), CertificateHolder()),
     )
     expected = [(*row, [f'its subject is none of purpose "{row[0]}" for its holder']) for row in rows]
     check_results(lambda purpose, subject, holder: refusals(profile_of(purpose, subject), holder, NOW), expected)
@@ -288,15 +288,18 @@ def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
     assert changed(Purpose.AGENT, not_after=NOW) == ["it has ended already"]
     rows = (
         (addon_subject(EDGE, WORK, "work"), False),
-        (Subject("ann", frozenset(("g", "system:authenticated", "system:open-cluster-management:addon:work"))), False),
+        (
+            CertificateSubject("ann", frozenset(("g", "system:authenticated", "system:open-cluster-management:addon:work"))),
+            False,
+        ),
         (addon_subject(OTHER, WORK, "work"), True),
-        (Subject("ann", frozenset((OPERATOR_GROUP,))), True),
-        (Subject(OPERATOR_GROUP), True),
+        (CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), True),
+        (CertificateSubject(OPERATOR_GROUP), True),
         (agent_subject(EDGE, AGENT), True),
-        (Subject("ann", frozenset((ALL_CLUSTERS_GROUP,))), True),
+        (CertificateSubject("ann", frozenset((ALL_CLUSTERS_GROUP,))), True),
         (recovery_subject(EDGE, AGENT), True),
         (bootstrap_subject(CREDENTIAL), True),
-        (Subject("ann", frozenset((BOOTSTRAP_GROUP,))), True),
+        (CertificateSubject("ann", frozenset((BOOTSTRAP_GROUP,))), True),
     )
     check_results(lambda subject: claims_anothers(subject, EDGE), rows)
 
@@ -310,7 +313,7 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
     validity = now - timedelta(days=2), now + timedelta(days=9)
-    authority = pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), *validity)
+    authority = pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
     with pytest.raises(InvalidError, match="the public key cannot be read"):
         store.transact(operators.admit, "ann", b"no key", LocalIssuer(authority), Lifetimes())
 

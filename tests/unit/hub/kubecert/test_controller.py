@@ -13,7 +13,7 @@ from hub.api.logins.credentialissuer import Strategy
 from hub.issuer import AuthorityProvider
 from hub.kubecert import deployment as rules
 from hub.kubecert.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
@@ -29,7 +29,7 @@ MANAGED = "and that is to be expected"
 
 
 class Stage:
-    def __init__(self, host: HostInMemory | None = None, shape: Shape = SHAPE, **how: Any) -> None:
+    def __init__(self, host: HostInMemory | None = None, shape: AgentDeploymentShape = SHAPE, **how: Any) -> None:
         self.host = host or HostInMemory()
         self.host.output = self.host.output or GOOD
         self.provider, self.book, self.clock = AuthorityProvider(), BookInMemory(), ManualClock()
@@ -50,7 +50,7 @@ class Stage:
         return [verb for verb, _ in self.host.done]
 
 
-def deployed(shape: Shape = SHAPE, **flags: Any) -> dict[str, Any]:
+def deployed(shape: AgentDeploymentShape = SHAPE, **flags: Any) -> dict[str, Any]:
     """As a server has it: with defaults filled in."""
     made = rules.deployment(shape, manager(**flags))
     made["metadata"] |= {"uid": "u", "resourceVersion": "5", "labels": {**made["metadata"]["labels"], "theirs": "stays"}}
@@ -251,7 +251,9 @@ async def test_an_owner_that_cannot_be_asked_for_now_is_asked_for_again() -> Non
 
 
 async def test_a_priority_class_is_written_and_taken_away_again() -> None:
-    important = Shape(SHAPE.namespace, SHAPE.name, SHAPE.image, SHAPE.service_account, SHAPE.labels, priority_class="high")
+    important = AgentDeploymentShape(
+        SHAPE.namespace, SHAPE.name, SHAPE.image, SHAPE.service_account, SHAPE.labels, priority_class="high"
+    )
     stage = Stage(HostInMemory(deployed=deployed()), important)
     await stage.look()
     assert stage.host.deployed is not None

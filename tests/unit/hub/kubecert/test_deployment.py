@@ -16,7 +16,7 @@ import pytest
 from hub.kubecert import deployment as rules
 from hub.kubecert.__main__ import main
 from hub.kubecert.cleaner import OutdatedPods
-from hub.kubecert.deployment import Shape
+from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.flags import CaPaths, paths_of
 from machinery.errors import NotFoundError, UnavailableError
 from tests.fakes.host_cluster import SHAPE, HostInMemory, manager, pod
@@ -65,7 +65,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
     assert (pod["automountServiceAccountToken"], pod["serviceAccountName"]) == (False, "hub-kube-cert-agent")
     assert (pod["terminationGracePeriodSeconds"], pod["securityContext"]) == (0, {"runAsUser": 0, "runAsGroup": 0})
-    shape = Shape("n", "a", "i", "s", {}, pull_secrets=("one", "two"), priority_class="high")
+    shape = AgentDeploymentShape("n", "a", "i", "s", {}, pull_secrets=("one", "two"), priority_class="high")
     pod = rules.deployment(shape, manager())["spec"]["template"]["spec"]
     assert (pod["imagePullSecrets"], pod["priorityClassName"]) == ([{"name": "one"}, {"name": "two"}], "high")
     made = rules.deployment(SHAPE, manager())

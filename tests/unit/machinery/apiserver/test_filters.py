@@ -20,7 +20,7 @@ from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.site import no_such_page
 from machinery.apiserver.startup_filter import not_yet
 from machinery.apiserver.storage import Actor
-from machinery.errors import BadRequestError, ForbiddenError, NotFoundError, Subject, UnavailableError
+from machinery.errors import BadRequestError, ErrorSubject, ForbiddenError, NotFoundError, UnavailableError
 from machinery.identity import is_reserved
 from machinery.runtime.clock import ManualClock
 
@@ -130,7 +130,7 @@ async def test_missing_path_is_unavailable_until_all_paths_are_installed() -> No
         return await nothing(request)
 
     async def no_object(_incoming: Incoming) -> web.StreamResponse:
-        raise NotFoundError('things "a" not found', subject=Subject(name="a", kind="things"))
+        raise NotFoundError('things "a" not found', subject=ErrorSubject(name="a", kind="things"))
 
     for missing in (nothing, no_resource):
         with pytest.raises(UnavailableError) as early:

@@ -12,13 +12,13 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, 
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE
 from machinery.apiserver.kinds.secrets import SECRET
-from machinery.apiserver.resource import Resource, Row, Subresource
+from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.write.schema import defaulted, pruned, violations
 from machinery.apiserver.write.validation_ratcheting import added
 from machinery.apiserver.write.writes import Write
 from machinery.errors import BadRequestError, InvalidError
-from machinery.identity import Subject
+from machinery.identity import CertificateSubject
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
@@ -277,7 +277,7 @@ def test_role_names_and_binding_defaults_are_those_of_kubernetes(subtests: pytes
     binding = rbac_object(ROLE_BINDING, {"roleRef": {"kind": "ClusterRole", "name": "viewer"}, "subjects": subjects})
     assert (binding["roleRef"], binding["subjects"]) == (REFERENCE, [BOB, robot])
     subjects = [BOB, robot, {**BOB, "name": "eve"}, {**BOB, "kind": "Group", "name": "team"}]
-    row = Row({"metadata": {}, "roleRef": REFERENCE, "subjects": subjects}, NOW)
+    row = TableRow({"metadata": {}, "roleRef": REFERENCE, "subjects": subjects}, NOW)
     columns = {column.name: column for column in ROLE_BINDING.columns or ()}
     shown = {name: column.cell(row) for name, column in columns.items() if name != "Age"}
     assert shown == {"Role": "ClusterRole/viewer", "Users": "bob, eve", "Groups": "team", "ServiceAccounts": "home/robot"}
@@ -285,7 +285,7 @@ def test_role_names_and_binding_defaults_are_those_of_kubernetes(subtests: pytes
 
 
 ALICE = Actor("alice", ("team",), "u1")
-PEM = build_request(Subject("cn"), generate_key())
+PEM = build_request(CertificateSubject("cn"), generate_key())
 APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
 DENIED = {"type": "Denied", "status": "True", "reason": "Test", "message": ""}
 
@@ -384,5 +384,5 @@ def test_server_sets_the_requester_and_each_subresource_writes_only_its_own_part
 
     failed = {"type": "Failed", "status": "True"}
     shown = {"Pending": [], "Approved": [APPROVED], "Denied": [DENIED], "Approved,Failed": [APPROVED, failed]}
-    assert {condition_cell(Row({"status": {"conditions": each}}, NOW)): each for each in shown.values()} == shown
-    assert condition_cell(Row({"status": {"conditions": [APPROVED], "certificate": "x"}}, NOW)) == "Approved,Issued"
+    assert {condition_cell(TableRow({"status": {"conditions": each}}, NOW)): each for each in shown.values()} == shown
+    assert condition_cell(TableRow({"status": {"conditions": [APPROVED], "certificate": "x"}}, NOW)) == "Approved,Issued"

@@ -16,10 +16,10 @@ from machinery.apiserver.http.limits import (
     MAX_IDENTITIES,
     OBJECT_CEILING,
     OBJECT_LIMIT,
-    Level,
     Openings,
     Pool,
     Pools,
+    PriorityLevel,
     Pushback,
     Rates,
     origin,
@@ -38,7 +38,7 @@ LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
 
 
 def pool(seats: int, *, queue: int = 100, each: int = 50) -> Pool:
-    return Pool(Level("test", seats, queue, each), ManualClock())
+    return Pool(PriorityLevel("test", seats, queue, each), ManualClock())
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def full_pool() -> None:
         room.give("a")
     assert (room.snapshot()["seats"], room.snapshot()["taken"]) == ("unlimited", 0)
 
-    levels = Pools((Level("one", 1), Level("two", 1)), ManualClock())
+    levels = Pools((PriorityLevel("one", 1), PriorityLevel("two", 1)), ManualClock())
     await levels["one"].take("a", LONG)
     await levels["two"].take("a", SHORT)
     assert levels["one"].uid != levels["two"].uid

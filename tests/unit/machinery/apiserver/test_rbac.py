@@ -11,8 +11,8 @@ from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
 from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer, Roles
 from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from machinery.apiserver.authz.role_index import Held, RoleIndex
-from machinery.apiserver.authz.rules import EVERYTHING, Rule, compact, missing, rules_of
+from machinery.apiserver.authz.role_index import HeldRules, RoleIndex
+from machinery.apiserver.authz.rules import EVERYTHING, PolicyRule, compact, missing, rules_of
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key
@@ -26,12 +26,12 @@ def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
     return Attributes(verb, "", group, "v1", name, part, **more)
 
 
-def may(verbs: str, resources: str, *names: str, groups: str = "") -> Rule:
-    return Rule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
+def may(verbs: str, resources: str, *names: str, groups: str = "") -> PolicyRule:
+    return PolicyRule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
 
 
-def urls(*paths: str) -> Rule:
-    return Rule(("get",), paths=paths)
+def urls(*paths: str) -> PolicyRule:
+    return PolicyRule(("get",), paths=paths)
 
 
 PODS, NAMED = may("get", "pods"), may("get list watch create deletecollection", "pods", "one")
@@ -43,7 +43,7 @@ def test_rule_allows_what_kubernetes_rules_allow() -> None:
 
     get, logs, apps = asked("get", "pods"), asked("get", "pods/log"), asked("get", "pods", "apps")
     one, two = asked("get", "pods", name="one"), asked("get", "pods", name="two")
-    rows: list[tuple[Rule, list[Attributes], list[Attributes]]] = [
+    rows: list[tuple[PolicyRule, list[Attributes], list[Attributes]]] = [
         (PODS, [get], [asked("list", "pods"), apps, logs, asked("get", "podss")]),
         (may("*", "pods"), [asked("frob", "pods")], []),
         (may("get", "pods", groups="*"), [apps], []),
@@ -61,8 +61,8 @@ def test_rule_allows_what_kubernetes_rules_allow() -> None:
         (urls("/apis/*"), [Attributes("get", "/apis/x/v1")], [Attributes("get", "/apis")]),
         (urls("*"), [Attributes("get", "/anything")], []),
         (may("*", "*", groups="*"), [], [Attributes("get", "/anything")]),
-        (Rule(("*",), paths=("*",)), [], [get]),
-        (Rule(), [], [get]),
+        (PolicyRule(("*",), paths=("*",)), [], [get]),
+        (PolicyRule(), [], [get]),
     ]
     assert [(rule, each) for rule, allowed, _ in rows for each in allowed if not rule.allows(each)] == []
     assert [(rule, each) for rule, _, refused in rows for each in refused if rule.allows(each)] == []
@@ -70,7 +70,7 @@ def test_rule_allows_what_kubernetes_rules_allow() -> None:
 
 def test_missing_permissions_are_computed_and_shown_compactly() -> None:
     list_pods, logs, all_of_core = may("list", "pods"), may("get", "pods/log"), may("get", "*")
-    rows: list[tuple[list[Rule], Rule, list[Rule]]] = [
+    rows: list[tuple[list[PolicyRule], PolicyRule, list[PolicyRule]]] = [
         ([PODS], PODS, []),
         ([], PODS, [PODS]),
         ([may("*", "*", groups="*")], PODS, []),
@@ -95,9 +95,9 @@ def test_missing_permissions_are_computed_and_shown_compactly() -> None:
     ]
     assert [(held, wanted) for held, wanted, lacking in rows if missing(tuple(held), (wanted,)) != lacking] == []
 
-    assert missing(EVERYTHING, (*EVERYTHING, PODS, NAMED, Rule(("get",), paths=("/x*",)))) == []
+    assert missing(EVERYTHING, (*EVERYTHING, PODS, NAMED, PolicyRule(("get",), paths=("/x*",)))) == []
 
-    parts = missing((), (Rule(("get", "list"), ("", "apps"), ("pods",)), Rule(("get",), paths=("/x", "/y"))))
+    parts = missing((), (PolicyRule(("get", "list"), ("", "apps"), ("pods",)), PolicyRule(("get",), paths=("/x", "/y"))))
     assert [str(rule) for rule in compact(parts)] == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
         '{APIGroups:["apps"], Resources:["pods"], Verbs:["get" "list"]}',
@@ -198,7 +198,7 @@ def test_role_binding_applies_in_its_namespace_alone_and_missing_roles_are_repor
     index.put("rolebindings", Key("home", "b"), binding(TEAM, kind="Role", name="more"))
     index.put("rolebindings", Key("home", "c"), binding(BOB, kind="Role", name="none"))
     bob = Actor("bob", ("team",))
-    reads, everything = Rule(("get",), ("",), ("pods",)), Rule(("*",), ("*",), ("*",))
+    reads, everything = PolicyRule(("get",), ("",), ("pods",)), PolicyRule(("*",), ("*",), ("*",))
     assert index.held(bob, "").rules == (reads,)
     held = index.held(bob, "home")
     assert held.rules == (reads, everything)
@@ -345,7 +345,7 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> 
 
 REVIEWED = datetime(2026, 1, 1, tzinfo=UTC)
 POD_QUESTION = {"verb": "get", "resource": "pods", "namespace": "home", "name": "x"}
-HELD_RULES = (Rule(("get",), ("",), ("pods",), ("x",)), Rule(("get",), paths=("/x",)))
+HELD_RULES = (PolicyRule(("get",), ("",), ("pods",), ("x",)), PolicyRule(("get",), paths=("/x",)))
 
 
 class Remembering(Reviewer):
@@ -358,9 +358,9 @@ class Remembering(Reviewer):
         self.asked.append((actor, attributes))
         return Decision(actor.user == "bob", "because")
 
-    async def rules(self, actor: Actor, namespace: str) -> Held:
+    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         del actor, namespace
-        return Held(HELD_RULES, ("a role is missing",))
+        return HeldRules(HELD_RULES, ("a role is missing",))
 
 
 async def ask(kind: str, spec: Mapping[str, Any], reviewer: Reviewer, namespace: str = "", **metadata: str) -> Document:

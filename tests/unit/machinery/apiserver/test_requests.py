@@ -14,13 +14,13 @@ from aiohttp.test_utils import make_mocked_request
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http import list_options as options
 from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
-from machinery.apiserver.http.negotiation import JSON, YAML, Shape, etag_matches, negotiate, takes_gzip
+from machinery.apiserver.http.negotiation import JSON, YAML, ResponseShape, etag_matches, negotiate, takes_gzip
 from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.read.tables import age_of, human_duration
-from machinery.apiserver.resource import Group, Resource, Version, version_order
+from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, version_order
 from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
 from machinery.runtime.clock import ManualClock
@@ -126,19 +126,19 @@ def test_moment_is_an_instant_a_time_ago_or_a_revision() -> None:
 
 
 def resource(group: str, name: str, *, version: str = "v1", others: tuple[str, ...] = (), custom: bool = True) -> Resource:
-    versions = tuple(Version(other, {}, lambda document: document, lambda document: document) for other in others)
+    versions = tuple(ServedVersion(other, {}, lambda document: document, lambda document: document) for other in others)
     return Resource(group=group, version=version, name=name, kind=name.capitalize(), versions=versions, custom=custom)
 
 
 def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
-    groups = [Group(name, (resource(name, "things"),)) for name in ("b.example.com", "a.example.com")]
-    discovery = Discovery([*groups, Group("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),))])
+    groups = [ApiGroup(name, (resource(name, "things"),)) for name in ("b.example.com", "a.example.com")]
+    discovery = Discovery([*groups, ApiGroup("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),))])
     aggregated = json.loads(discovery.aggregated("v2", core=False)[0])
     expected = ["z.k8s.io", "a.example.com", "b.example.com"]
     assert [group["name"] for group in discovery.group_list()["groups"]] == expected
     assert [group["metadata"]["name"] for group in aggregated["items"]] == expected
 
-    group = Group("a.example.com", (resource("a.example.com", "ants", version="v1beta1", others=("v1alpha1", "v2", "v1")),))
+    group = ApiGroup("a.example.com", (resource("a.example.com", "ants", version="v1beta1", others=("v1alpha1", "v2", "v1")),))
     assert group.versions == ("v1beta1", "v2", "v1", "v1alpha1")
     assert Discovery([group]).api_group(group)["preferredVersion"]["version"] == "v1beta1"
 
@@ -147,22 +147,22 @@ def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
 
     ants = resource("a", "ants")
     malformed = (resource("a", "Ants"), resource("b", "ants"), replace(ants, version=""))
-    rows = [[Group("a", (ants,)), Group("a", (resource("a", "bees"),))], [Group("a", ())]]
-    rows += [[Group("a", (each,))] for each in malformed]
+    rows = [[ApiGroup("a", (ants,)), ApiGroup("a", (resource("a", "bees"),))], [ApiGroup("a", ())]]
+    rows += [[ApiGroup("a", (each,))] for each in malformed]
     check_refusals(ValueError, Discovery, [(groups, "group") for groups in rows])
 
 
 def test_answer_form_is_negotiated() -> None:
-    rows: list[tuple[str, str, Shape]] = [
-        ("", JSON, Shape.OBJECT),
-        ("*/*", JSON, Shape.OBJECT),
-        ("application/yaml", YAML, Shape.OBJECT),
-        (f"{TABLE},application/json", JSON, Shape.TABLE),
-        ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", JSON, Shape.OBJECT),
-        ("application/vnd.kubernetes.protobuf,application/json", JSON, Shape.OBJECT),
-        ("application/json;q=0.5,application/yaml", YAML, Shape.OBJECT),
-        ("text/html,application/json;q=0.1", JSON, Shape.OBJECT),
-        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", JSON, Shape.PARTIAL),
+    rows: list[tuple[str, str, ResponseShape]] = [
+        ("", JSON, ResponseShape.OBJECT),
+        ("*/*", JSON, ResponseShape.OBJECT),
+        ("application/yaml", YAML, ResponseShape.OBJECT),
+        (f"{TABLE},application/json", JSON, ResponseShape.TABLE),
+        ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", JSON, ResponseShape.OBJECT),
+        ("application/vnd.kubernetes.protobuf,application/json", JSON, ResponseShape.OBJECT),
+        ("application/json;q=0.5,application/yaml", YAML, ResponseShape.OBJECT),
+        ("text/html,application/json;q=0.1", JSON, ResponseShape.OBJECT),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", JSON, ResponseShape.PARTIAL),
     ]
     for accept, media, shape in rows:
         form = negotiate(accept)
@@ -170,7 +170,7 @@ def test_answer_form_is_negotiated() -> None:
 
     unknown = [("text/html", ""), ("application/vnd.kubernetes.protobuf", ""), ("application/json;q=0", "")]
     check_refusals(NotAcceptableError, negotiate, unknown)
-    assert negotiate(f"{TABLE},application/json", shapes=False).shape is Shape.OBJECT
+    assert negotiate(f"{TABLE},application/json", shapes=False).shape is ResponseShape.OBJECT
 
     discovery: list[tuple[str, str | None]] = [
         ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", "v2"),

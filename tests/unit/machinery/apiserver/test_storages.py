@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
-from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, StorageEvent
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage
 from machinery.apiserver.storages.converted import ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -243,7 +243,7 @@ async def test_selectors_and_watches_use_the_fields_of_their_api_version(core: M
         assert await watched(new, 3) == [(kind, "events.k8s.io/v1") for kind in kinds]
 
 
-async def watched(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+async def watched(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     while len(seen) < count:
         event = await anext(events)

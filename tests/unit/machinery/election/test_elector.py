@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from machinery.election import KUBERNETES, OPENSHIFT, Candidate, Loss, Timings
+from machinery.election import KUBERNETES, OPENSHIFT, Candidate, TermEnd, Timings
 from machinery.errors import InvalidError, NotLeaderError
 from machinery.runtime.clock import Clock
 from tests.checks import check_refusals
@@ -69,7 +69,7 @@ async def test_a_loss_is_told_when_the_flag_falls_and_not_when_the_work_has_ende
         one.way.away = True
         await world.until(lambda: one.flag.term is None)
         await asyncio.sleep(SOON)
-        assert [line["because"] for line in told if line["event"] == "leadership lost"] == [str(Loss.NOT_RENEWED)]
+        assert [line["because"] for line in told if line["event"] == "leadership lost"] == [str(TermEnd.NOT_RENEWED)]
         assert not [line for line in world.diary if "stopped" in line], "the work has not ended yet"
 
 
@@ -99,7 +99,7 @@ async def test_cut_off_leader_stops_at_the_deadline_and_another_leads_after_the_
     await two.elector.stop()
     await world.until(lambda: one.flag.term)
     assert one.terms == [1, 3]
-    assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
+    assert one.elector.tally.lost == {TermEnd.NOT_RENEWED.name: 1}
 
 
 async def test_an_outage_shorter_than_the_deadline_costs_nothing(world: World) -> None:
@@ -123,10 +123,10 @@ async def test_leader_that_was_fenced_overwritten_or_stopped_does_not_lead(world
     await asyncio.sleep(SOON)
     assert world.diary[-1] == "one stopped, not leading"
     assert await world.until(lambda: one.flag.term == 3) <= LEASE + POLL + SOON
-    assert one.elector.tally.lost == {Loss.DEPOSED.name: 1}
+    assert one.elector.tally.lost == {TermEnd.DEPOSED.name: 1}
     await world.lock.take(await world.lock.read(), stranger, timedelta(seconds=LEASE))
     assert await world.until(lambda: one.flag.term is None) <= RETRY + SOON
-    assert one.elector.tally.lost == {Loss.DEPOSED.name: 1, Loss.TAKEN.name: 1}
+    assert one.elector.tally.lost == {TermEnd.DEPOSED.name: 1, TermEnd.TAKEN.name: 1}
     await world.until(lambda: one.flag.term == 5)
     world.loop.stand_still(DEADLINE + RETRY)
     with pytest.raises(NotLeaderError):
@@ -159,7 +159,7 @@ async def test_a_leader_whose_work_fails_lets_another_lead(world: World) -> None
     await asyncio.sleep(SOON)
     two = world.replica("two")
     assert await world.until(lambda: two.flag.term) <= POLL + SOON
-    assert one.elector.tally.lost == {Loss.WORK_ENDED.name: 1}
+    assert one.elector.tally.lost == {TermEnd.WORK_ENDED.name: 1}
 
 
 async def test_stop_before_the_lock_was_reached_does_not_wait_and_a_candidate_needs_a_name(world: World) -> None:
@@ -198,7 +198,7 @@ async def test_unreadable_lock_is_logged_once_and_ends_a_term_only_after_the_dea
     await world.until(lambda: one.flag.term is None)
     one.way.before = lambda _call: None
     await world.until(lambda: one.flag.term == 2)
-    assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
+    assert one.elector.tally.lost == {TermEnd.NOT_RENEWED.name: 1}
 
 
 async def test_release_that_fails_leaves_the_flag_down_and_the_lock_to_run_out(world: World) -> None:

@@ -14,7 +14,7 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.process import LastResort, StopSignals, request_shutdown
 from machinery.lifecycle.server import StartError
-from machinery.lifecycle.starting import Perseverance, in_time
+from machinery.lifecycle.starting import StartupRetry, in_time
 
 
 async def test_first_signal_requests_a_stop_and_the_second_ends_the_process() -> None:
@@ -84,8 +84,8 @@ class Away:
         return "open"
 
 
-def persevering(limit: float, stop: asyncio.Event | None = None) -> Perseverance:
-    return Perseverance(timedelta(seconds=limit), then="is it there?", stop=stop or asyncio.Event())
+def persevering(limit: float, stop: asyncio.Event | None = None) -> StartupRetry:
+    return StartupRetry(timedelta(seconds=limit), then="is it there?", stop=stop or asyncio.Event())
 
 
 async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.write.field_ownership import Ownership, with_holdings
+from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
 from machinery.errors import ConflictError
 from machinery.meta.managedfields import lastapplied
 from machinery.meta.managedfields.lastapplied import ANNOTATION, real_conflicts, with_note
@@ -279,7 +279,7 @@ def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(
     assert lastapplied.KUBECTL == "kubectl"
 
 
-MINE = Ownership(NAMESPACE, "ann", "v1", "", "2026-01-01T00:00:00Z")
+MINE = FieldOwnership(NAMESPACE, "ann", "v1", "", "2026-01-01T00:00:00Z")
 OF_THE_SERVER = {"uid": "u", "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z"}
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from machinery import pki
 from machinery.errors import InvalidError, TooLargeError
-from machinery.identity import SerialNumber, Subject, agent_id, agent_subject, cluster_name
+from machinery.identity import CertificateSubject, SerialNumber, agent_id, agent_subject, cluster_name
 from machinery.pki import RevocationList, RevokedSerial
 from machinery.pki.keys import refusal_of
 from machinery.pki.lint import lint_certificate, lint_plan
@@ -26,7 +26,7 @@ from tests.trials import examples
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 CA_KEY = pki.generate_key()
 AUTHORITY = pki.create_authority(
-    Subject("muster-ca-1"), CA_KEY, pki.random_serial(), NOW - timedelta(hours=48), NOW + timedelta(days=3650)
+    CertificateSubject("muster-ca-1"), CA_KEY, pki.random_serial(), NOW - timedelta(hours=48), NOW + timedelta(days=3650)
 )
 KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
 OTHER_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
@@ -154,7 +154,11 @@ def test_signed_certificate_is_as_planned_and_issued_by_this_ca_alone() -> None:
     assert facts.authority_key_id == AUTHORITY.facts.subject_key_id
     assert pki.is_issued_by(signed, AUTHORITY.certificate)
     other = pki.create_authority(
-        Subject("muster-ca-1"), pki.generate_key(), pki.random_serial(), NOW - timedelta(hours=48), NOW + timedelta(days=30)
+        CertificateSubject("muster-ca-1"),
+        pki.generate_key(),
+        pki.random_serial(),
+        NOW - timedelta(hours=48),
+        NOW + timedelta(days=30),
     )
     assert not pki.is_issued_by(AUTHORITY.sign(PLAN), other.certificate)
 
@@ -165,7 +169,7 @@ def test_plan_that_breaks_a_rule_is_never_signed(subtests: pytest.Subtests) -> N
         ({"not_before": NOW - timedelta(days=3)}, "begins before the CA"),
         ({"not_after": NOW - timedelta(days=1)}, "ends before it begins"),
         ({"serial": SerialNumber(0)}, "serial"),
-        ({"subject": Subject("")}, "no CN"),
+        ({"subject": CertificateSubject("")}, "no CN"),
         ({"usage": pki.Usage.SERVER}, "alternative names"),
     ]
     for change, finding in rows:
@@ -175,10 +179,10 @@ def test_plan_that_breaks_a_rule_is_never_signed(subtests: pytest.Subtests) -> N
 
 def test_authority_needs_a_matching_ca_pair_and_hides_key_material() -> None:
     with pytest.raises(InvalidError, match="no pair"):
-        pki.Authority(AUTHORITY.certificate, pki.generate_key())
+        pki.CertificateAuthority(AUTHORITY.certificate, pki.generate_key())
     key = pki.generate_key()
     with pytest.raises(InvalidError, match="not one of a certificate authority"):
-        pki.Authority(AUTHORITY.sign(replace(PLAN, public_key=pki.public_key_of(key))), key)
+        pki.CertificateAuthority(AUTHORITY.sign(replace(PLAN, public_key=pki.public_key_of(key))), key)
     broken = pki.generate_key().replace(b"M", b"N")
     with pytest.raises(InvalidError) as refused:
         pki.public_key_of(broken)
@@ -223,7 +227,7 @@ def test_revocation_list_is_signed_with_times_and_reasons_and_round_trips() -> N
         pki.parse_list(b"no list")
 
 
-REQUESTED = Subject("cn", frozenset(("o",)))
+REQUESTED = CertificateSubject("cn", frozenset(("o",)))
 REQUEST = pki.build_request(REQUESTED, pki.generate_key(), ("a.example",))
 REQUEST_DER = base64.b64decode(b"".join(REQUEST.splitlines()[1:-1]))
 CN_ONLY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cn")])
@@ -313,12 +317,12 @@ def test_subjects_round_trip_as_go_encodes_them() -> None:
         subject = agent_subject(cluster_name(name), agent_id("bcdfg"))
         assert pki.check_request(pki.build_request(subject, pki.generate_key())).subject == subject, name
 
-    subject = Subject("cn", frozenset(("a", "b")), frozenset(("unit",)))
+    subject = CertificateSubject("cn", frozenset(("a", "b")), frozenset(("unit",)))
     request = x509.load_pem_x509_csr(pki.build_request(subject, pki.generate_key()))
     kinds = [[part.oid for part in relative] for relative in request.subject.rdns]
     assert kinds == [[NameOID.ORGANIZATION_NAME] * 2, [NameOID.ORGANIZATIONAL_UNIT_NAME], [NameOID.COMMON_NAME]]
 
-    subject = Subject("zürich@*", frozenset(("gruppe_ä",)))
+    subject = CertificateSubject("zürich@*", frozenset(("gruppe_ä",)))
     assert pki.parse_request(pki.build_request(subject, pki.generate_key())).subject == subject
 
     two = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a"), x509.NameAttribute(NameOID.COMMON_NAME, "b")])

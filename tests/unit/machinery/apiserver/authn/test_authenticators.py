@@ -26,7 +26,7 @@ from machinery.apiserver.authn import (
     TokenAuthenticator,
     TokenUnion,
 )
-from machinery.apiserver.authn.authorities import Authorities, ForeignCertificates, mark_of_authority
+from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens
 from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
 from machinery.apiserver.authn.token_checks import REFUSED_FOR, TokenChecks
@@ -321,7 +321,7 @@ CA, OTHER = OtherCA("ca"), OtherCA("other")
 
 
 def foreign(*groups: str, clock: ManualClock | SystemClock | None = None) -> ForeignCertificates:
-    return ForeignCertificates(Authorities(CA.certificate), groups, clock or SystemClock())
+    return ForeignCertificates(TrustedAuthorities(CA.certificate), groups, clock or SystemClock())
 
 
 async def test_foreign_certificate_counts_with_its_configured_groups_until_it_expires(subtests: pytest.Subtests) -> None:

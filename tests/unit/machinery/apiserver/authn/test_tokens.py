@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authn.https_json import Documents, https_flaw
+from machinery.apiserver.authn.https_json import JsonDocuments, https_flaw
 from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys
-from machinery.apiserver.authn.service_accounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -31,7 +31,9 @@ class Stage:
         self.clock = ManualClock()
         self.storage = MemoryStorage()
         self.accounts = Accounts(self.storage)
-        self.issuer = Issuer("urn:uuid:1", ("https://kubernetes.default.svc",), TokenKeys([pki.generate_key()]))
+        self.issuer = ServiceAccountTokenIssuer(
+            "urn:uuid:1", ("https://kubernetes.default.svc",), TokenKeys([pki.generate_key()])
+        )
         self.tokens = ServiceAccountTokens(self.issuer, self.accounts, self.clock)
 
     async def make(self) -> Account:
@@ -81,7 +83,7 @@ async def test_token_is_valid_only_within_its_time_and_while_its_account_exists(
 ISSUER = "https://issuer.example.org/realm"
 
 
-class Elsewhere(Documents):
+class Elsewhere(JsonDocuments):
     """The issuer's documents, as they stand."""
 
     def __init__(self) -> None:
