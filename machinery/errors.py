@@ -1,26 +1,26 @@
-"""The one tree of errors that crosses doors, adapters and RPC.
+"""The tree of errors that domain code, adapters and RPC share.
 
-Each error carries a Kubernetes `reason`; every door holds one table from reason to its own code and renders the message only
-there. A message is written for the person who reads it: what is wrong, and what to do. It never holds a key or a token.
+Each error carries a Kubernetes `reason`. Each door maps the reason to its own code and renders the message. A message states
+what is wrong and what to do; it never contains a key or a token.
 
     MusterError
     ├── BadRequestError          the request cannot be understood                 BadRequest
-    ├── UnauthorizedError        who you are could not be established             Unauthorized
-    │   └── EndedCredentialError a credential that was good, and is no more       Unauthorized
-    ├── ForbiddenError           you are known and may not                        Forbidden
-    ├── NotFoundError            no such object                                   NotFound
+    ├── UnauthorizedError        the caller's identity is not established         Unauthorized
+    │   └── EndedCredentialError a credential that was valid and no longer is     Unauthorized
+    ├── ForbiddenError           the caller is known and not permitted            Forbidden
+    ├── NotFoundError            the object does not exist                        NotFound
     ├── AlreadyExistsError       the name is taken                                AlreadyExists
-    ├── ConflictError            the object changed since you read it             Conflict
-    ├── StaleEpochError          a newer owner of the cluster is known            StaleEpoch
+    ├── ConflictError            the object changed since it was read             Conflict
+    ├── StaleEpochError          the hub knows a newer owner of the cluster       StaleEpoch
     ├── InvalidError             the object breaks a rule, with causes per field  Invalid
-    ├── ExpiredError             the revision asked for is compacted              Expired
+    ├── ExpiredError             the requested revision is compacted              Expired
     ├── TooLargeError            the body is over the limit                       RequestEntityTooLarge
-    ├── TooManyRequestsError     come back after `retry_after`                    TooManyRequests
-    ├── DeadlineError            not done in time                                 Timeout
-    ├── UnavailableError         a part this needs is away for now                ServiceUnavailable
-    │   └── NotLeaderError       another replica does this now                    ServiceUnavailable
+    ├── TooManyRequestsError     retry after `retry_after`                        TooManyRequests
+    ├── DeadlineError            not finished in time                             Timeout
+    ├── UnavailableError         a dependency is unavailable                      ServiceUnavailable
+    │   └── NotLeaderError       another replica leads                            ServiceUnavailable
     ├── MethodNotAllowedError    the resource has no such verb                    MethodNotAllowed
-    ├── NotAcceptableError       no answer in the form asked for                  NotAcceptable
+    ├── NotAcceptableError       no response in an accepted format                NotAcceptable
     └── UnsupportedMediaTypeError                                                 UnsupportedMediaType
 """
 
@@ -33,7 +33,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One broken rule: Kubernetes' StatusCause. `field` is a path such as `spec.taints[0].effect`."""
+    """One broken rule, as Kubernetes' StatusCause. `field` is a path such as `spec.taints[0].effect`."""
 
     reason: str
     message: str
@@ -41,32 +41,32 @@ class Cause:
 
 
 class DenialCause(StrEnum):
-    """Why somebody who is known may not, or no longer: finer than an error's reason, for machines, as its first cause."""
+    """Machine-readable detail of an Unauthorized, Forbidden or StaleEpoch error: the `reason` of its first cause."""
 
     CLUSTER_DENIED = "ClusterDenied"
     CLUSTER_REVOKED = "ClusterRevoked"
-    """A bootstrap credential that was made before its cluster was revoked does not bring it back."""
+    """A bootstrap credential made before the revocation of its cluster cannot register the cluster again."""
     CLUSTER_DELETED = "ClusterDeleted"
     CLUSTER_REBUILT = "ClusterRebuilt"
-    """Another cluster has taken the name over, by an operator's word."""
+    """An operator has assigned the name to another cluster."""
     CLUSTER_MOVED = "ClusterMoved"
     CERTIFICATE_REVOKED = "CertificateRevoked"
     CERTIFICATE_EXPIRED = "CertificateExpired"
     CREDENTIAL_REVOKED = "CredentialRevoked"
     AUTHORITY_RETIRED = "AuthorityRetired"
-    """The CA that signed the certificate is on its way out: its recovery certificate may still do."""
+    """The CA that signed the certificate is being retired; the recovery certificate may still be valid."""
 
     CERTIFICATE_LOST = "CertificateLost"
-    """The hub was restored from a backup that is older than the certificate: its recovery certificate may still do."""
+    """The hub was restored from a backup older than the certificate; the recovery certificate may still be valid."""
 
     def because(self, message: str) -> tuple[Cause]:
-        """As the causes of an error."""
+        """Return the `causes` argument of an error."""
         return (Cause(self.value, message, ""),)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSubject:
-    """The object an error is about, as in `Status.details`."""
+    """The object that an error refers to, as in `Status.details`."""
 
     name: str = ""
     group: str = ""
@@ -75,7 +75,7 @@ class ErrorSubject:
 
 
 class MusterError(Exception):
-    """Root of the tree; raised only through its subclasses."""
+    """Root of the tree. Only its subclasses are raised."""
 
     reason: ClassVar[str] = "InternalError"
 
@@ -95,7 +95,7 @@ class MusterError(Exception):
 
     @property
     def verdict(self) -> DenialCause | None:
-        """What the first cause says of who asked; None: nothing."""
+        """The DenialCause that the first cause names; None: the first cause is something else or missing."""
         said = self.causes[0].reason if self.causes else ""
         return _VERDICTS.get(said)
 
@@ -109,7 +109,7 @@ class UnauthorizedError(MusterError):
 
 
 class EndedCredentialError(UnauthorizedError):
-    """The whole credential was shown, so that its holder may hear what became of it."""
+    """The caller proved that it holds the whole credential, so the error may state why the credential ended."""
 
 
 class ForbiddenError(MusterError):
@@ -129,7 +129,7 @@ class ConflictError(MusterError):
 
 
 class StaleEpochError(MusterError):
-    """What an agent says comes with a lower epoch than the hub has heard of. `epoch`: the highest that it knows."""
+    """An agent's message has a lower epoch than the hub knows. `epoch`: the highest known epoch."""
 
     reason = "StaleEpoch"
 
@@ -163,7 +163,7 @@ class UnavailableError(MusterError):
 
 
 class NotLeaderError(UnavailableError):
-    """A write that is the leader's was asked of a replica that does not lead, or no longer."""
+    """A write of the leader on a replica that does not lead, or no longer leads."""
 
 
 class MethodNotAllowedError(MusterError):
@@ -200,4 +200,4 @@ BY_REASON: dict[str, type[MusterError]] = {
         UnsupportedMediaTypeError,
     )
 }
-"""From the reason on the wire back to the class; a reason that is not here is an internal error of the peer."""
+"""Class for each reason on the wire. A reason that is missing here is an internal error of the peer."""

@@ -1,7 +1,7 @@
-"""Names and subjects, as OCM has them: the one place where an identity is put into words or read from them.
+"""Names and certificate subjects as OCM defines them: the only module that builds or parses an identity.
 
-Sources: OCM's certificate subjects (CN `system:open-cluster-management:<cluster>:<agent>`), Kubernetes' name rules. A subject
-is read strictly: exactly the expected parts, never a prefix (OCM's CVE-2026-4740 was a prefix match).
+Sources: OCM's certificate subjects (CN `system:open-cluster-management:<cluster>:<agent>`) and Kubernetes' name rules. A
+subject is parsed strictly, as exactly the expected parts and never by prefix (OCM's CVE-2026-4740 was a prefix match).
 """
 
 import re
@@ -20,7 +20,7 @@ SerialNumber = NewType("SerialNumber", int)
 
 SUBJECT_PREFIX = "system:open-cluster-management:"
 ADDONS_PREFIX = "system:open-cluster-management:addon:"
-"""Of the groups that OCM gives the agents of one add-on in all clusters."""
+"""Prefix of the groups in which OCM puts the agents of one add-on of all clusters."""
 ALL_CLUSTERS_GROUP = "system:open-cluster-management:managed-clusters"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 RECOVERY_USER_PREFIX = "system:recovery:"
@@ -50,7 +50,7 @@ class CertificateSubject:
 
 
 def cluster_name(text: str) -> ClusterName:
-    """`text` as a cluster name: a DNS label, because it names a namespace. Raises InvalidError with the rule."""
+    """Parse a cluster name. It must be a DNS label because it names a namespace. Raises InvalidError."""
     if len(text) > MAX_LABEL or not _DNS_LABEL.fullmatch(text):
         msg = (
             f'cluster name "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-", '
@@ -61,7 +61,7 @@ def cluster_name(text: str) -> ClusterName:
 
 
 def agent_id(text: str) -> AgentId:
-    """`text` as an agent id. Raises InvalidError with the rule."""
+    """Parse an agent id. Raises InvalidError."""
     if len(text) > MAX_LABEL or not _AGENT_ID.fullmatch(text):
         msg = f'agent id "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-"'
         raise InvalidError(msg)
@@ -73,7 +73,6 @@ def cluster_group(cluster: ClusterName) -> str:
 
 
 def agent_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
-    """The subject of an agent's certificate."""
     return CertificateSubject(
         common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}",
         organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP)),
@@ -81,7 +80,7 @@ def agent_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
 
 
 def recovery_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
-    """The subject of an agent's recovery certificate: no group, so that it is nobody to any Kubernetes API."""
+    """Subject of an agent's recovery certificate. It has no group, so a Kubernetes API grants it nothing."""
     return CertificateSubject(common_name=f"{RECOVERY_USER_PREFIX}{cluster}:{agent}")
 
 
@@ -94,7 +93,7 @@ def addon_user(cluster: ClusterName, addon: AddOnName, agent: str) -> str:
 
 
 def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> CertificateSubject:
-    """The default subject of an add-on's certificate."""
+    """Default subject of an add-on's certificate."""
     return CertificateSubject(
         common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),))
     )
@@ -105,18 +104,17 @@ def bootstrap_user(credential: CredentialId) -> str:
 
 
 def parse_bootstrap_user(user: str) -> CredentialId | None:
-    """The bootstrap credential that a user is; None: another kind of user."""
+    """Bootstrap credential that `user` names; None: another kind of user."""
     credential = user.removeprefix(BOOTSTRAP_USER_PREFIX)
     return CredentialId(credential) if credential != user else None
 
 
 def bootstrap_subject(credential: CredentialId) -> CertificateSubject:
-    """The subject of a bootstrap credential's certificate."""
     return CertificateSubject(common_name=bootstrap_user(credential), organizations=frozenset((BOOTSTRAP_GROUP,)))
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
-    """Cluster and agent of an agent's CN; None when it is not exactly one."""
+    """Cluster and agent of an agent's CN; None: not exactly such a CN."""
     if not user.startswith(SUBJECT_PREFIX):
         return None
     cluster, _, agent = user.removeprefix(SUBJECT_PREFIX).partition(":")
@@ -135,6 +133,6 @@ def service_account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def is_reserved(user: str, groups: Iterable[str]) -> bool:
-    """Whether any of these names belongs to agents, add-ons or bootstrap credentials: only the hub's own records give them."""
+    """Whether a name belongs to agents, add-ons or bootstrap credentials. Only the hub's own records may assign these."""
     prefixes = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
     return any(name.startswith(prefixes) for name in (user, *groups))

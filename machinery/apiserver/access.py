@@ -1,4 +1,4 @@
-"""Who asks and whether it may: the two ports that an API server asks before it looks at anything."""
+"""Ports for authentication and authorization of API requests."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +14,7 @@ OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked. Without a `resource` it is about the bare `path`. Verbs are lower case, as Kubernetes has them."""
+    """Authorization attributes of a request. Without a `resource` they describe the path. Verbs are lower case."""
 
     verb: str
     path: str
@@ -25,30 +25,30 @@ class Attributes:
     namespace: str = ""
     name: str = ""
     selected_name: str = ""
-    """Of a list or watch whose field selector leaves one name: that name, as Kubernetes' authorizers see it."""
+    """Name to which the field selector of a list or watch restricts it, as Kubernetes' authorizers see it."""
     label_selector: str = ""
-    """Of a list, watch or deletecollection: the labels that it selects by, as they were asked for."""
+    """Label selector of a list, watch or deletecollection, as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`reason` is told to the asker when it is refused, and in a review either way."""
+    """Result of an authorization. The response includes `reason` when refused, a review includes it in both cases."""
 
     allowed: bool
     reason: str = ""
     verdict: DenialCause | None = None
-    """The same for machines, where it is about the asker."""
+    """Machine-readable reason, if it concerns the caller itself."""
 
 
 class Authenticator(Protocol):
-    """Establishes who asks."""
+    """Determines the user of a request."""
 
     async def authenticate(self, request: web.Request) -> Actor:
-        """The asker; ANONYMOUS when no credential is shown. Raises UnauthorizedError for a credential that is not good."""
+        """The user; ANONYMOUS without a credential. Raises UnauthorizedError for an invalid credential."""
 
 
 class Authorizer(Protocol):
-    """Decides what an asker may."""
+    """Decides whether a user may make a request."""
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
 
@@ -68,7 +68,7 @@ class EveryoneIsAdmin(Authenticator):
 
 
 def peer_certificate(request: web.Request) -> bytes | None:
-    """The verified client certificate in DER; None when the client showed none or the connection is not TLS."""
+    """DER of the verified client certificate; None when the client sent none or the connection is not TLS."""
     transport = request.transport
     connection = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None

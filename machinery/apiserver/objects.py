@@ -1,4 +1,4 @@
-"""From what is asked of an object or a collection to the function that answers it."""
+"""Dispatches requests for objects and collections by verb and subresource."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ NO_SUCH_METHOD = "the server does not allow this method on the requested resourc
 
 
 class ObjectRoutes:
-    """Routes to get, list, watch and the writes of every resource."""
+    """Routes for all verbs of all resources."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ObjectRoutes:
         self._patience = patience
 
     async def answer(self, request: web.Request, asked: Attributes, actor: Actor) -> web.StreamResponse:
-        """The answer to one request about objects. Raises MusterError."""
+        """Answer one request for an object or a collection. Raises MusterError."""
         resource = self._resources.get((asked.group, asked.resource))
         if resource is None or asked.version not in _versions(resource):
             return self._unknown(asked)
@@ -108,7 +108,7 @@ def _pretty(request: web.Request) -> bool:
 
 
 def _versions(resource: Resource) -> dict[str, ServedVersion | None]:
-    """By name; None is the stored version, which needs no conversion."""
+    """Served versions by name; None is the stored version, which needs no conversion."""
     return {resource.version: None, **{version.name: version for version in resource.versions}}
 
 

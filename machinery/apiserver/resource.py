@@ -1,8 +1,7 @@
-"""What an API server serves, declared: resources with their schema, rules, table columns and subresources.
+"""Declaration of the resources of an API server: schema, rules, table columns and subresources.
 
-A `Resource` is a value; the same one serves a hollow cluster from memory and the hub from its database. Everything that is a
-rule of the kind stands here as a pure function over documents. Documents are never changed in place: a function gets one and
-returns another.
+A `Resource` is a value that works with any storage: in memory for a hollow cluster, in the database for the hub. A kind's rules
+are pure functions over documents. Documents are never changed in place.
 """
 
 import re
@@ -17,39 +16,39 @@ from machinery.errors import Cause
 from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
 
 Schema = Mapping[str, Any]
-"""A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""
+"""A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ..., without metadata."""
 
 Validation = Callable[[Document, Document | None], Sequence[Cause]]
-"""Broken rules of the new object; the second argument is the old one, None at a create."""
+"""Violations of the new object; the second argument is the old object, None at a create."""
 
 PrepareCreate = Callable[[Document, Actor, datetime], Document]
-"""The object as it will be validated and stored: drops what a creator may not set, adds what the server knows."""
+"""Prepare a new object for validation and storage: remove fields a creator may not set, add fields the server sets."""
 
 PrepareUpdate = Callable[[Document, Document, Actor, datetime], Document]
-"""The same for a write of the main resource: (new, old, actor, now). The status is already the old one where it has a
+"""As PrepareCreate for a write of the main resource: (new, old, actor, now). The status is already the old one if it has a
 subresource."""
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 """Values of the selectable fields beside metadata.name and metadata.namespace, by field path."""
 
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
-"""One look-up per table for what its cells need beside the documents."""
+"""One query per table for the data that its cells need beside the documents."""
 
 Groups = Sequence[tuple[tuple[str | None, ...], int]]
-"""Combinations of values (None: has none), and how many objects have each; what is most frequent first."""
+"""Combinations of values (None: no value) with the number of objects that have them, most frequent first."""
 
 Counts = Callable[[str, Selection], Awaitable[tuple[Sequence[str], Groups, int]]]
-"""What the query parameter `groupBy` asks of a selection: the words, the groups, and the revision at which they were counted.
+"""Evaluates the query parameter `groupBy` for a selection: returns the column names, the groups, and the revision.
 
-"" asks how many there are in all. Raises BadRequestError.
+"" counts all objects. Raises BadRequestError.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A create whose answer is computed and never stored: an access review, a token.
+    """A create whose response is computed and never stored: an access review, a token.
 
-    The document has no unknown fields, the defaults of its schema, and has passed schema and `validate`.
+    The document is pruned, defaulted, and valid by the schema and `validate`.
     """
 
     document: Document
@@ -57,19 +56,19 @@ class Question:
     now: datetime
     namespace: str = ""
     name: str = ""
-    """Of the object that is asked about, for a question on its subresource."""
+    """Name of the object whose subresource is requested."""
     dry_run: bool = False
     peer: str = ""
-    """The address that the question comes from."""
+    """Address of the client."""
     annotations: MutableMapping[str, str] = field(default_factory=dict)
-    """What the audit record shall say beside the rest; never a secret."""
+    """Additional fields of the audit record; never a secret."""
 
 
 Shows = Callable[[Key, Mapping[str, str]], Awaitable[Document]]
-"""What is told of an object when its part is read, by the request's parameters, without `apiVersion` and `kind`."""
+"""Document of a readable subresource, by the request's parameters, without `apiVersion` and `kind`."""
 
 Answers = Callable[[Question], Awaitable[Document]]
-"""The document of the answer; `apiVersion` and `kind` are put in. Raises a MusterError to refuse."""
+"""Document of the response; `apiVersion` and `kind` are added. Raises a MusterError to refuse."""
 
 CUSTOM_PRIORITY, BUILTIN_PRIORITY = 1000, 17_000
 DEFAULT_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -78,7 +77,7 @@ SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """What a table cell is made from."""
+    """Input of a table cell."""
 
     document: Document
     now: datetime
@@ -87,7 +86,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the server-side table. `priority` above 0: shown with `-o wide` only."""
+    """A column of the server-side table. `priority` above 0: only with `-o wide`."""
 
     name: str
     cell: Callable[[TableRow], Any]
@@ -104,10 +103,10 @@ def _status_of_new(new: Document, old: Document, _actor: Actor, _now: datetime) 
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A part of the object that is written on its own path.
+    """A part of the object with its own path.
 
-    `combine` takes from the new document what this path may change and the rest from the old one; by default the whole status.
-    `validate` replaces the resource's validation for writes of this part; None: the resource's own.
+    `combine` takes the parts that this path may change from the new document and the rest from the old one; by default this is
+    the whole status. `validate` replaces the resource's validation for writes of this part; None: the resource's own.
     """
 
     name: str
@@ -115,9 +114,9 @@ class Subresource:
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
     question: "Resource | None" = None
-    """What is posted here, when that is another kind whose answer is computed (`serviceaccounts/token`). `verbs`: create.
+    """Kind that a create on this path expects, whose response is computed (`serviceaccounts/token`). `verbs`: create.
 
-    With `shows` it is what is read here, also of objects that are not there any more, and `verbs` is get."""
+    With `shows` it is the kind that a get returns, also for objects that no longer exist, and `verbs` is get."""
     shows: "Shows | None" = None
 
 
@@ -126,19 +125,19 @@ STATUS = Subresource("status")
 
 @dataclass(frozen=True, slots=True)
 class ServedVersion:
-    """Another served version of a resource than the stored one."""
+    """A served version of a resource other than the stored version."""
 
     name: str
     schema: Schema
     from_stored: Callable[[Document], Document]
     to_stored: Callable[[Document], Document]
     columns: "tuple[Column, ...] | None" = None
-    """Of this version's tables, over stored documents; None: the resource's own."""
+    """Table columns of this version, over stored documents; None: the resource's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One kind at one URL. `version` is the stored and preferred one; `versions` are the others served beside it."""
+    """One kind at one URL. `version` is the stored and preferred version; `versions` are the other served versions."""
 
     group: str
     version: str
@@ -153,56 +152,56 @@ class Resource:
     versions: tuple[ServedVersion, ...] = ()
     validate: Validation | None = None
     name_rule: Callable[[str], str | None] | None = None
-    """Why a name will not do, or None; by default a DNS subdomain."""
+    """Why a name is invalid, or None; by default names are DNS subdomains."""
     complete: Callable[[Document], Document] | None = None
-    """What decoding makes of an object beyond the schema's defaults: its writer holds that too."""
+    """Adds fields during decoding beyond the schema's defaults; the writer owns these fields too."""
     fixed: tuple[str, ...] = ()
-    """Top-level parts beside `status` that no update of the main resource changes: nobody holds them."""
+    """Top-level fields beside `status` that an update of the main resource cannot change; they have no owner."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
-    """What else changes when an object that something holds begins to terminate."""
+    """Further changes when an object with finalizers begins to terminate."""
     held: Callable[[Document], bool] = lambda _document: False
-    """Whether an object that is deleted stays for another reason than metadata.finalizers."""
+    """Whether a deleted object stays for another reason than metadata.finalizers."""
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] | None = None
-    """Beside Name; None: Name and Age."""
+    """Columns beside Name; None: Name and Age."""
     selectable: FieldExtractor | None = None
     selectable_names: tuple[str, ...] = ()
-    """Names that a field selector may hold; one that ends in `.*` stands for all that begin so."""
+    """Names that a field selector may use; one that ends in `.*` matches all names with that prefix."""
     field_aliases: Mapping[str, str] = field(default_factory=dict)
-    """Short names of selectable fields, and what they stand for."""
+    """Short names of selectable fields, with the full names."""
     selectable_labels: Mapping[str, str] = field(default_factory=dict)
-    """Names that a field selector may hold for what labels say; both names may end in `*`."""
+    """Names that a field selector may use for labels; both names may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
-    """What the query parameter `where` asks: its text, now, and whether it is asked of a watch. Raises BadRequestError."""
+    """Parses the query parameter `where`: (text, now, whether for a watch). Raises BadRequestError."""
     order: Callable[[str, Standing | None], Hashable] | None = None
-    """What the query parameter `sortBy` asks: its text, and the place behind which a page begins. Raises BadRequestError."""
+    """Parses the query parameter `sortBy`: (text, position after which a page begins). Raises BadRequestError."""
     counts: Counts | None = None
     extras: Extras | None = None
     counts_generations: bool = False
-    """Whether metadata.generation counts the changes outside metadata and status."""
+    """Whether metadata.generation counts changes outside of metadata and status."""
     unconditional_update: bool = False
-    """Whether an update without resourceVersion overwrites whatever is there."""
+    """Whether an update without resourceVersion overwrites any revision."""
     custom: bool = True
     """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
     storage: Storage | None = None
-    """Where the objects live, when not in the server's storage."""
+    """Storage of the objects, if not the server's."""
     past: Past | None = None
-    """Where reads with `at` are answered from; None: its past is not kept."""
+    """Storage for reads with `at`; None: no past revisions are kept."""
     answers: Answers | None = None
-    """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",), and with a `storage` that
-    has none of them, `list`."""
+    """Computes the response to a create of a kind that is never stored. `verbs` is ("create",), with `list` if there is a
+    `storage`, whose list is empty."""
 
     @cached_property
     def structures(self) -> Mapping[str, Structure]:
-        """By apiVersion of each served version: how its schema divides an object into fields that have owners."""
+        """Division of an object into owned fields, by apiVersion of each served version."""
         schemas = {self.version: self.schema, **{version.name: version.schema for version in self.versions}}
         return {self.api_version(name): structure(schema) for name, schema in schemas.items()}
 
     @cached_property
     def merge_keys(self) -> Mapping[str, str]:
-        """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
+        """For strategic merge: path of a list (`status.conditions`) to the key of its entries."""
         content = Structure(FieldForm.MAP, {**self.structures[self.api_version()].fields, "metadata": LEAF})
         lists = () if self.custom else keyed_lists(content)
         return {path: keys[0] for path, keys in lists if len(keys) == 1}
@@ -212,13 +211,13 @@ class Resource:
         return GroupResource(self.group, self.name)
 
     def selectable_name(self, asked: str) -> str | None:
-        """By what name the field is known that a selector asks for; None: it cannot be selected by."""
+        """Full name of the field that a selector names; None: it is not selectable."""
         known = self.field_aliases.get(asked, asked)
         fits = any(known == name or (name.endswith(".*") and known.startswith(name[:-1])) for name in self.selectable_names)
         return known if fits else None
 
     def selectable_label(self, asked: str) -> str | None:
-        """The label that a field selector asks for under this name; None: it asks for none."""
+        """Label that a field selector's name stands for; None: none."""
         for name, label in self.selectable_labels.items():
             if asked == name:
                 return label
@@ -236,7 +235,7 @@ class Resource:
 
     @property
     def qualified_kind(self) -> str:
-        """As in messages of invalid objects: `ManagedCluster.cluster.open-cluster-management.io`, `Secret`."""
+        """Kind with group as in messages of invalid objects: `ManagedCluster.cluster.open-cluster-management.io`, `Secret`."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def api_version(self, version: str = "") -> str:
@@ -259,12 +258,12 @@ class ApiGroup:
 
     @property
     def priority(self) -> int:
-        """Where the group stands in discovery, higher first: Kubernetes' own groups come before custom ones."""
+        """Order of the group in discovery, highest first: Kubernetes' own groups precede custom ones."""
         return CUSTOM_PRIORITY if any(resource.custom for resource in self.resources) else BUILTIN_PRIORITY
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """All versions that any resource is served in: those that are stored first, then Kubernetes' order."""
+        """All served versions: stored versions first, then the others in Kubernetes' order."""
         stored = dict.fromkeys(resource.version for resource in self.resources)
         others = {version.name for resource in self.resources for version in resource.versions} - set(stored)
         return (*stored, *sorted(others, key=version_order))
@@ -285,7 +284,7 @@ def version_order(name: str) -> tuple[Any, ...]:
 
 
 def selectable_fields(groups: Iterable[ApiGroup]) -> dict[GroupResource, FieldExtractor]:
-    """What a storage needs to know to match field selectors."""
+    """Field extractors by resource, with which a storage matches field selectors."""
     return {
         resource.key: resource.selectable for group in groups for resource in group.resources if resource.selectable is not None
     }

@@ -1,6 +1,6 @@
 """A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application.
 
-The order of a request's filters stands in `filters`; the server's own are here.
+`machinery.apiserver.http.filters` documents the order of a request's filters; the server's own filters are here.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from machinery.sanitize import can_be_kept, is_plain
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 Page = Callable[[Incoming], Awaitable[web.Response]]
-"""Answers at a path of its own, to who may ask it there. Raises a MusterError to refuse."""
+"""Handler of an additional path, after authorization of the path. Raises a MusterError to refuse."""
 
 LONGEST_AUDIT_ID = 64
 
@@ -67,11 +67,11 @@ class RequestBounds:
 
 
 class ApiServer:
-    """The parts of an API server, introduced to one another. `application()` gives what `serve` listens with.
+    """The composed parts of an API server. `serve` listens with the result of `application()`.
 
-    `pages`: what more there is beside the objects, by path.
+    `pages`: handlers of additional paths.
     `namespaces`: by default the Namespace objects, if the server has that resource; otherwise every namespace exists.
-    `metrics`: what `/metrics` answers to who may read that path; None: there is no such path.
+    `metrics`: content of `/metrics` for callers that may read that path; None: the path does not exist.
     """
 
     def __init__(
@@ -127,13 +127,13 @@ class ApiServer:
 
     @property
     def watches(self) -> Watches:
-        """The open watches: `len` and `stop`."""
+        """Open watches."""
         return self._watches
 
     def application(self) -> web.Application:
         """A new application over these parts. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
-        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)  # a dot would leave out what holds a line end
+        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)  # "." does not match a line break
         app.on_shutdown.append(self._stop)
         app.on_response_prepare.append(_common_headers)
         return app
@@ -178,7 +178,7 @@ class ApiServer:
         return await inner(incoming)
 
     async def _check_allowed(self, actor: Actor, asked: Attributes) -> None:
-        """For what one request does beside what it says: an apply that creates."""
+        """Authorize the implied create of an apply."""
         decision = await self._authorizer.authorize(actor, asked)
         if not decision.allowed:
             raise forbidden_request(actor, asked, decision.reason)
@@ -199,7 +199,7 @@ class ApiServer:
 
 
 async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """No name, selector or value holds what is no text: not every storage could look for it. Options say what they allow."""
+    """Reject control characters in the path, and in the query what a database cannot store."""
     url = incoming.request.rel_url
     if not is_plain(url.path) or not can_be_kept(url.query_string):
         raise BadRequestError("the URL holds control characters")
@@ -207,7 +207,7 @@ async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 
 
 async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """Whoever asks to be taken for another must not be answered as what he is."""
+    """Reject impersonation headers: a request must not run as its real user when it names another."""
     if any(name.lower().startswith("impersonate-") for name in incoming.request.headers):
         raise ForbiddenError("impersonation is not supported by this server", subject=ErrorSubject())
     return await inner(incoming)
@@ -242,7 +242,7 @@ def _error_form(request: web.Request) -> ResponseForm:
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-cache, private")
     incoming = request.get(INCOMING)
-    if incoming is None:  # answered by the HTTP server itself
+    if incoming is None:  # the HTTP server itself has answered
         response.headers["Audit-Id"] = str(uuid.uuid4())
         return
     response.headers["Audit-Id"] = incoming.audit_id

@@ -1,4 +1,4 @@
-"""The paths beside the objects: `/`, `/version`, health, metrics, discovery, OpenAPI."""
+"""Paths that do not name objects: `/`, `/version`, health, metrics, discovery, OpenAPI."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ from machinery.product import TITLE
 from machinery.runtime.clock import Clock
 
 Scrape = Callable[[], Awaitable[str]]
-"""Everything that is counted, as text for Prometheus."""
+"""All metrics in Prometheus' text format."""
 NO_SUCH_PATH = web.ResponseKey("no_such_path", bool)
-"""On a response: nothing answers this path, which is another thing than an object that is not there."""
+"""Set on the response when the path itself is unknown, as opposed to a missing object."""
 
 
 def no_such_page() -> web.Response:
-    """What an unknown path answers."""
+    """Response for an unknown path."""
     headers = {"X-Content-Type-Options": "nosniff"}
     response = web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
     response[NO_SUCH_PATH] = True
@@ -30,7 +30,7 @@ def no_such_page() -> web.Response:
 
 
 class Site:
-    """Answers every path that names no object."""
+    """Answers every path that does not name an object."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Site:
         self._metrics = metrics
 
     async def answer(self, request: web.Request) -> web.Response:
-        """The page at the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
+        """Response for the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
         parts = [part for part in request.path.split("/") if part]
         if parts and parts[0] in ENDPOINTS:
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))

@@ -1,4 +1,4 @@
-"""The lock as a Lease of a Kubernetes cluster, in the form of client-go's, with the term and the incarnation as annotations."""
+"""The leader's lock as a Kubernetes Lease in client-go's form, with term and incarnation as annotations."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,10 +19,10 @@ TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation
 LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
 STATUS = f"hub.{GROUP_SUFFIX}/status"
 LONGEST_STATUS = 1024
-"""Characters of a status that are kept."""
+"""Longest status in characters; the rest is cut off."""
 DIGITS = 19
 TRIES = 3
-"""Others may write into the object without touching the lock: labels, say."""
+"""Attempts of a write: others may change the object without taking the lock, for example its labels."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -30,14 +30,14 @@ Owner = Callable[[], Awaitable[Object | None]]
 
 
 async def nobody() -> None:
-    """The owner of what belongs to nothing."""
+    """An `Owner` for an object without owner reference."""
 
 
 class LeaseLock(Lock):
-    """One Lease. `owner`: asked for an owner reference where the Lease is made; what it belongs to takes it along.
+    """One Lease. `owner`: returns the owner reference of a new Lease, so that garbage collection deletes it with its owner.
 
-    `status`: asked at each renewal, and written as an annotation; a release removes it.
-    Its term is forgotten with the object: who needs terms that never fall keeps them elsewhere too.
+    `status`: called at each renewal, written as an annotation; a release removes it.
+    The term is lost when the object is deleted. Callers that need terms that never decrease must also store them elsewhere.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LeaseLock(Lock):
         self._status = status
         self._clock = clock
         self._written: Object | None = None
-        """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
+        """The object as this process wrote it last, so that most renewals need no read."""
 
     async def read(self) -> LockRecord | None:
         document = await self._document()
@@ -114,7 +114,7 @@ class LeaseLock(Lock):
 
     @asynccontextmanager
     async def released(self, tell: Callable[[], object]) -> AsyncIterator[None]:
-        """Calls `tell` when the Lease is let go of or deleted, for the length of the block; reconnects by itself."""
+        """Call `tell` when the Lease is released or deleted, for the length of the block. Reconnects by itself."""
 
         def changed(_key: ObjectKey, holder: str | None) -> None:
             if not holder:
@@ -166,13 +166,13 @@ def _written(document: Object, record: LockRecord) -> Object:
 
 
 def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
-    """Metadata with other annotations; one that is changed to "" is removed."""
+    """Metadata with changed annotations; one that is changed to "" is removed."""
     annotations = {**(metadata.get("annotations") or {}), **changed}
     return {**metadata, "annotations": {key: value for key, value in annotations.items() if value or key not in changed}}
 
 
 def _record(document: Object) -> LockRecord:
-    """What a Lease says, also one that somebody else has written."""
+    """Read a Lease, also one that another program has written."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     own: Mapping[str, str] = metadata.get("annotations") or {}
     milliseconds = _number(own.get(LEASE))
@@ -191,6 +191,6 @@ def _record(document: Object) -> LockRecord:
 
 
 def _number(annotation: str | None) -> int | None:
-    """None: there is none, or somebody has written something else there. As an int64 it fits wherever terms are kept."""
+    """None: no annotation, or not a number of this project. Below 10^18, so it fits into an int64."""
     is_one = annotation is not None and annotation.isascii() and annotation.isdigit() and len(annotation) < DIGITS
     return int(annotation) if is_one and annotation is not None else None

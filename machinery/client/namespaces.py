@@ -1,4 +1,4 @@
-"""A namespace that is created for the first object in it."""
+"""Creation of a namespace together with the first object in it."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class Namespace:
-    """Namespace `name`. It is created once: a namespace that is deleted later stays away."""
+    """Namespace `name`. It is created at most once: a namespace that is deleted later is not created again."""
 
     def __init__(self, client: KubeClient, name: str) -> None:
         self._client = client
@@ -23,13 +23,13 @@ class Namespace:
         self._existed = False
 
     def seen(self) -> None:
-        """It exists, or existed when this process began: it is not created any more."""
+        """Record that the namespace exists or existed, so that it is not created."""
         self._existed = True
 
     async def holding(self, create: Callable[[], Awaitable[T]]) -> T:
-        """The result of `create`, which creates an object in this namespace; called again after the namespace was created.
+        """Return the result of `create`, an object in this namespace. On NotFoundError, create the namespace and retry.
 
-        Raises what `create` raises, and ForbiddenError with what to do where the namespace may not be created.
+        Raises what `create` raises, and ForbiddenError with a remedy when the namespace may not be created.
         """
         try:
             created = await create()

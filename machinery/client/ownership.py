@@ -1,4 +1,4 @@
-"""What a pod belongs to in the end, so that what its program creates goes when that goes."""
+"""The top-level owner of a pod, to which objects of its program refer so that garbage collection deletes them with it."""
 
 import structlog
 
@@ -6,16 +6,16 @@ from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, NotFoundError
 
 LONGEST_CHAIN = 3
-"""Pod, ReplicaSet, Deployment."""
+"""Pod, ReplicaSet and Deployment."""
 
 log = structlog.get_logger(__name__)
 
 
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
-    """An owner reference to the last one of the pod's chain, its Deployment or StatefulSet; None: it belongs to nothing.
+    """Owner reference to the end of the pod's controller chain, its Deployment or StatefulSet; None: the pod has no controller.
 
-    Raises MusterError when a link cannot be read: what is known by then would be the wrong owner, a ReplicaSet that goes with
-    the next release.
+    Raises MusterError when a link cannot be read: the owner known so far would be a ReplicaSet, which the next release
+    deletes.
     """
     resource, name, owner = RestResource("", "v1", "pods"), pod, None
     for _ in range(LONGEST_CHAIN):
@@ -30,9 +30,9 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
 
 
 async def owner_if_known(client: KubeClient, namespace: str, pod: str, *, of: str) -> Object | None:
-    """The same, for what is made whether or not there is an owner to be found; None also where a link may not be read.
+    """As `owner_of`, for objects that are created with or without an owner; None also when a link may not be read.
 
-    `of`: the kind that is made, for the log. Raises MusterError where a link cannot be read for now: then it is not made yet.
+    `of`: kind of the new object, for the log. Raises MusterError when a link is temporarily unreadable; the caller retries.
     """
     try:
         owner = await owner_of(client, namespace, pod)

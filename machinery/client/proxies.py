@@ -1,4 +1,4 @@
-"""HTTP CONNECT proxies, where the libraries need a hand: passwords that stay out of errors, proxies spoken to over TLS."""
+"""HTTP CONNECT proxies: keeps passwords out of error messages and verifies proxies that use TLS."""
 
 import ssl
 from base64 import b64encode
@@ -11,7 +11,7 @@ from machinery.client.kubernetes_package import ApiClient, Configuration
 
 
 def hide_proxy_login(configuration: Configuration) -> None:
-    """Moves user and password out of the proxy's URL, which the library puts into every error, into a header."""
+    """Move user and password from the proxy's URL, which the library puts into every error, into a header."""
     parts = urlsplit(str(configuration.proxy or ""))
     if parts.username is None:
         return
@@ -22,7 +22,7 @@ def hide_proxy_login(configuration: Configuration) -> None:
 
 
 def trust_proxy(api: ApiClient) -> None:
-    """Has the certificate of an https:// proxy checked by this machine's authorities (SSL_CERT_FILE), not the API server's."""
+    """Verify an https:// proxy by this machine's CAs (SSL_CERT_FILE) instead of the API server's CA."""
     rest = cast("Any", api).rest_client
     proxy = urlsplit(str(rest.proxy or ""))
     if proxy.scheme == "https":
@@ -31,7 +31,7 @@ def trust_proxy(api: ApiClient) -> None:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Knows one TLS context for the proxy and one for what is behind it; aiohttp has a single one for both."""
+    """Uses separate TLS contexts for the proxy and for the server behind it; aiohttp has a single one."""
 
     def __init__(self, place: tuple[str, int], behind: ssl.SSLContext, *, limit: int) -> None:
         super().__init__(ssl=behind, limit=limit)

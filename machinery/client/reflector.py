@@ -1,9 +1,9 @@
-"""A reflector: keeps what a caller wants of a collection's objects in memory, by list and watch, for as long as it runs.
+"""A reflector: mirrors objects of a collection in memory by list and watch.
 
-After client-go's: a paged list, then a watch from the list's revision with bookmarks, which the server ends after some
-minutes and which is then resumed. A revision that the server forgot (410) means a new list. Every other failure is followed
-by a growing pause, and so is a watch that ends at once: a broken server is never asked in a tight loop. A new list is compared
-with what is held, so that a change is told once and an object that went unseen is told as gone.
+After client-go's: a paged list, then a watch with bookmarks from the list's revision, which the server ends after some minutes
+and the reflector resumes. A compacted revision (410) causes a new list. After every other failure, and after a watch that ends
+at once, the reflector waits with growing delay, so it never loops tightly against a broken server. A new list is compared with
+the held objects: each change is reported once, and an object deleted in between is reported as deleted.
 """
 
 import asyncio
@@ -27,28 +27,28 @@ T = TypeVar("T")
 FIRST_PAUSE = timedelta(milliseconds=800)
 LONGEST_PAUSE = timedelta(seconds=30)
 WATCH_SECONDS = (240, 290)
-"""Bounds of the watch's length that the server is asked for; drawn, so that a fleet's watches do not end together."""
+"""Bounds of the requested watch duration; drawn at random so that the watches of a fleet do not end together."""
 ANSWER_MARGIN = timedelta(seconds=30)
-"""How much longer than asked a watch may last before it is given up: the server, or the path to it, is gone."""
+"""How much longer than requested a watch may last before it is aborted, because the server or the path to it is gone."""
 STEADY = timedelta(seconds=5)
-"""A watch that lived so long was a healthy one."""
+"""A watch that lasts this long resets the back-off."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """An object's place in its collection; `namespace` is "" for cluster-scoped ones."""
+    """Namespace and name of an object; `namespace` is "" for cluster-scoped objects."""
 
     namespace: str
     name: str
 
 
 class Reflector(Generic[T]):
-    """Mirrors `path` into `items`: for each object what `keep` makes of it; None leaves the object out.
+    """Mirrors `path` into `items`: the result of `keep` for each object; None omits the object.
 
-    `on_change` is called with the key and the new value (None: gone) when a value differs from the one held; it must not block
-    and must not raise. `on_failure` hears every error that is followed by a pause.
+    `on_change` is called with the key and the new value (None: deleted) when a value differs from the held one; it must not
+    block or raise. `on_failure` is called for every error that is followed by a pause.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
-        """Set once the first list was taken over completely; never unset."""
+        """Set when the first list is complete; never cleared."""
         self._client = client
         self._keep = keep
         self._query = dict(query or {})
@@ -81,11 +81,11 @@ class Reflector(Generic[T]):
 
     @property
     def items(self) -> Mapping[ObjectKey, T]:
-        """What is held now; a live view."""
+        """Live view of the held values."""
         return MappingProxyType(self._items)
 
     async def run(self) -> None:
-        """Mirrors until cancelled."""
+        """Mirror until cancelled."""
         while True:
             self._steady = False
             try:
@@ -95,7 +95,7 @@ class Reflector(Generic[T]):
             except ExpiredError as error:
                 self._revision = None
                 if not self._backoff.failures:
-                    self._backoff.next()  # a list at once is the cure; counted, so that a second time in a row waits
+                    self._backoff.next()  # the first list follows at once; counted, so that a second in a row waits
                     continue
                 self._on_failure(error)
             except MusterError as error:
@@ -161,9 +161,9 @@ Wait = Callable[[asyncio.Event], Awaitable[None]]
 
 @asynccontextmanager
 async def mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[Wait]:
-    """Runs the reflectors for the length of the block, which may end in another task than it began in.
+    """Run the reflectors for the length of the block, which may end in another task than it began in.
 
-    Gives a way to wait for an event that the reflectors set: should one of them fall (a defect), it raises why.
+    Yields a function that waits for an event that the reflectors set. It raises the error of a reflector that ended.
     """
     tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
 

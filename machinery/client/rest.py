@@ -1,7 +1,7 @@
 """A small REST client for any Kubernetes API: paths and JSON documents in, JSON documents out.
 
-Every call is bounded in time and raises the tree of `machinery.errors`: the server's own reason where it answered, else
-UnavailableError (not reached) or DeadlineError (no answer in time). Retrying is the caller's: this client asks once.
+Every call has a time limit and raises errors of `machinery.errors`: the server's own reason if it answered, else
+UnavailableError (not reached) or DeadlineError (no answer in time). The client does not retry.
 """
 
 import json
@@ -41,14 +41,14 @@ _OK = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class RestResource:
-    """A kind of objects on an API server, by group ("" is the core), version and plural."""
+    """A resource of an API server by group ("" is the core group), version and plural."""
 
     group: str
     version: str
     plural: str
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
-        """The path of the collection, or of the object `name`; without `namespace`, all namespaces or a cluster-scoped one."""
+        """Path of the collection, or of the object `name`. Without `namespace`: all namespaces, or cluster-scoped."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = (("namespaces", namespace) if namespace else ()) + (self.plural,)
         if name:
@@ -60,7 +60,7 @@ class RestResource:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the server said, whatever it was."""
+    """A response with any status."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,7 +69,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A part of a list; `more` is the continue token of the next one."""
+    """A page of a list; `more` is the continue token of the next page."""
 
     items: tuple[Object, ...]
     resource_version: str
@@ -77,10 +77,10 @@ class ListPage:
 
 
 class KubeClient:
-    """One API server as one identity; closes its connections with `close` or at the end of `async with`."""
+    """Client of one API server with one identity. `close` or the end of `async with` closes its connections."""
 
     def __init__(self, configuration: Configuration, *, within: timedelta = REQUEST_TIMEOUT) -> None:
-        """Takes a configuration of `machinery.client.config`. Raises InvalidError for certificates that cannot be loaded."""
+        """`configuration`: from `machinery.client.config`. Raises InvalidError for certificates that cannot be loaded."""
         try:
             self._api = ApiClient(configuration)
         except (ssl.SSLError, OSError) as error:
@@ -92,7 +92,7 @@ class KubeClient:
 
     @classmethod
     async def from_file(cls, path: Path, *, context: str | None = None, within: timedelta = REQUEST_TIMEOUT) -> Self:
-        """A client for the kubeconfig at `path`. Raises InvalidError that names the file and what is wrong."""
+        """Client for the kubeconfig at `path`. Raises InvalidError that names the file and the fault."""
         document = config.read_kubeconfig(path)
         return await cls.from_document(document, origin=str(path), base=path.parent, context=context, within=within)
 
@@ -107,9 +107,9 @@ class KubeClient:
         within: timedelta = REQUEST_TIMEOUT,
         environment_proxies: bool = True,
     ) -> Self:
-        """A client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`.
+        """Client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`.
 
-        Without `environment_proxies` no proxy is used but the kubeconfig's own.
+        `environment_proxies`: also use proxies of the environment, beside the kubeconfig's own.
         """
         with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
             configuration = await config.from_kubeconfig(
@@ -130,28 +130,28 @@ class KubeClient:
         environment: Mapping[str, str] = os.environ,
         within: timedelta = REQUEST_TIMEOUT,
     ) -> Self:
-        """A client with the service account of the pod we run in. Raises InvalidError outside of a pod."""
+        """Client with the service account of this pod. Raises InvalidError outside of a pod."""
         return cls(config.in_cluster(account=account, environment=environment), within=within)
 
     async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> Object:
         return await self._json("GET", path, query=query, within=within)
 
     async def create(self, path: str, body: Object, query: Query | None = None) -> Object:
-        """POSTs `body` to the collection `path`. Raises AlreadyExistsError, InvalidError, ..."""
+        """POST `body` to the collection `path`. Raises AlreadyExistsError, InvalidError, ..."""
         return await self._json("POST", path, query=query, body=body)
 
     async def update(self, path: str, body: Object, query: Query | None = None) -> Object:
-        """PUTs `body`, guarded by its metadata.resourceVersion. Raises ConflictError, NotFoundError, ..."""
+        """PUT `body`, guarded by its metadata.resourceVersion. Raises ConflictError, NotFoundError, ..."""
         return await self._json("PUT", path, query=query, body=body)
 
     async def patch(
         self, path: str, body: Object | list[Object], query: Query | None = None, *, content_type: str = MERGE_PATCH
     ) -> Object:
-        """PATCHes with a merge patch, or what `content_type` names."""
+        """PATCH with a merge patch, or the format that `content_type` names."""
         return await self._json("PATCH", path, query=query, body=body, content_type=content_type)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
-        """Deletes; `body` is a DeleteOptions document (preconditions, propagation)."""
+        """DELETE; `body` is a DeleteOptions document (preconditions, propagation)."""
         return await self._json("DELETE", path, body=body)
 
     async def list(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> tuple[Object, ...]:
@@ -159,7 +159,7 @@ class KubeClient:
         return tuple([item async for page in self.pages(path, query, limit=limit) for item in page.items])
 
     async def pages(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> AsyncIterator[ListPage]:
-        """A list in pages of `limit`, all as of one revision. Raises ExpiredError when the server forgot it meanwhile."""
+        """A list in pages of `limit`, all of one revision. Raises ExpiredError when the revision was compacted meanwhile."""
         more = ""
         while True:
             document = await self.get(path, {**(query or {}), "limit": limit, **({"continue": more} if more else {})})
@@ -180,7 +180,7 @@ class KubeClient:
         accept: str = _JSON,
         within: timedelta | None = None,
     ) -> Response:
-        """Any request, any answer: raises only when there was none."""
+        """Send any request. Raises only when there is no response."""
         bound = aiohttp.ClientTimeout(
             total=(within or self._within).total_seconds(), sock_connect=CONNECT_TIMEOUT.total_seconds()
         )
@@ -194,9 +194,9 @@ class KubeClient:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query, *, within: timedelta) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """The events of a collection until the server ends the stream; `within` bounds the whole of it.
+        """The events of a collection until the server ends the stream; `within` bounds the whole stream.
 
-        Entering raises the server's refusal. An ERROR event is raised by the iterator (410 as ExpiredError).
+        Entering raises the server's refusal. The iterator raises an ERROR event (410 as ExpiredError).
         """
         seconds = within.total_seconds()
         bound = aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT.total_seconds(), seconds))
@@ -210,9 +210,9 @@ class KubeClient:
     async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The binary messages of a WebSocket, until the server closes it; its length is the caller's to bound.
+        """The binary messages of a WebSocket, until the server closes it; the caller bounds its duration.
 
-        Raises the errors of aiohttp: entering a WSServerHandshakeError where the server refuses.
+        Raises aiohttp's errors; entering raises WSServerHandshakeError when the server refuses.
         """
         _, url, headers, _, _ = await self._api.param_serialize(
             "GET", path, query_params=list(query), auth_settings=["BearerToken"]
@@ -224,9 +224,9 @@ class KubeClient:
             yield (message.data async for message in socket if message.type is aiohttp.WSMsgType.BINARY)
 
     async def turn_to(self, other: Self) -> None:
-        """Goes on as `other`, which is used up by it: another credential, or another way to the same server.
+        """Take over the credential and server of `other`, which must not be used afterwards.
 
-        What was under way breaks off as it does when a server closes its connections.
+        Calls in progress fail as when a server closes its connections.
         """
         before, self._api, self.server = self._api, other._api, other.server
         await before.close()  # type: ignore[no-untyped-call]

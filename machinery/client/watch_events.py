@@ -1,4 +1,4 @@
-"""The body of a watch, which has no end of its own: lines of JSON, each an event."""
+"""Decoder for the body of a watch, an endless stream of JSON lines with one event each."""
 
 import json
 from collections.abc import AsyncIterator
@@ -15,14 +15,14 @@ LONGEST_EVENT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR of the server is raised instead."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK. An ERROR event is raised instead."""
 
     type: str
     object: dict[str, Any]
 
 
 async def watch_events(server: str, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
-    """The events of an answer that has begun, until it ends. `server` names it in errors. Raises what an ERROR event tells."""
+    """The events of a watch response until it ends. `server` names it in errors. Raises the error of an ERROR event."""
     try:
         async for line in _lines(response):
             event = json.loads(line)
@@ -38,7 +38,7 @@ async def watch_events(server: str, response: aiohttp.ClientResponse) -> AsyncIt
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Complete lines; what stands after the last line break when the stream is cut is no event."""
+    """Complete lines; an incomplete last line is not an event."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

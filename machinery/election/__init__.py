@@ -1,6 +1,6 @@
-"""One of several processes leads: a lock that they share, and the elector that holds it, or waits for it.
+"""Leader election: a lock that several processes share, and the elector that acquires and renews it.
 
-The lock is a port; what a leader does is a coroutine that is told its term. Nothing here knows a database or a cluster.
+The lock is a port; the leader's work is a coroutine that receives its term. No database and no cluster is used here.
 """
 
 from machinery.election.config import KUBERNETES, OPENSHIFT, Timings

@@ -1,4 +1,4 @@
-"""How patient an election is. What does not fit together is refused when it is put together, never in the loop."""
+"""Timings of an election, validated when they are constructed."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,26 +8,26 @@ from machinery.durations import format_duration
 from machinery.errors import InvalidError
 
 JITTER = 1.2
-"""A retry may come this much later than asked: Kubernetes' factor."""
+"""Upper bound of a retry's delay as a multiple of the retry period; Kubernetes' factor."""
 MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Kubernetes' own numbers; raises InvalidError. `lease`: how long a lock stands without being renewed.
+    """Kubernetes' defaults. `lease`: how long the lock is held without a renewal. Raises InvalidError.
 
-    Nobody leads for at most `poll` after a clean release, and `lease` + `poll` after the leader was killed, frozen or cut off,
-    where every look sees the lock as it is (docs/reference/leadership.md has all causes). The leader bears an outage of the
-    lock of `borne`, and clocks that run apart by `lease` - `renew_deadline` within one lease.
+    Without a leader the fleet waits at most `poll` after a clean release, and `lease` + `poll` after the leader was killed,
+    frozen or cut off, if every read sees the current lock (docs/reference/leadership.md lists all causes). A leader survives an
+    outage of the lock of `borne`, and clock rates that differ by `lease` - `renew_deadline` within one lease.
     """
 
     lease: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
-    """A leader that could not renew for so long leads no more."""
+    """A leader that could not renew for this long stops leading."""
     retry: timedelta = timedelta(seconds=2)
-    """How often a leader renews, and anybody tries again after a failure."""
+    """Period of renewals, and of retries after a failure."""
     poll: timedelta = timedelta(milliseconds=250)
-    """How often who waits looks whether the lock was released."""
+    """How often a waiting candidate checks whether the lock was released."""
 
     def __post_init__(self) -> None:
         shown = {name: format_duration(getattr(self, name)) for name in ("lease", "renew_deadline", "retry", "poll")}
@@ -46,16 +46,16 @@ class Timings:
 
     @property
     def attempt(self) -> timedelta:
-        """The longest that one question to the lock may take: a leader has time for a second one."""
+        """Time limit of one call to the lock; a leader has time for a second call."""
         return self.renew_deadline / 2
 
     @property
     def borne(self) -> timedelta:
-        """The longest outage of the lock that costs nothing whenever it begins: a renewal in time comes after it."""
+        """Longest outage of the lock after which the leader still renews in time, whenever the outage begins."""
         return (ceil(self.renew_deadline / self.retry) - 2) * self.retry
 
 
 KUBERNETES = Timings()
 OPENSHIFT = Timings(lease=timedelta(seconds=137), renew_deadline=timedelta(seconds=107), retry=timedelta(seconds=26))
-"""For API servers that are away for a minute now and then: bears 78 s of that; after a crash another leads in 137.25 s, or in
+"""For API servers with outages of a minute: survives 78 s. After a crash another candidate leads after 137.25 s, or after
 163.25 s where the lock is a Lease."""

@@ -1,8 +1,8 @@
-"""Runs for the lock for as long as its process lives: waits, leads, loses, and waits again.
+"""Competes for the lock during the whole life of its process.
 
-After client-go's leaderelection and Pinniped's use of it. Losing is never fatal: the elector runs again. What differs: the
-flag is set in the same step in which the lock was taken, with its term, so that no late callback can set it after it fell;
-and the lock is released only when the leader's work has ended.
+After client-go's leaderelection and Pinniped's use of it. Loss of the lock does not end the process. Differences: the flag is
+set in the same step in which the lock was taken, with its term, so that no late callback can set it after the loss; and the
+lock is released only after the leader's work has ended.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from machinery.runtime.clock import Clock
 
 STOP_WITHIN = timedelta(seconds=10)
 SPREAD = 0.25
-"""Candidates look up to this share sooner than asked, so that they do not look in step."""
+"""Candidates poll earlier by up to this share of the period, so that they do not poll in step."""
 
 log = structlog.get_logger(__name__)
 
 
 class Elector:
-    """One candidate. `work` is run in each of its terms. Raises InvalidError for a candidate without a name.
+    """One candidate, which runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
 
-    `alone`: no other process can use this lock at all. `stop_within`: what the work has for ending. `endures`: asked when the
-    lock could not be renewed in time, whether the work may go on without the flag for as long as nobody is seen to hold it.
+    `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `endures`: called when the
+    lock could not be renewed in time; whether the work may continue without the flag while no other holder is seen.
     """
 
     def __init__(
@@ -65,28 +65,28 @@ class Elector:
         self._ended = asyncio.Event()
         self._ended.set()
         self.looked = asyncio.Event()
-        """Set once it is known who leads: this process, or another."""
+        """Set when the leader is known, this process or another."""
         self.tried = asyncio.Event()
-        """Set once the lock was looked at, whether or not it could be reached."""
+        """Set after the first attempt to read the lock, successful or not."""
         self.tally = ElectionCounts()
         self._reign = LeaderTerm(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
 
     def look(self) -> None:
-        """Looks at the lock now, if it waits for its next look: somebody says that there is news."""
+        """Read the lock now instead of at the next poll."""
         self._nudged.set()
 
     @property
     def trouble(self) -> str:
-        """Why the lock could not be reached when it was last looked at; "": it could."""
+        """Why the last read of the lock failed; "": it succeeded."""
         return self._trouble
 
     @property
     def leader(self) -> str:
-        """Who held the lock when it was last seen; "": nobody, or not known."""
+        """Last seen holder of the lock; "": none, or not known."""
         return self._seen.record.holder if self._seen.record is not None else ""
 
     async def run(self) -> None:
-        """Runs for the lock until `stop`, whatever happens to it."""
+        """Compete for the lock until `stop`."""
         self._ended.clear()
         failing = Backoff(self._timings.retry, 8 * self._timings.retry, random=self._random)
         try:
@@ -103,13 +103,13 @@ class Elector:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Ends the term in its order if there is one, and returns when that is done. Safe to call twice."""
+        """End the current term in order, if any, and return when that is done. Idempotent."""
         self._stop.set()
         self._nudged.set()
         await self._ended.wait()
 
     async def _lead(self, held: LockRecord, since: float, because: str) -> TermEnd:
-        """The flag stands as soon as this begins: nothing was awaited since the lock was taken."""
+        """Set the flag and run the work. Nothing is awaited between the acquisition of the lock and the flag."""
         self._leadership.hold(held.term, since + self._timings.renew_deadline.total_seconds())
         self.tally.gained += 1
         log.info("leadership gained", term=held.term, because=because)
@@ -120,7 +120,7 @@ class Elector:
         return loss
 
     async def _taken(self) -> tuple[LockRecord, float, str] | None:
-        """Looks once, and takes the lock when it may be taken; otherwise waits until the next look."""
+        """Read the lock once and take it if it is free; otherwise wait until the next poll and return None."""
         self.tally.looks += 1
         self._nudged.clear()
         try:
@@ -133,7 +133,7 @@ class Elector:
             if now >= free_at:
                 return await self._take(record, now)
         except ConflictError:
-            return None  # another was faster: look who
+            return None  # another candidate was faster
         except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
             self.tally.failures += 1
             self._tell(error)
@@ -150,7 +150,7 @@ class Elector:
         self.looked.set()
 
     def _tell(self, error: Exception) -> None:
-        """Once per trouble: the lock is tried again every few seconds, for hours if need be."""
+        """Log a warning when the error changes; the lock is retried every few seconds, possibly for hours."""
         trouble = told(error)
         if trouble == self._trouble:
             log.debug("the leader's lock cannot be reached", error=trouble)
@@ -172,7 +172,7 @@ class Elector:
         return held, now, because
 
     async def _give_back(self) -> None:
-        """Lets go of what a taking has got us that was never answered: nobody is to wait for a lease that nobody uses."""
+        """Release the lock if an unanswered `take` has acquired it, so that others do not wait for the lease."""
         try:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
                 found = await self._lock.read()
@@ -182,7 +182,7 @@ class Elector:
             log.warning("the leader's lock may be held by nobody: it runs out", error=told(error), exc_info=stack_of(error))
 
     async def _pause(self, seconds: float) -> None:
-        """Sleeps so long, unless it is to stop, or to look."""
+        """Sleep for `seconds`, or until `stop` or `look` is called."""
         try:
             async with asyncio.timeout(seconds):
                 await self._nudged.wait()

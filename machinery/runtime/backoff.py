@@ -1,11 +1,11 @@
-"""Jittered exponential back-off, as a value per thing that fails."""
+"""Jittered exponential back-off."""
 
 from datetime import timedelta
 from random import Random
 
 
 class Backoff:
-    """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]; `reset` after a success."""
+    """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]. Call `reset` after a success."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Backoff:
         return self._failures
 
     def next(self) -> timedelta:
-        """The delay after one more failure."""
+        """Count one more failure and return the delay after it."""
         delay: timedelta = min(self._first * 2 ** min(self._failures, 32), self._cap)
         self._failures += 1
         return delay * (1 - self._jitter * self._random.random())

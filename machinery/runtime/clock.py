@@ -1,4 +1,4 @@
-"""The only place where the time of day is read. Rules take time as an argument; edges get a `Clock` in their constructor."""
+"""Clocks. Only this module reads the time of day; rules take time as an argument, edges take a `Clock`."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,21 +8,21 @@ _LASTING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Wall time for what is stored or shown, monotonic time for what is measured."""
+    """Wall time for stored or displayed instants, monotonic time for durations."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC."""
+        """Wall clock time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never jumps."""
+        """Seconds since an arbitrary start; never goes backwards."""
 
     def lasting(self) -> float:
-        """The same, and it goes on while the machine sleeps, where the system tells that."""
+        """As `monotonic`, and also counts the time in which the machine is suspended, where the system supports that."""
         return self.monotonic()
 
 
 class SystemClock(Clock):
-    """The machine's clocks."""
+    """The clocks of this machine."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -35,7 +35,7 @@ class SystemClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that stands still until it is told to go on: for tests."""
+    """A clock for tests that advances only by `advance` and `set_forward`."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -52,32 +52,32 @@ class ManualClock(Clock):
         self._monotonic += by.total_seconds()
 
     def set_forward(self, by: timedelta) -> None:
-        """Somebody sets the clock on the wall, back where `by` is negative; no time passes."""
+        """Change the wall clock by `by`, which may be negative. The monotonic time does not change."""
         self._now += by
 
 
 class OffsetClock(Clock):
-    """Another clock's wall time, seen through `clock`: the hub's time as an agent knows it from its session.
+    """Wall time of another clock, computed from `clock`: the hub's time as an agent knows it from its session.
 
-    Once it was told it goes on by itself, whatever our own wall clock is set to.
+    After `learn` it advances with `clock.lasting()`, so later changes of this machine's wall clock do not affect it.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began: datetime | None = None
-        """Their time when our lasting one began."""
+        """The other clock's time at which `lasting()` was 0."""
 
     @property
     def offset(self) -> timedelta | None:
-        """How far the other clock is ahead of ours; None until it was ever told."""
+        """How far the other clock is ahead of this machine's wall clock; None before the first `learn`."""
         return None if self._began is None else self.now() - self._clock.now()
 
     def learn(self, theirs: datetime) -> None:
-        """Takes `theirs` as the other clock's present."""
+        """Record `theirs` as the current time of the other clock."""
         self._began = theirs - timedelta(seconds=self._clock.lasting())
 
     def forget(self) -> None:
-        """What is asked next is another clock."""
+        """Discard the learned time, for example because the next session is with another hub."""
         self._began = None
 
     def now(self) -> datetime:

@@ -1,4 +1,4 @@
-"""Standard output and error of a command whose reader may leave: the command goes on to its exit code."""
+"""Standard output and error of a command that continues after their reader has closed the pipe."""
 
 import errno
 import io
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class _Output(io.RawIOBase):
-    """A file whose writes succeed after its reader has left, unless `ends` is set."""
+    """A file whose writes succeed after its reader has closed the pipe, unless `ends` is set."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
         self.has_left = False
-        """Whether a write has found no reader."""
+        """Whether a write failed with a broken pipe."""
         self.ends = False
         """Whether such a write raises BrokenPipeError."""
 
@@ -39,11 +39,11 @@ class _Output(io.RawIOBase):
 
 
 def outlive_readers() -> None:
-    """From now on this process writes to closed pipes without an error, so that its exit code is its own."""
+    """Make writes to closed pipes succeed, so that the exit code does not depend on the reader."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         buffer = getattr(stream, "buffer", None)
-        file = getattr(buffer, "raw", buffer)  # without a buffer where Python runs unbuffered
+        file = getattr(buffer, "raw", buffer)  # there is no buffer where Python runs unbuffered
         if not isinstance(file, io.FileIO) or file.fileno() != number:
             continue
         by_line = stream.line_buffering or file is buffer
@@ -52,7 +52,7 @@ def outlive_readers() -> None:
 
 
 def end_with_reader() -> None:
-    """From now on a write to a closed standard output raises BrokenPipeError, as this does: for output without an end."""
+    """Make writes to a closed standard output raise BrokenPipeError, for endless output. Raises it if the pipe is closed."""
     output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(output, _Output):
         sys.stdout.flush()

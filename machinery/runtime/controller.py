@@ -1,8 +1,7 @@
-"""A controller: keys come in, `reconcile(key)` looks at the world and makes one step. Written once, for hub and spoke.
+"""Work queue and controller: keys are queued, and `reconcile(key)` makes one step. Used by hub and agent.
 
-After client-go's work queue: a key is worked on by one worker at a time, a key that comes back while it is worked on is done
-again afterwards, failures of one key are retried with growing delay and hold up no other key. Where the keys come from (change
-log, watch, session, scheduler) is not known here.
+Semantics of client-go's work queue: one worker at a time handles a key; a key added during its own step is handled again
+afterwards; a failing key is retried with growing delay and does not delay other keys.
 """
 
 import asyncio
@@ -23,16 +22,16 @@ K = TypeVar("K", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
 FIRST, LONGEST = timedelta(milliseconds=20), timedelta(seconds=30)
-"""How long a key that fails waits."""
+"""Bounds of the retry delay of a failing key."""
 
 log = structlog.get_logger(__name__)
 
 
 class PartlyFailedError(Exception):
-    """Some of what a key stands for failed and waits for a time of its own in the reconciler; the rest was done.
+    """Some parts of a key failed and the reconciler schedules their retry itself; the other parts are done.
 
-    `look_again`: as `reconcile` would have returned it. `failed`: what did, and why; `done`: what did not. The cause is the
-    last failure.
+    `look_again`: as the return value of `reconcile`. `failed`: the failed parts with their errors. `done`: the parts that
+    succeeded. `__cause__` is the last failure.
     """
 
     def __init__(
@@ -50,17 +49,17 @@ class PartlyFailedError(Exception):
 
 
 class Reconciler(Protocol[KeyT_contra]):
-    """One narrow job: brings one condition or one object into line."""
+    """Brings one condition or one object into its desired state."""
 
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
-        """One step for `key`, safe to repeat. Returns when to look again; None: when something changes.
+        """Make one step for `key`; it must be safe to repeat. Return the delay until the next step, None for no next step.
 
-        An error is retried with growing delay, but for a PartlyFailedError, which says itself when to look again.
+        After an error the controller retries with growing delay; a PartlyFailedError states the delay itself.
         """
 
 
 class WorkQueue(Generic[K]):
-    """Keys to work on: unordered duplicates fold into one, delayed keys wait for their time."""
+    """Queue of unique keys, some of them delayed."""
 
     def __init__(self) -> None:
         self._ready: dict[K, None] = {}
@@ -73,7 +72,7 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     def add(self, key: K) -> None:
-        """Makes `key` due now; an earlier delay of it is void."""
+        """Make `key` due now and cancel its delay."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:
@@ -83,7 +82,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def add_after(self, key: K, delay: timedelta) -> None:
-        """Makes `key` due after `delay`, unless it is due sooner."""
+        """Make `key` due after `delay`, unless it is due earlier."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(delay.total_seconds(), 0)
         pending = self._timers.get(key)
@@ -94,7 +93,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_at(due, self.add, key)
 
     async def get(self) -> K:
-        """The next key; it belongs to the caller until `done`."""
+        """Wait for the next key. The caller must call `done` after its work on the key."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()
@@ -110,17 +109,17 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def close(self) -> None:
-        """Drops every delayed key."""
+        """Drop all delayed keys."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
 
 class Controller(Generic[K]):
-    """Runs a reconciler on a queue until it is cancelled; a step in progress is awaited, not torn.
+    """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
-    With a `grace` a step is torn when it goes on for longer than that after the cancellation: for steps that wait on others.
-    `longest`: a key that fails waits for so long at most until it is tried again.
+    `grace`: a step that runs longer than this after the cancellation is cancelled too, for steps that wait on others.
+    `longest`: upper bound of the retry delay of a failing key.
     """
 
     def __init__(
@@ -141,19 +140,19 @@ class Controller(Generic[K]):
         self._longest = longest
         self._failures: dict[K, Backoff] = {}
         self._troubles: dict[K, Mapping[str, str]] = {}
-        """What was told of keys that fail, and of what fails in them: it is told again when it is something else."""
+        """Logged failures by key and part. A failure is logged as a warning again only when it changes."""
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
-        """How many steps ended in `success` and in `error`."""
+        """Number of steps by outcome."""
         self.seconds = Distribution()
-        """How long steps took."""
+        """Durations of steps."""
 
     def enqueue(self, key: K) -> None:
         self.queue.add(key)
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -206,7 +205,7 @@ class Controller(Generic[K]):
         self.queue.add_after(key, delay)
 
     def _tell(self, key: K, what: str, error: Exception, because: BaseException, **how: float) -> None:
-        """In the log, once for as long as the key fails for the same reason, however often it is tried."""
+        """Log a warning if the reason is new for this key, otherwise at debug level."""
         before, now = self._troubles.get(key, {}), _troubles_of(error, because)
         gone = error.done if isinstance(error, PartlyFailedError) else before.keys()
         self._troubles[key] = {part: told for part, told in before.items() if part and part not in gone} | now
@@ -218,7 +217,7 @@ class Controller(Generic[K]):
 
 
 def _troubles_of(error: Exception, because: BaseException) -> dict[str, str]:
-    """Why each part failed; "" is all of it."""
+    """Failure of each part; the part "" is the whole key."""
     failed = error.failed if isinstance(error, PartlyFailedError) else {}
     return {part: _named(each) for part, each in failed.items()} or {"": _named(because)}
 
@@ -228,7 +227,7 @@ def _named(error: BaseException) -> str:
 
 
 async def _finish(step: asyncio.Task[None], grace: timedelta | None) -> None:
-    """Awaits `step` even when we are cancelled meanwhile, then lets the cancellation go on."""
+    """Wait for `step` even when the caller is cancelled meanwhile, then raise the cancellation."""
     try:
         await asyncio.shield(step)
     except asyncio.CancelledError:

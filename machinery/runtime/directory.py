@@ -1,4 +1,4 @@
-"""A program's own directory: made private at the first start, used by one process at a time, written whole or not at all."""
+"""A program's data directory: private, locked by one process at a time, with atomic writes."""
 
 import fcntl
 import os
@@ -15,13 +15,13 @@ PRIVATE_FILE = 0o600
 
 
 def default_data_dir() -> Path:
-    """Where a hub keeps its data unless told otherwise, and where hubctl looks for the admin kubeconfig."""
+    """Default data directory of the hub, in which hubctl also looks for the admin kubeconfig."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(home).expanduser() / NAME
 
 
 def read_file(path: Path) -> bytes | None:
-    """None: no such file. Raises UnavailableError when it is there and cannot be read."""
+    """Return the content; None: no such file. Raises UnavailableError when the file exists and cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file of its owner's alone, new whatever was there, and on the disk when this returns. Raises OSError."""
+    """Replace `path` by a new file with mode 0600 and sync it to disk. Raises OSError."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
     with os.fdopen(descriptor, "wb") as file:
@@ -41,7 +41,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """A file's content, or the names in a folder, are on the disk when this returns. Raises OSError."""
+    """Sync a file's content, or the entries of a directory, to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,7 +50,7 @@ def sync(path: Path) -> None:
 
 
 class DataDirectory:
-    """A `with` block that owns the directory at `path`; `owner` names the program in its sentences."""
+    """A `with` block that locks the directory at `path`. `owner` is the program's name in messages and in the lock file's."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class DataDirectory:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Raises UnavailableError: it cannot be made or written, or another process has it."""
+        """Raises UnavailableError when the directory cannot be created or written, or another process has locked it."""
         self._create()
         descriptor = self._open_lock()
         try:
@@ -85,15 +85,15 @@ class DataDirectory:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._lock is not None:
-            os.close(self._lock)  # the lock goes with its file; the file stays, so that nobody locks a deleted one
+            os.close(self._lock)  # releases the lock; the file stays, so that no process locks a deleted file
             self._lock = None
 
     def read(self, name: str) -> bytes | None:
-        """None: there is no such file. Raises UnavailableError."""
+        """Return the content; None: no such file. Raises UnavailableError."""
         return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:
-        """The file has `content`, readable by its owner only, from one instant to the next. Raises UnavailableError."""
+        """Atomically write a file that only its owner can read. Raises UnavailableError."""
         path = self.path / name
         staged = path.with_name(f".{name}.new")
         try:
@@ -104,14 +104,14 @@ class DataDirectory:
         return path
 
     def rename(self, name: str, new: str) -> None:
-        """Raises UnavailableError."""
+        """Replaces an existing file of the new name. Raises UnavailableError."""
         try:
             (self.path / name).replace(self.path / new)
         except OSError as error:
             raise UnavailableError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Nothing happens when there is no such file. Raises UnavailableError."""
+        """Does nothing when the file does not exist. Raises UnavailableError."""
         try:
             (self.path / name).unlink(missing_ok=True)
         except OSError as error:

@@ -1,14 +1,14 @@
-"""An event loop for servers of many small messages: it takes what comes thick and fast together.
+"""An event loop for servers of many small messages, which reads gRPC's completions in batches.
 
-Waking up costs more than what a heartbeat asks for: a system call to wait, one to read, and a round of the loop, for each of
-thousands a second. So when gRPC finishes more operations than `BUSY` says, it is not looked at for a few milliseconds after
-each time, as network cards do with interrupts. A quiet loop looks at once, nobody waits longer than `PAUSE`, and nothing else
-waits at all: requests of the HTTPS door, timers and threads are served meanwhile. gRPC accepts one new call per look, so
-whoever serves new calls says `hurry`: while they come, nobody pauses, and a storm of them is taken in as fast as it can be.
+A wake-up costs more than the handling of a heartbeat: a system call to wait, one to read and a round of the loop, for each of
+thousands per second. When gRPC finishes at least `BUSY` operations per window, the loop therefore does not poll gRPC's file for
+PAUSE after each read, as network cards coalesce interrupts. An idle loop polls at once. Pauses delay only gRPC: HTTPS requests,
+timers and threads are served meanwhile. gRPC accepts one new call per poll, so the handler of new calls calls `hurry`, which
+suspends the pauses during a storm of calls.
 
-gRPC announces each finished operation with one byte on a socket and takes only one of them per wake, so pauses would pile
-bytes up. Its reader is recognised and given all but one of them at once; where it is not, or where the system has no epoll, the
-loop does not pause.
+gRPC announces each finished operation with one byte on a socket and reads only one byte per wake-up, so bytes would accumulate
+during pauses. The loop recognises gRPC's reader and consumes all bytes but one before it calls the reader. Without that reader,
+or without epoll, the loop does not pause.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ T = TypeVar("T")
 PAUSE = 0.100
 WINDOW = 0.1
 HURRY = 0.25
-"""Seconds without pauses after a new call: a storm of them does not stop where a busy machine falls behind for a moment."""
+"""Seconds without pauses after a new call, long enough that a storm continues when a busy machine is late for a moment."""
 BUSY, CALM = 6, 3
-"""Operations that gRPC finishes per window, from which on pauses begin and below which they end. A beat is two."""
+"""Operations that gRPC finishes per window: pauses begin at BUSY and end below CALM. A beat is two operations."""
 GRPC_READER = "_handle_events"
 MANY = 4096
 BEHIND = 0.06
-"""Seconds by which ticks follow the wall clock's even ones: what comes in step from elsewhere is there by then."""
+"""Seconds by which ticks follow even seconds of the wall clock, so that beats in step have arrived by then."""
 OUT_OF_SIGHT = 0
-"""No event: the file stays registered and wakes nobody."""
+"""No event: the file stays registered and causes no wake-up."""
 IN_SIGHT = getattr(select, "EPOLLIN", 1)
 
 
 class PausingSelector(selectors.DefaultSelector):
-    """Looks at the file that is `pace`d at most once per PAUSE while that is busy, at all others always."""
+    """Polls the file given to `pace` at most once per PAUSE while it is busy, and all other files always."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class PausingSelector(selectors.DefaultSelector):
         return self._busy and self._monotonic() < self._window_ends + WINDOW
 
     def pace(self, file: socket.socket) -> None:
-        """From now on. There is one such file per loop."""
+        """Poll `file` with pauses from now on. A loop has one such file."""
         if hasattr(selectors, "EpollSelector"):
             self._paced, self._looking = file.fileno(), True
 
@@ -83,22 +83,22 @@ class PausingSelector(selectors.DefaultSelector):
         return found
 
     def _left(self) -> float:
-        """How long the paced file is not to be looked at, in seconds."""
+        """Seconds until the paced file may be polled again; zero or less: now."""
         now = self._monotonic()
         return self._last + PAUSE - now if self._busy and now >= self._hurried_until else 0.0
 
     def hurry(self) -> None:
-        """No pauses for a moment from now on."""
+        """Suspend pauses for HURRY seconds."""
         self._hurried_until = self._monotonic() + HURRY
 
     def _look(self, paced: int, *, yes: bool) -> None:
         if yes is not self._looking:
             self._looking = yes
-            # its own epoll, not `modify`, which takes as long again to note what only we ask for
+            # the epoll object directly: `modify` takes twice as long, to record what only this class reads
             self._selector.modify(paced, IN_SIGHT if yes else OUT_OF_SIGHT)  # type: ignore[attr-defined]
 
     def announced(self, count: int) -> None:
-        """So many operations have finished."""
+        """Count `count` finished operations."""
         now = self._monotonic()
         self._finished += count
         if now >= self._window_ends:
@@ -114,11 +114,11 @@ class PausingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._pausing)
 
     def hurry(self) -> None:
-        """No pauses for a moment: a new call has come, and others may be waiting behind it."""
+        """Suspend pauses: a new call has arrived, and others may be waiting behind it."""
         self._pausing.hurry()
 
     def tick_time(self) -> float:
-        """Seconds, at whose multiples is done what is done now and then: what comes in step has woken the processor then."""
+        """Time in seconds at whose multiples periodic work is done, just after the beats in step have woken the processor."""
         return time.time() - BEHIND
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
@@ -132,7 +132,7 @@ class PausingLoop(asyncio.SelectorEventLoop):
 
 
 def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
-    """Takes all bytes but one, then lets the reader take that and everything that was announced."""
+    """Consume all bytes but one, then call the reader, which takes the last byte and all announced operations."""
     count = len(file.recv(MANY, socket.MSG_PEEK))
     if count > 1:
         file.recv(count - 1)
@@ -141,7 +141,7 @@ def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Call
 
 
 def hurry() -> None:
-    """`PausingLoop.hurry` of the running loop, where it is one."""
+    """Call `PausingLoop.hurry` if the running loop is a PausingLoop."""
     running = asyncio.get_running_loop()
     if isinstance(running, PausingLoop):
         running.hurry()

@@ -1,8 +1,8 @@
-"""When things are done: many at a bounded rate, evenly, and what is done now and then by all at the same moment.
+"""Work at a bounded rate, and common instants for periodic work.
 
-What is ended at once comes back at once, somewhere else. What is looked at now and then by one part of a process at a time
-wakes an idle machine for each: most of what such a look costs is the waking. On a server's loop those moments are just behind
-even seconds of the wall clock, at which its agents beat.
+Clients that are disconnected all at once reconnect elsewhere all at once. Periodic checks at different instants wake an idle
+machine once each, and most of their cost is the wake-up. On a server's loop the common instants are just after even seconds of
+the wall clock, at which agents beat.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ T = TypeVar("T")
 LEAST_RATE = 200
 LEAST_REST = 0.25
 SLACK = 0.005
-"""Seconds that may be made up for at once: waking up for each of thousands would cost more than they do."""
+"""Backlog in seconds that `paced` may work off without sleeping: a wake-up per item would cost more than the item."""
 
 
 def drain_rate(count: int, grace: timedelta) -> float:
-    """How many per second are ended: fast enough for `grace`, and never slower than Kubernetes ends watches."""
+    """Items per second that finish `count` items within `grace`; at least the rate at which Kubernetes ends watches."""
     seconds = grace.total_seconds()
     return max(LEAST_RATE, count / seconds) if seconds > 0 else float("inf")
 
 
 async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
-    """Yields them in order, `rate` per second and never more, also after a pause of who takes them."""
+    """Yield `things` in order at `rate` per second, never faster, also after a pause of the consumer."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     for thing in things:
@@ -40,7 +40,7 @@ async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
 
 
 def until_tick(period: timedelta) -> float:
-    """Seconds until the next tick of this period, which all in this event loop have in common; at least a quarter of it."""
+    """Seconds until the next tick of this period, common to all users of this event loop; at least a quarter of the period."""
     seconds = period.total_seconds()
     if not seconds:
         return 0.0

@@ -1,12 +1,11 @@
-"""Periodic and timed wake-ups, on APScheduler 3. A job only enqueues a key; the work is done and awaited elsewhere.
+"""Periodic and timed wake-ups, on APScheduler 3. A job only enqueues a key; a controller does the work.
 
-Why so thin: the library cancels running coroutine jobs when it shuts down, skips jobs that are a second late, lengthens the
-period by its jitter, and pickles for its stores. Here jobs are plain calls that return at once, are never skipped, are drawn
-early and never late, and live in memory: what must outlive the process is in the database.
+The wrapper exists because the library cancels running coroutine jobs at shutdown, skips jobs that are a second late, lengthens
+the period by its jitter, and pickles jobs for its stores. Here jobs are plain calls that return at once, are never skipped, are
+early and never late by jitter, and live in memory; what must survive the process is in the database.
 
-The library goes by the wall clock. Where that is set back, all wake-ups move with it: they come when as much time has passed as
-there was until then. It looks once a minute at least, so that an instant is not missed by more where the clock is set forward,
-or the machine slept.
+The library uses the wall clock. When the wall clock is set back, all jobs move with it and keep their remaining time. The
+library wakes up at least once a minute, so a job is at most that late when the clock is set forward or the machine slept.
 """
 
 import asyncio
@@ -25,30 +24,30 @@ from machinery.runtime.clock import SystemClock
 
 LOOK = timedelta(minutes=1)
 SET_BACK = timedelta(seconds=1)
-"""Less is not worth moving the jobs for: it is moved together."""
+"""Smaller changes of the clock are summed up before jobs are moved."""
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Enqueue = Callable[[], object]
 
 
 class Timetable(Protocol):
-    """What a part needs of the scheduler: to be woken."""
+    """The interface of the scheduler for other parts."""
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
-        """Calls `enqueue` each period, shortened each time by up to `jitter` (0…1) of it. The same name replaces."""
+        """Call `enqueue` each period, shortened each time by up to `jitter` (0…1) of it. Replaces a job of the same name."""
 
     def at(self, instant: datetime, enqueue: Enqueue, *, name: str) -> None:
-        """Calls `enqueue` once, at `instant`; at once when that is past. The same name replaces the instant.
+        """Call `enqueue` once, at `instant` or at once if that is past. Replaces a job of the same name.
 
-        Where the wall clock is set back meanwhile, it is called when as much time has passed as there was until then.
+        When the wall clock is set back meanwhile, the remaining time does not change.
         """
 
     def drop(self, name: str) -> None:
-        """Forgets a wake-up, if there is one."""
+        """Remove a job, if it exists."""
 
 
 class Scheduler(Timetable):
-    """An `async with` block in which wake-ups happen on the running event loop."""
+    """An `async with` block in which jobs run on the running event loop."""
 
     def __init__(self, *, random: Random | None = None) -> None:
         self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
@@ -79,16 +78,16 @@ class Scheduler(Timetable):
             self._scheduler.remove_job(name)
 
     def _add(self, trigger: BaseTrigger, enqueue: Enqueue, name: str) -> None:
-        self._follow_clock()  # what is added now is already by the clock as it is
-        # not from inside the library's own loop: `enqueue` may change the timetable
+        self._follow_clock()  # existing jobs only: the new job already uses the changed clock
+        # call_soon because `enqueue` may change the timetable, which the library's own loop does not allow
         self._scheduler.add_job(lambda: self._loop.call_soon(enqueue), trigger, id=name, replace_existing=True)
 
 
 class _Following(AsyncIOScheduler):
-    """Jobs keep their distance from now where the wall clock is set back."""
+    """Moves jobs when the wall clock is set back, so that they keep their remaining time."""
 
     _behind: timedelta | None = None
-    """How far the loop's time was behind the wall clock's, at most, since the jobs were moved."""
+    """Largest difference of wall clock and loop time since the jobs were moved."""
 
     def __init__(self) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
@@ -114,7 +113,7 @@ class _Following(AsyncIOScheduler):
 
 
 class _Every(BaseTrigger):
-    """Intervals drawn from [period * (1 - jitter), period]: the library's own jitter makes periods longer than asked."""
+    """Intervals drawn from [period * (1 - jitter), period]; the library's own jitter lengthens periods."""
 
     def __init__(self, period: timedelta, jitter: float, random: Random, *, at_once: bool) -> None:
         self._period = period

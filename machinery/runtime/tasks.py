@@ -1,7 +1,7 @@
-"""Tasks that live as long as their service: named, and guarded, so that none ends unseen.
+"""Tasks that live as long as their service.
 
-A task of a service that ends while the service lives has failed, also when it returns: the whole group ends then, and the
-error names the task. Tasks that come and go with their work belong in an `asyncio.TaskGroup`.
+A task of a service that ends before the service has failed, even when it returns: the whole group ends and the error names the
+task. Short-lived tasks belong into an `asyncio.TaskGroup`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskEndedError(Exception):
-    """A guarded task ended though its service goes on. The cause, if it raised, is its `__cause__`."""
+    """A guarded task ended before its service. `__cause__` is the task's exception, if any."""
 
     def __init__(self, name: str, error: BaseException | None) -> None:
         super().__init__(f'task "{name}" ended unexpectedly: {error!r}' if error else f'task "{name}" ended unexpectedly')
@@ -25,8 +25,8 @@ class TaskEndedError(Exception):
 class GuardedTasks:
     """An `async with` block around the tasks of a service.
 
-    Leaving the block, or `stop()`, cancels the tasks and waits for them. When one ends by itself, the body of the block is
-    cancelled and the block raises its TaskEndedError. With `on_end` it is called instead, and the service stops in its order.
+    Leaving the block, or `stop()`, cancels the tasks and waits for them. When a task ends by itself, the body of the block is
+    cancelled and the block raises TaskEndedError. With `on_end`, that is called instead and the service stops in its own order.
     """
 
     def __init__(self, service: str, *, on_end: Callable[[TaskEndedError], object] | None = None) -> None:
@@ -60,18 +60,18 @@ class GuardedTasks:
 
     @property
     def ended(self) -> TaskEndedError | None:
-        """Which task ended by itself first; None while all live."""
+        """The first task that ended by itself; None: all tasks run."""
         return self._fallen.result() if self._fallen is not None and self._fallen.done() else None
 
     def start(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Runs `work` under `name` until the block ends."""
+        """Run `work` under `name` until the block ends."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self._service}/{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def stop(self) -> None:
-        """Cancels all tasks and waits until each has cleaned up. Idempotent."""
+        """Cancel all tasks and wait until each has cleaned up. Idempotent."""
         self._stopping = True
         while self._tasks:
             for task in self._tasks:

@@ -1,7 +1,7 @@
-"""TLS from bytes in memory: contexts for servers and clients, serving material that can be swapped, and clock trouble.
+"""TLS from bytes in memory: contexts for servers and clients, replaceable serving material, and explanation of clock errors.
 
-Python's `ssl` loads keys only from files, so a key in memory goes through an anonymous memory file where the system has them,
-else through a temporary file that is encrypted with a password which exists only in memory.
+Python's `ssl` loads keys only from files. A key in memory goes through an anonymous memory file, or, where the system has none,
+through a temporary file encrypted with a password that exists only in memory.
 """
 
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
 TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""With forward secrecy and authenticated encryption (RFC 9325, 4.2); those of TLS 1.3 all are."""
+"""Only forward secrecy and authenticated encryption (RFC 9325, 4.2); all ciphers of TLS 1.3 have both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a server shows and whom it trusts. All PEM; `chain` leaf first."""
+    """Certificate chain (leaf first), key and trusted CAs of a server, all PEM."""
 
     chain: bytes
     key: bytes
@@ -38,9 +38,9 @@ class Material:
 
 
 class Serving:
-    """The serving material of both doors. What changes takes effect with the next handshake; open connections stay.
+    """The serving material of both doors. A change takes effect with the next handshake; open connections stay.
 
-    A listener's context can learn to trust, and not to forget; so each handshake is handed on to the newest context.
+    An SSLContext can add trusted CAs and cannot remove them, so each handshake switches to the newest context.
     """
 
     def __init__(self, material: Material) -> None:
@@ -56,18 +56,18 @@ class Serving:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For an HTTPS listener: asks for a client certificate and demands none; TLS 1.2 at least."""
+        """Context of an HTTPS listener: TLS 1.2 or later, client certificate optional."""
         return self._context
 
     def replace(self, material: Material) -> None:
-        """Raises InvalidError when certificate and key are unreadable or no pair; then nothing has changed."""
+        """Raises InvalidError when certificate or key are unreadable or no pair; then nothing changes."""
         self._newest = server_context(material, *self._clients.values())
         self._material = material
 
     def trust_clients(self, source: str, authorities: bytes) -> None:
-        """Has the HTTPS listener take certificates of these CAs too (PEM), in place of those that `source` named before.
+        """Accept client certificates of these CAs (PEM) too, in place of the earlier CAs of `source`; b"" removes them.
 
-        b"": of none. What such a certificate may do is not decided here. Raises InvalidError; then nothing has changed.
+        Permissions of such certificates are not decided here. Raises InvalidError; then nothing changes.
         """
         clients = {name: bundle for name, bundle in self._clients.items() if name != source}
         clients |= {source: authorities} if authorities else {}
@@ -79,9 +79,9 @@ class Serving:
 
 
 def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
-    """TLS 1.2 at least, a client certificate is asked for and not demanded; `clients` are more CAs of theirs.
+    """TLS 1.2 or later, client certificate optional. `clients`: more PEM bundles of CAs for client certificates.
 
-    A CA that is trusted need not be a root. Raises InvalidError.
+    A trusted CA may be an intermediate. Raises InvalidError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = CLIENT_CIPHERS_FROM
@@ -95,7 +95,7 @@ def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
 
 
 def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None = None) -> ssl.SSLContext:
-    """Verifies the server by `trust` (PEM) and shows `chain` with `key` when given. Raises InvalidError."""
+    """Verify the server by `trust` (PEM) and present `chain` with `key` if both are given. Raises InvalidError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = CLIENT_CIPHERS_FROM
     _trust(context, trust)
@@ -105,14 +105,14 @@ def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None =
 
 
 def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
-    """DER of the verified client certificate (of an aiohttp request: `request.transport`); None: none was shown."""
+    """DER of the verified client certificate (of an aiohttp request: `request.transport`); None: the client sent none."""
     connection = None if transport is None else transport.get_extra_info("ssl_object")
     der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
     return der
 
 
 class Validity(Protocol):
-    """The part of `machinery.pki.CertificateFacts` that clocks are compared with."""
+    """The part of `machinery.pki.CertificateFacts` that `clock_trouble` reads."""
 
     @property
     def not_before(self) -> datetime: ...
@@ -121,9 +121,9 @@ class Validity(Protocol):
 
 
 def clock_trouble(certificate: Validity, now: datetime, whose: str) -> str | None:
-    """Why TLS refuses this certificate at `now` on this machine's clock, with both times; None: its validity is no reason.
+    """Message why TLS refuses this certificate at `now`, with both times; None: the certificate is valid at `now`.
 
-    `whose` names it, as in "the hub's serving certificate".
+    `whose` names the certificate, as in "the hub's serving certificate".
     """
     if now < certificate.not_before:
         return (
@@ -139,9 +139,9 @@ def clock_trouble(certificate: Validity, now: datetime, whose: str) -> str | Non
 
 
 async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> bytes:
-    """DER of the certificate that a server shows, verified by nobody: only to explain why a verified connection failed.
+    """DER of the certificate that a server presents, not verified. Use it only to explain why a verified connection failed.
 
-    Raises OSError when there is no connection. Bound it with a timeout.
+    Raises OSError when the connection fails. It has no timeout of its own.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""A connection from its acceptance to the end of its TLS handshake: counted by its address before a byte of it is parsed."""
+"""A connection from its acceptance to the end of its TLS handshake, counted by address before any byte is parsed."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class Forwarded:
-    """A transport whose peer is the client that a balancer has named; all else is the transport's."""
+    """A transport whose peer name is the client address from a PROXY header; everything else is delegated."""
 
     def __init__(self, transport: asyncio.Transport, address: str) -> None:
         self._transport = transport
@@ -29,7 +29,7 @@ class Forwarded:
 
 
 class Arrival(asyncio.Protocol):
-    """Reads the PROXY header where the peer is trusted to send one, does the handshake, and hands over to a guard."""
+    """Reads the PROXY header of a trusted peer, does the TLS handshake, and hands the connection over to a Guard."""
 
     def __init__(self, connections: Connections, factory: Callable[[], RequestHandler], context: ssl.SSLContext | None) -> None:
         self._connections = connections
@@ -100,7 +100,7 @@ class Arrival(asyncio.Protocol):
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         loop = asyncio.get_running_loop()
         early, self._early = self._early, b""
-        if early:  # one round later: after the TLS protocol has its transport, before the transport is read again
+        if early:  # after the TLS protocol has its transport and before the transport is read again
             loop.call_soon(loop.call_soon, _feed, transport, early)
         seconds = self._connections.bounds.handshake.total_seconds()
         try:
@@ -112,7 +112,7 @@ class Arrival(asyncio.Protocol):
         except BaseException:
             self._leave()
             raise
-        if secured is None:  # the connection was aborted here in the middle of it, as at a stop
+        if secured is None:  # the connection was aborted during the handshake, for example by a stop
             self._leave()
         else:
             self._hand_over(secured)
@@ -140,7 +140,7 @@ class Arrival(asyncio.Protocol):
 
 
 def _feed(transport: asyncio.Transport, data: bytes) -> None:
-    """Gives the TLS protocol of a transport what was read before it."""
+    """Pass bytes that were read before the handshake to the TLS protocol of a transport."""
     protocol = transport.get_protocol()
     assert isinstance(protocol, asyncio.BufferedProtocol)  # noqa: S101 - asyncio's TLS
     while data:

@@ -1,8 +1,7 @@
-"""One connection of a listener, bounded: who sends its headers slowly, or too many, does not hold it for long.
+"""Bounds of a listener's connections: deadlines and sizes of headers, number of connections.
 
-aiohttp closes a connection that is idle after a response; it has no deadline for headers and no bound for all of them together
-(measured in 3.14). So each of its protocols stands behind a guard here, which sees the same bytes. Bodies are bounded by the
-deadline of their request.
+aiohttp closes a connection that is idle after a response; it has no deadline for headers and no bound for their total size
+(measured in 3.14). A Guard wraps each of its protocols and sees the same bytes. The deadline of the request bounds bodies.
 """
 
 import asyncio
@@ -25,38 +24,38 @@ TOO_LARGE = (
 
 LINGER = 0.5
 TOLD_EVERY = 10.0
-"""Seconds between two lines about the same lack."""
+"""Seconds between two log lines about the same shortage."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBounds:
-    """What one connection may take."""
+    """Bounds per connection and per listener."""
 
     handshake: timedelta = timedelta(seconds=10)
-    """TLS."""
+    """Time limit of the TLS handshake, and of a PROXY header."""
     header: timedelta = timedelta(seconds=32)
-    """From the connection, or the first byte of a later request, to the end of its headers."""
+    """From the connection, or the first byte of a later request, to the end of the headers."""
     idle: timedelta = timedelta(seconds=90)
     """Between a response and the next request."""
     header_bytes: int = 1024 * 1024
     """Request line and headers together."""
     connections: int = 0
-    """Of the listener, all together. 0: `most_connections`."""
+    """Most connections of the listener. 0: `most_connections`."""
     each: int = 0
-    """Of one address, an IPv6 /64 counting as one. 0: any number."""
+    """Most connections of one address; an IPv6 /64 counts as one address. 0: unlimited."""
     proxies: Networks = ()
-    """Whose PROXY header is believed; from all others it is no TLS, and ends the handshake."""
+    """Networks whose PROXY header is trusted. From other addresses it fails the TLS handshake."""
 
 
 def most_connections() -> int:
-    """Of one listener: four fifths of the process's file descriptors, which leaves some to all else."""
+    """Default per listener: four fifths of the process's file descriptors, which leaves the rest for other uses."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
 class Arriving(Protocol):
-    """A connection that has not ended its TLS handshake."""
+    """A connection before the end of its TLS handshake."""
 
     def abort(self) -> None: ...
 
@@ -76,9 +75,9 @@ class Connections:
         self._told = -TOLD_EVERY
 
     def admit(self, address: str) -> "ConnectionSlot | None":
-        """A place for a connection of an address; None: it must be closed.
+        """Reserve a slot for a connection from `address`; None: the connection must be closed.
 
-        A line of the log says so, and how often that was, every TOLD_EVERY.
+        Refusals are logged with their number, at most every TOLD_EVERY seconds.
         """
         host, each = origin(address), self.bounds.each
         is_full = bool(each and host and self._addresses[host] >= each)
@@ -97,13 +96,13 @@ class Connections:
         return len(self._open)
 
     def leave(self) -> None:
-        """Closes those that are idle now, the others after their response, and whatever ends its TLS handshake later."""
+        """Close idle connections now, busy ones after their response, and later ones after their TLS handshake."""
         self._left = True
         for guard in tuple(self._open):
             guard.leave()
 
     async def gone(self, within: timedelta) -> None:
-        """Returns when none is open, or when the time is over."""
+        """Wait until no connection is open, at most for `within`."""
         try:
             async with asyncio.timeout(within.total_seconds()):
                 while self._open:
@@ -113,7 +112,7 @@ class Connections:
             return
 
     def abort(self) -> None:
-        """Cuts off whoever is connected."""
+        """Abort all connections."""
         for each in (*self.arriving, *self._open):
             each.abort()
 
@@ -128,7 +127,7 @@ class Connections:
 
 
 class ConnectionSlot:
-    """One connection in the count of its address; it can be left more than once."""
+    """The count of one connection under its address. `leave` is idempotent."""
 
     def __init__(self, addresses: Counter[str], host: str) -> None:
         self._addresses = addresses
@@ -144,9 +143,9 @@ class ConnectionSlot:
 
 
 class Guard(asyncio.Protocol):
-    """Hands everything on to aiohttp's protocol, and looks at the clock and at the size of headers.
+    """Passes everything on to aiohttp's protocol and enforces header deadline and header size.
 
-    `shown`: the transport, as aiohttp is to see it.
+    `shown`: the transport that aiohttp gets.
     """
 
     def __init__(self, inner: RequestHandler, connections: Connections, place: ConnectionSlot, shown: object) -> None:
@@ -161,7 +160,7 @@ class Guard(asyncio.Protocol):
 
     @property
     def awaits_headers(self) -> bool:
-        """Whether no request is being answered, and none is complete."""
+        """Whether no request is being answered and none is complete."""
         waiter = self._inner._waiter  # noqa: SLF001 - a test fails when aiohttp calls it otherwise
         return waiter is not None and not waiter.done()
 
@@ -181,7 +180,7 @@ class Guard(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        first = self._deadline is not None  # nothing was answered yet: the handler's task may not even have begun to wait
+        first = self._deadline is not None  # no response yet; the handler's task may not have begun to wait
         self._inner.data_received(data)
         if not self._in_headers(first=first):
             self._disarm()
@@ -203,7 +202,7 @@ class Guard(asyncio.Protocol):
         self._inner.resume_writing()
 
     def leave(self) -> None:
-        asked_nothing_yet = self._deadline is not None  # the handler's task may not even have begun to wait
+        asked_nothing_yet = self._deadline is not None  # the handler's task may not have begun to wait
         if self._transport is not None and (self.awaits_headers or asked_nothing_yet):
             self._transport.close()
         else:
@@ -220,7 +219,7 @@ class Guard(asyncio.Protocol):
         return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001
 
     def _refuse(self) -> None:
-        """A connection that is closed while bytes come in is reset, answer included: what comes is taken for a moment."""
+        """Send 431 and read for LINGER seconds: closing a socket with unread bytes would discard the response."""
         log.info("refused by the HTTP server", status=431)
         self._refused = True
         self._disarm()

@@ -1,7 +1,7 @@
-"""While a server stops: requests are turned away at the gate, and those that were let in are counted until they are done.
+"""Filters for a stopping server: refuse new requests at the gate and count admitted ones until they are done.
 
-Health and metrics are always answered, and so is the server itself, whose hooks may need its API to the end. One predicate says
-so for both filters: a request that is let in and never counted, or counted and never let out, would make a drain wait for ever.
+Health, metrics and the server's own loopback requests are always answered, since hooks may need the API to the end. Both
+filters use one predicate for this: a request that only one of them exempted would make a drain wait for ever.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ RETRY_AFTER = 5
 
 
 class Draining:
-    """The two filters, `gate` and `counted`, and what a stop does with them: `refuse`, then `drained`."""
+    """The two filters, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`."""
 
     def __init__(self, loopback: Loopback | None = None) -> None:
-        """`loopback`: by what the server's own requests are known; None: it makes none."""
+        """`loopback`: identifies the server's own requests; None: it makes none."""
         self._loopback = loopback
         self._refusing = False
         self._waiting = False
@@ -31,20 +31,20 @@ class Draining:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are being answered; watches and exempt ones are not among them."""
+        """Requests in progress, without watches and exempt ones."""
         return self._count
 
     def refuse(self) -> None:
-        """Every new request is told to try again, on a connection of its own."""
+        """Answer every new request with 429 and Retry-After, and close its connection."""
         self._refusing = True
 
     async def drained(self) -> None:
-        """Returns when all that were let in are done. From the call on none is added: a late one is told that it is late."""
+        """Wait until all admitted requests are done. Later requests are refused with UnavailableError."""
         self._waiting = True
         await self._none.wait()
 
     def _is_exempt(self, request: web.Request) -> bool:
-        """Whether a request is answered also while the server stops."""
+        """Whether a request is answered even while the server stops."""
         return request.path.startswith(EXEMPT) or (self._loopback is not None and self._loopback.is_shown_by(request))
 
     async def gate(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:

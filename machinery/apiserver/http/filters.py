@@ -1,12 +1,12 @@
-"""The way of a request through the server: a chain of filters, each with one concern, around the answer itself.
+"""The chain of filters around the answer to a request, each with one concern.
 
-In Kubernetes' order, outermost first; the slots of `Filters` are filled by who composes the server, the others are its own:
+In Kubernetes' order, outermost first. The composition root fills the slots of `Filters`; the other filters are fixed:
 
     audit id -> counting -> errors as Status -> `paths` -> `gate` -> `in_flight` -> `audit` -> readable -> deadline
     -> authentication -> `impersonation` -> `limits` -> authorization -> the answer
 
-What stands before `audit` leaves no record and costs no look-up. `audit` sees every outcome, refused credentials and expired
-deadlines included: it reads who asked when the answer is there.
+Requests that end before `audit` leave no audit record and cost no look-up. `audit` sees every outcome, including refused
+credentials and expired deadlines: it reads the actor when the response is complete.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,41 +20,41 @@ from machinery.apiserver.storage import Actor
 
 @dataclass(slots=True)
 class Incoming:
-    """One request on its way. Filters note on it what those further in need to know."""
+    """One request with the data that filters pass to inner filters."""
 
     request: web.Request
     audit_id: str
     attributes: Attributes
     received: float
-    """By the clock's monotonic time, before any filter."""
+    """Monotonic time of the receipt, before any filter."""
     actor: Actor = ANONYMOUS
-    """On whose behalf it is answered: who was authenticated, or whom that one was allowed to impersonate."""
+    """User for whom the request runs: the authenticated user, or the one that it impersonates."""
     authenticated: Actor = ANONYMOUS
-    """Who really asks."""
+    """The authenticated user."""
     decision: Decision | None = None
-    """What authorization said; None while it has not been asked."""
+    """Result of authorization; None before it."""
     annotations: dict[str, str] = field(default_factory=dict)
-    """What the audit record shall say beside the rest; never a secret."""
+    """Additional fields of the audit record; never a secret."""
     on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
-    """Called with the response just before its headers are sent: of a stream, long before its filters return."""
+    """Called with the response just before its headers are sent; for a stream this is long before its filters return."""
 
     @property
     def long_running(self) -> bool:
-        """Whether it lasts until one side ends it: no deadline, and not counted among the requests in flight."""
+        """Whether it lasts until one side ends it: no deadline, not counted in flight."""
         return self.attributes.verb == "watch"
 
 
 INCOMING = web.RequestKey("incoming", Incoming)
-"""Where the server leaves it on the request, for whoever answers."""
+"""Key of the Incoming on the aiohttp request."""
 
 Inner = Callable[[Incoming], Awaitable[web.StreamResponse]]
 Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]
-"""Answers by itself, raises an error of `machinery.errors`, or lets `inner` answer."""
+"""Returns a response itself, raises an error of `machinery.errors`, or awaits `inner`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a server's composer adds, by slot; within a slot the first is the outermost."""
+    """Additional filters of a server by slot; within a slot the first is the outermost."""
 
     paths: tuple[Filter, ...] = ()
     gate: tuple[Filter, ...] = ()
@@ -65,7 +65,7 @@ class Filters:
 
 
 def chained(filters: Sequence[Filter], answer: Inner) -> Inner:
-    """`answer` behind `filters`, the first of them outermost."""
+    """`answer` wrapped in `filters`, the first outermost."""
     for each in reversed(filters):
         answer = _around(each, answer)
     return answer

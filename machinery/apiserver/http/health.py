@@ -1,6 +1,7 @@
-"""`/healthz`, `/livez`, `/readyz`: named checks, each alone or all together, as kube-apiserver answers them.
+"""`/healthz`, `/livez` and `/readyz` with named checks, in kube-apiserver's format.
 
-Root answers hide why a check failed (the log has it); the path of one check tells it, because that path needs permission.
+Responses for all checks omit the reason of a failure (it is in the log); the path of a single check includes it, because that
+path needs permission.
 """
 
 import json
@@ -17,14 +18,14 @@ log = structlog.get_logger(__name__)
 
 
 async def _ping() -> None:
-    """Says only that the server answers."""
+    """Always passes: the server answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """`probe` raises when the part is not well. It belongs to the endpoints named.
+    """`probe` raises when the check fails. The check belongs to the named endpoints.
 
-    Who excludes a `group` excludes all checks in it. A name may come twice, with other endpoints.
+    Excluding a `group` excludes all its checks. A name may occur twice with different endpoints.
     """
 
     name: str
@@ -58,7 +59,7 @@ def _plain(text: str, status: int = 200) -> web.Response:
 
 
 class HealthEndpoints:
-    """Answers the three endpoints over a sealed list of checks; `ping` is always first."""
+    """Serves the three endpoints for a fixed list of checks; `ping` is first."""
 
     def __init__(self, checks: Iterable[HealthCheck] = ()) -> None:
         everything = (PING, *checks)
@@ -68,13 +69,13 @@ class HealthEndpoints:
         self._failing: set[tuple[str, str]] = set()
 
     def paths(self) -> Iterator[str]:
-        """Every path that is answered here."""
+        """All paths that this class serves."""
         for endpoint, checks in self._checks.items():
             yield f"/{endpoint}"
             yield from (f"/{endpoint}/{name}" for name in checks)
 
     async def answer(self, request: web.Request, endpoint: str, check: str) -> web.Response:
-        """The answer for `/<endpoint>` (empty `check`) or `/<endpoint>/<check>`."""
+        """Response for `/<endpoint>` (empty `check`) or `/<endpoint>/<check>`."""
         if check:
             return await self._one(endpoint, check)
         exclude = set(request.query.getall("exclude", []))
@@ -100,14 +101,14 @@ class HealthEndpoints:
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
 
     async def _outcome_unless(self, check: HealthCheck, endpoint: str, exclude: Collection[str]) -> _Outcome:
-        """What comes of a check, unless its name or its group is excluded."""
+        """Outcome of a check, unless its name or group is excluded."""
         for name in (check.name, check.group):
             if name in exclude:
                 return _Outcome(check.name, excluded_by=name)
         return await self._outcome(check, endpoint)
 
     async def _outcome(self, check: HealthCheck, endpoint: str) -> _Outcome:
-        """What comes of a check. The log is told once that it fails, and why, and once that it passes again."""
+        """Outcome of a check. Logs the first failure and the recovery."""
         place = (endpoint, check.name)
         try:
             await check.probe()

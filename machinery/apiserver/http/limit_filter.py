@@ -1,8 +1,7 @@
-"""The filter that holds requests to limits: how fast an identity asks, and a seat in the level of the request.
+"""The filter that applies rate limits per identity and seats per priority level.
 
-A request waits for a quarter of the time that it has, counted from its receipt. What lasts until one side ends it has a seat
-only until its answer begins. Whoever shows no credential counts as the host that he asks from, so that one such host takes no
-room from the others.
+A request waits for a seat for at most a quarter of its deadline, counted from its receipt. A watch holds a seat only until its
+response begins. Anonymous callers count by host, so that one host cannot take the capacity of others.
 """
 
 from collections.abc import Callable
@@ -21,14 +20,14 @@ from machinery.runtime.clock import Clock
 LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
 
 NOT_OF_THE_CALLER = (UnavailableError, DeadlineError, TooManyRequestsError)
-"""Errors that say nothing about who asks, or that are a bound already."""
+"""Errors that do not count against the caller: faults of the server, and limits themselves."""
 
 Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
-"""The pool of a request, and the identity that it counts for; "" is never limited in its rate."""
+"""The pool of a request, and its identity for limits; "" has no rate limit."""
 
 
 class Limiting:
-    """The filter for the slot `limits`. `longest`: the time that a request has at most; `watches`: None for any number."""
+    """The filter for the slot `limits`. `longest`: upper bound of a request's deadline; `watches`: None for no limit."""
 
     def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta, watches: Openings | None = None) -> None:
         self._place = place
@@ -64,11 +63,11 @@ class Limiting:
 
 
 class RefusalLimit:
-    """Bounds how often one address is refused without being known; a filter that stands before authentication.
+    """Bounds the rate of refused anonymous requests per address. The filter runs before authentication.
 
-    Every error that is the caller's own counts. Above the rate a refusal is answered by 429, and in turn with the others; who
-    shows no credential waits for the turn before anything of the request is read. Callers with a good credential, and what
-    everybody may ask, are never refused by it and never wait: whole fleets have one address.
+    Every error caused by the caller counts. Above the rate a refusal becomes a 429 and is queued with the others; a request
+    without a credential waits in that queue before any of it is read. Requests with a valid credential and requests that anyone
+    may make are never refused or delayed here, since a whole fleet may have one address.
     """
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
@@ -101,7 +100,7 @@ class RefusalLimit:
 
 
 class Seat:
-    """A seat that was taken; it can be left more than once."""
+    """A taken seat. `leave` is idempotent."""
 
     def __init__(self, pool: Pool, identity: str) -> None:
         self._pool = pool

@@ -1,10 +1,10 @@
-"""How many requests are worked on at once, in levels that cannot take each other's room, and how fast one identity may ask.
+"""Limits: seats per priority level, queues per identity, request rates.
 
-A level has seats. Who finds none waits in a queue of its own identity, for a bounded time; a free seat goes to the identities
-in turn, and no identity holds more than half of them. So one that asks too much waits for itself, and the others pass. Who
-finds no room in the queue, or waits in vain, is told when to try again: the more are refused, the later.
+A level has seats. A request without a seat waits in the queue of its identity for a bounded time. Free seats go to the
+identities in turn, and no identity holds more than half of them, so an identity with too many requests delays only itself. A
+request that finds the queue full, or waits too long, is refused with a Retry-After that grows with the number of refusals.
 
-After Kubernetes' priority and fairness, with queues by identity where it shuffles identities into shards.
+After Kubernetes' priority and fairness, with one queue per identity instead of shuffle sharding.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from machinery.errors import TooManyRequestsError
 from machinery.runtime.clock import Clock
 
 BODY_LIMIT = 3 * 1024 * 1024
-"""The largest body of a request, and how much a patch may copy, in bytes: on every door."""
+"""Largest body of a request, and most bytes that a patch may copy, at every door."""
 OBJECT_LIMIT = 3 * 1024 * 1024 // 2
-"""The largest object, in bytes of its JSON: as in Kubernetes, whose etcd takes 1.5 MiB."""
+"""Largest JSON of an object in bytes, as in Kubernetes with etcd's limit of 1.5 MiB."""
 OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
-"""What was larger before goes on, a few bytes larger at each write, up to this."""
+"""An object above OBJECT_LIMIT may grow to this, a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
-"""How long a request may take at most."""
+"""Longest time of a request."""
 PATIENCE = 4
-"""A request waits for a seat for this part of its time: a quarter."""
+"""A request waits for a seat for at most 1/PATIENCE of its time."""
 SHARE = 2
-"""An identity holds at most this part of a level's seats: one half."""
+"""An identity holds at most 1/SHARE of a level's seats."""
 MAX_RETRY_AFTER = 32
 TOO_MANY = "too many requests, please try again later"
 BACK_SOON = timedelta(seconds=5)
@@ -41,7 +41,7 @@ MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevel:
-    """A part of a server's capacity. No `seats`: no limit. `queue`: how many wait; `each`: how many of one identity."""
+    """A part of a server's capacity. `seats` 0: unlimited. `queue`: most waiting requests; `each`: most of one identity."""
 
     name: str
     seats: int = 0
@@ -50,12 +50,12 @@ class PriorityLevel:
 
     @property
     def uid(self) -> str:
-        """What clients are told instead of the name."""
+        """Opaque id of the level, sent to clients."""
         return str(uuid5(NAMESPACE_OID, f"priority-level/{self.name}"))
 
 
 def origin(address: str) -> str:
-    """As which host an address counts, of which an IPv6 host has a whole /64; "" when it is no address."""
+    """Key under which an address counts: an IPv4 address or an IPv6 /64; "" for anything else."""
     try:
         there = ip_address(address)
     except ValueError:
@@ -66,7 +66,7 @@ def origin(address: str) -> str:
 
 
 class Pushback:
-    """When who is refused should come again, in seconds: doubles while many are refused, and falls slowly when few are."""
+    """Retry-After of refusals in seconds: doubles while many requests are refused, and decreases slowly when few are."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class Pushback:
         return self._value
 
     def refused(self) -> timedelta:
-        """Counts a refusal; what it is told."""
+        """Count a refusal and return its Retry-After."""
         now = self._clock.monotonic()
         self._refusals.append(now)
         if now - self._changed >= self._value:
@@ -96,7 +96,7 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. `take` and `give` always come in pairs."""
+    """The seats of one level. Each `take` needs one `give`."""
 
     def __init__(self, level: PriorityLevel, clock: Clock) -> None:
         self.level = level
@@ -108,7 +108,7 @@ class Pool:
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, identity: str, patience: timedelta) -> None:
-        """A seat. Raises TooManyRequestsError when none becomes free within `patience`, or too many wait already."""
+        """Take a seat. Raises TooManyRequestsError when none is free within `patience`, or the queue is full."""
         if not self.level.seats or (identity not in self._queues and self._has_room(identity)):
             self._seat(identity)
             return
@@ -128,7 +128,7 @@ class Pool:
             raise
 
     def give(self, identity: str) -> None:
-        """The seat is free again."""
+        """Return the seat."""
         self._taken -= 1
         left = self._held[identity] - 1
         if left:
@@ -145,7 +145,7 @@ class Pool:
         self._held[identity] = self._held.get(identity, 0) + 1
 
     def _invite(self) -> None:
-        """Gives free seats to identities in turn; one that has had its turn goes to the end."""
+        """Give free seats to the identities in turn."""
         for _ in range(len(self._queues)):
             if self._taken >= self.level.seats:
                 return
@@ -155,7 +155,7 @@ class Pool:
                 self._call(identity)
 
     def _call(self, identity: str) -> None:
-        """Seats the first of an identity that still waits."""
+        """Give a seat to the first request of an identity that still waits."""
         turns = self._queues[identity]
         while turns:
             turn = turns.popleft()
@@ -168,7 +168,7 @@ class Pool:
             del self._queues[identity]
 
     def _leave(self, identity: str, turn: asyncio.Future[None]) -> None:
-        """Gives up waiting; a seat that was given in the same moment is given back."""
+        """Stop waiting, and return a seat that was given at the same time."""
         if turn.done() and not turn.cancelled():
             self.give(identity)
             return
@@ -184,7 +184,7 @@ class Pool:
         return TooManyRequestsError(TOO_MANY, retry_after=self._pushback.refused())
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running server."""
+        """Counters for the debug socket."""
         return {
             "seats": self.level.seats or "unlimited",
             "taken": self._taken,
@@ -196,9 +196,9 @@ class Pool:
 
 
 class RefusalQueue:
-    """Turns of addresses that are refused too often: two at once in all, one of an address, and a pause after each.
+    """Queue of refused requests: two at a time, one per address, with a pause after each.
 
-    So neither their number nor that of their connections makes more work than a bounded part of a processor.
+    It bounds the processor time of refusals for any number of addresses and connections.
     """
 
     PAUSE = timedelta(milliseconds=20)
@@ -209,7 +209,7 @@ class RefusalQueue:
 
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
-        """A block in turn. Raises TooManyRequestsError when the turn does not come in time."""
+        """Wait for a turn for the block. Raises TooManyRequestsError when it does not come in time."""
         await self._pool.take(host, REQUEST_LIMIT / PATIENCE)
         try:
             yield
@@ -218,8 +218,6 @@ class RefusalQueue:
 
 
 class Pools:
-    """The levels of a server, by name."""
-
     def __init__(self, levels: Iterable[PriorityLevel], clock: Clock) -> None:
         self._pools = {level.name: Pool(level, clock) for level in levels}
 
@@ -231,7 +229,7 @@ class Pools:
 
 
 class Openings:
-    """How many of what stays open each identity has, and all have together. 0: any number."""
+    """Bounds the open watches per identity and in total. 0: unlimited."""
 
     def __init__(self, each: int, together: int) -> None:
         self._each = each
@@ -241,7 +239,7 @@ class Openings:
 
     @contextmanager
     def one(self, identity: str) -> Iterator[None]:
-        """A block around one of them; "" is not limited and does not count. Raises TooManyRequestsError."""
+        """Count one watch for the block; "" is neither counted nor limited. Raises TooManyRequestsError."""
         if not identity:
             yield
             return
@@ -259,12 +257,12 @@ class Openings:
                 del self._open[identity]
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running server."""
+        """Counters for the debug socket."""
         return {"identities": len(self._open), "open": self._total, "refused": self._refused}
 
 
 class Rates:
-    """A token bucket per identity: `burst` requests at once, then `rate` a second. A rate of 0: no limit."""
+    """Token bucket per identity: `burst` requests at once, then `rate` per second. Rate 0: unlimited."""
 
     def __init__(self, rate: float, burst: int, clock: Clock) -> None:
         self._rate = rate
@@ -274,7 +272,7 @@ class Rates:
         self._refused = 0
 
     def check(self, identity: str) -> None:
-        """Takes a token. Raises TooManyRequestsError, which says when there is one again."""
+        """Take a token. Raises TooManyRequestsError with the time until the next token."""
         if not self._rate:
             return
         now = self._clock.monotonic()
@@ -283,13 +281,13 @@ class Rates:
         enough = tokens >= 1
         self._buckets[identity] = (tokens - 1 if enough else tokens, now)
         if len(self._buckets) > MAX_IDENTITIES:
-            self._buckets.popitem(last=False)  # whoever has not asked for longest, and so most likely has all of its tokens
+            self._buckets.popitem(last=False)  # the longest unused bucket, which is most likely full
         if not enough:
             self._refused += 1
             raise TooManyRequestsError(TOO_MANY, retry_after=timedelta(seconds=(1 - tokens) / self._rate))
 
     def has_room(self, identity: str) -> bool:
-        """Whether `check` would not raise now; takes no token."""
+        """Whether `check` would succeed now. Takes no token."""
         if not self._rate or identity not in self._buckets:
             return True
         tokens, at = self._buckets[identity]

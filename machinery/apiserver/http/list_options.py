@@ -1,4 +1,4 @@
-"""Query parameters of list and watch, checked as kube-apiserver checks them. Those of writes are `writeoptions`."""
+"""Query parameters of list and watch, validated as by kube-apiserver. Those of writes are in `write_options`."""
 
 import base64
 import json
@@ -18,20 +18,20 @@ from machinery.meta.selectors import FieldSelector, Operator, Requirement, parse
 Query = Mapping[str, str]
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 LATEST = -1
-"""In a token: the rest of the list as it is now, after the past that it began in is gone."""
+"""Revision in a continue token for an inconsistent continuation at the current state, after the original revision expired."""
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 MAX_NUMBER = 2**31 - 1
 MAX_DIGITS = 19
-"""Below this, a revision fits into the 64 bits of a database."""
+"""Revisions with fewer digits fit into 64 bits."""
 _DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST = 2**63 / 1e9
-"""Seconds of the longest duration that Go knows."""
+"""Longest duration of Go in seconds."""
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What a list asks. `revision` None: unset; `at` is set by resourceVersionMatch=Exact or by a continue token."""
+    """Options of a list. `revision` None: unset; `at` comes from resourceVersionMatch=Exact or a continue token."""
 
     selection: Selection
     limit: int | None = None
@@ -43,7 +43,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a watch asks. `initial`: objects first; `mark_initial`: then a bookmark that says so."""
+    """Options of a watch. `initial`: send existing objects first; `mark_initial`: then a bookmark that marks their end."""
 
     selection: Selection
     revision: int | None
@@ -54,7 +54,7 @@ class WatchOptions:
 
 
 def duration(text: str) -> timedelta:
-    """Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
+    """Parse Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
     unsigned = text[1:] if text.startswith(("-", "+")) else text
     if unsigned == "0":
         return timedelta()
@@ -67,7 +67,7 @@ def duration(text: str) -> timedelta:
 
 
 def request_timeout(query: Query, most: timedelta) -> timedelta:
-    """How long a request may take: `timeout` may only lower `most`; what is not above 0 asks for `most`."""
+    """Time limit of a request: `timeout` can only lower `most`; zero and negative values mean `most`."""
     asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
     return asked if timedelta() < asked < most else most
 
@@ -80,7 +80,7 @@ def _number(text: str) -> int:
 
 
 def revision(text: str) -> int | None:
-    """A resourceVersion parameter; None when it is not given. Raises BadRequestError."""
+    """Parse a resourceVersion parameter; None when absent. Raises BadRequestError."""
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
@@ -107,7 +107,7 @@ def selection(resource: Resource, namespace: str, query: Query, name: str = "") 
 
 
 def _of_label(term: Requirement, label: str) -> Requirement:
-    """A term of a field selector about a label. A field that is empty is a label that is not there."""
+    """Turn a field selector's term into a label requirement. An empty field is an absent label."""
     if term.values == ("",):
         return Requirement(label, Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS, ())
     return replace(term, name=label)
@@ -166,7 +166,7 @@ def _check_match(query: Query, *, initial: str | None = None) -> None:
 
 
 def list_options(resource: Resource, namespace: str, query: Query, now: datetime) -> ListOptions:
-    """The options of a list. Raises BadRequestError and InvalidError."""
+    """Parse the options of a list. Raises BadRequestError and InvalidError."""
     chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now), order=_ordered(resource, query))
     limit = _number(query["limit"]) if query.get("limit") else 0
     if is_true(query.get("sendInitialEvents", "")):
@@ -183,12 +183,12 @@ def list_options(resource: Resource, namespace: str, query: Query, now: datetime
             chosen = replace(chosen, order=_ordered(resource, query, started.place))
         return ListOptions(chosen, limited, started.after, started.at, place=started.place)
     match = query.get("resourceVersionMatch")
-    exact = match == EXACT or (not match and limited is not None)  # a page of a revision is always of that revision
+    exact = match == EXACT or (not match and limited is not None)  # pages of one list have one revision
     return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
 
 
 def watch_options(resource: Resource, namespace: str, name: str, query: Query, now: datetime) -> WatchOptions:
-    """The options of a watch. Raises BadRequestError and InvalidError."""
+    """Parse the options of a watch. Raises BadRequestError and InvalidError."""
     if query.get("sortBy"):
         raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
     chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
@@ -209,7 +209,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Query, n
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Where a list goes on: behind a key, in an order behind a place; as of a revision, or None: as of now."""
+    """Start of a page: after a key, and after a position if ordered; `at`: revision, None: the current state."""
 
     after: Key
     at: int | None
@@ -217,7 +217,7 @@ class Started:
 
 
 def write_continue(after: Key, at: int, sort_by: str = "", place: Standing = ()) -> str:
-    """The token for the page after `after`, as of revision `at`; in the order `sort_by`, behind `place`."""
+    """Continue token for the page after `after`, as of revision `at`; in the order `sort_by`, after `place`."""
     told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:
         told |= {"sortBy": sort_by, "place": place}
@@ -225,7 +225,7 @@ def write_continue(after: Key, at: int, sort_by: str = "", place: Standing = ())
 
 
 def read_continue(token: str, sort_by: str = "") -> Started:
-    """What `write_continue` wrote for that order. Raises BadRequestError."""
+    """Decode a token of `write_continue` for the same order. Raises BadRequestError."""
     try:
         told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = told["start"].rpartition("/")

@@ -1,4 +1,4 @@
-"""A listening server whose listener stops apart from its clean-up, so that a drain can stand between the two."""
+"""An HTTP server that can stop listening before it is cleaned up, so that a drain can run between the two."""
 
 import asyncio
 import json
@@ -19,20 +19,20 @@ from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
 
 LINE_LIMIT = 1024 * 1024
-"""Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
+"""Bytes of the request line, which may hold long selectors, and of each header; ConnectionBounds limits their sum."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = ConnectionBounds()
 _UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
-"""The request line in aiohttp's message, where all but the method is good."""
+"""The request line in aiohttp's message when only the method is unknown."""
 NO_DESCRIPTOR = "socket.accept() out of system resource"
-"""How asyncio's line begins."""
+"""Start of asyncio's log message."""
 
 
 class Unreadable(logging.Filter):
-    """Lets what is no HTTP into the log at DEBUG alone, and nothing of what it said.
+    """Logs malformed HTTP requests at DEBUG only, without their content.
 
-    The library tells of each such request as an error, with a stack and the line that it could not read: whoever reaches the
-    port could fill the log, and a header that was garbled on its way may hold a credential.
+    aiohttp logs each such request as an error with a stack and the malformed line: any client could fill the log, and a
+    garbled header may contain a credential.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -46,9 +46,9 @@ class Unreadable(logging.Filter):
 
 
 class OutOfDescriptors(logging.Filter):
-    """Lets one line in TOLD_EVERY seconds through that says that no connection can be accepted.
+    """Passes the message that no connection can be accepted at most once per TOLD_EVERY seconds.
 
-    asyncio writes one for each connection that may wait in the backlog, with a stack, and tries again every second.
+    asyncio logs one with a stack for each connection that may wait in the backlog, and retries every second.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ logging.getLogger("asyncio").addFilter(OutOfDescriptors())
 
 
 class Refusal(web.Response):
-    """An answer to a request that the HTTP library refuses. It names no software."""
+    """Response to a request that aiohttp refuses, without a Server header."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
@@ -88,9 +88,9 @@ class Refusal(web.Response):
 
 
 class Handler(web.RequestHandler):
-    """Answers what the HTTP library refuses as a Go server does: nothing of the request and no word of Python.
+    """Responds to malformed requests as a Go server does, without content of the request and without details of Python.
 
-    A method that the library does not know is refused with a Status, as a kube-apiserver does.
+    An unknown method gets a Status, as from kube-apiserver.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class Handler(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        super().handle_error(request, status, exc, message)  # logs, and raises ConnectionError where an answer has begun
+        super().handle_error(request, status, exc, message)  # logs, and raises ConnectionError after a response has begun
         if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(str(exc)):
             refused = MethodNotAllowedError("the server does not allow this method on the requested resource")
             answer = Refusal(body=json.dumps(status_document(refused)).encode(), content_type="application/json", status=405)
@@ -113,7 +113,7 @@ async def _without_server(_request: web.Request, response: web.StreamResponse) -
 
 
 class Listening:
-    """A server that listens. `stop_listening`, then `close`; both may be called twice."""
+    """A listening server. Call `stop_listening`, then `close`; both are idempotent."""
 
     def __init__(self, runner: web.AppRunner, server: asyncio.Server, connections: Connections, grace: timedelta) -> None:
         self._runner = runner
@@ -124,15 +124,15 @@ class Listening:
 
     @property
     def port(self) -> int:
-        """The port that was bound: the one to know after asking for port 0."""
+        """The bound port, also when port 0 was requested."""
         return self._port
 
     async def stop_listening(self) -> None:
-        """Takes no further connection; those open go on."""
+        """Stop accepting connections; open ones continue."""
         self._server.close()
 
     async def close(self, grace: timedelta | None = None) -> None:
-        """Ends watches, lets other requests finish within `grace` (by default that of `serve`), closes every connection."""
+        """End watches, wait for other requests up to `grace` (default: that of `serve`), close all connections."""
         await self.stop_listening()
         await self._runner.shutdown()
         self.connections.leave()
@@ -150,7 +150,7 @@ async def serve(
     shutdown_timeout: timedelta = timedelta(seconds=10),
     bounds: ConnectionBounds = DEFAULT_BOUNDS,
 ) -> Listening:
-    """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
+    """Listen on `host`:`port` (0: any free port). Raises OSError when the port is in use, even by another such server."""
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {
         "access_log": None,
@@ -158,9 +158,9 @@ async def serve(
         "keepalive_timeout": bounds.idle.total_seconds(),
         "max_line_size": LINE_LIMIT,
         "max_field_size": LINE_LIMIT,
-        "auto_decompress": False,  # a body of kilobytes would become gigabytes
+        "auto_decompress": False,  # a body of kilobytes could become gigabytes
     }
-    # handler_cancellation: an idle watch of a client that went away would stay to its time-out
+    # handler_cancellation: otherwise an idle watch of a disconnected client would stay until its timeout
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1, handler_cancellation=True, **options)
     app.on_response_prepare.append(_without_server)
     await runner.setup()

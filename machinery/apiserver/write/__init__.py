@@ -1,1 +1,1 @@
-"""create, update, patch and delete."""
+"""Create, update, patch and delete."""

@@ -1,7 +1,7 @@
-"""Request bodies as documents: JSON, YAML and the protobuf of a few kinds, bounded before a document is built.
+"""Request bodies as documents: JSON, YAML and the protobuf encoding of a few kinds, bounded before a document is built.
 
-A thread does not isolate the processor, so each format has bounds within which the worst body is read in 20 ms (`make bench
-ARGS=bodies`). YAML and applied configurations are read on one thread, which nothing else uses.
+Python threads share one interpreter lock, so a thread does not protect the event loop: each format has bounds within which the
+worst body is parsed in 20 ms (`make bench ARGS=bodies`). YAML and applied configurations are parsed on one dedicated thread.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from machinery.meta.bounded_json import JsonError
 from machinery.meta.bounded_yaml import YamlError
 
 ANONYMOUS_LIMIT = 64 * 1024
-"""The largest body of a caller without a credential, in bytes. It is JSON."""
+"""Largest body of a caller without a credential, in bytes. Such a body must be JSON."""
 MOST_APPLIED = 20_000
-"""Values of an applied configuration in JSON, whose fields are looked through for what it says twice."""
+"""Most values in an applied configuration in JSON, which is searched for duplicate fields."""
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parser")
 
 
 async def read(request: web.Request, limit: int, *, anonymous: bool) -> bytes:
-    """The body. Raises TooLargeError, and UnsupportedMediaTypeError for a compressed one, or one that no stranger may send."""
+    """Return the body. Raises TooLargeError, and UnsupportedMediaTypeError for a compressed or an anonymous non-JSON body."""
     limit = min(limit, ANONYMOUS_LIMIT) if anonymous else limit
     too_large = TooLargeError(f"Request entity too large: limit is {limit}")
     if request.headers.get("Content-Encoding", "").lower() not in ("", "identity"):
@@ -52,12 +52,12 @@ async def read(request: web.Request, limit: int, *, anonymous: bool) -> bytes:
 
 
 def media_type(request: web.Request) -> str:
-    """The type of the body; JSON when nothing is said."""
+    """Media type of the body; JSON without a Content-Type."""
     return request.content_type.lower() if "Content-Type" in request.headers else JSON
 
 
 async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
-    """The body as an object of kind `expected`. Raises BadRequestError, UnsupportedMediaTypeError."""
+    """Decode the body as an object of kind `expected`. Raises BadRequestError, UnsupportedMediaTypeError."""
     if media in _YAML:
         return _object(await _decode_yaml(body, expected), expected)
     if media == JSON:
@@ -71,7 +71,7 @@ async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
 
 
 def decode_json(body: bytes, expected: str) -> Any:
-    """Any JSON value. Raises BadRequestError."""
+    """Decode any JSON value. Raises BadRequestError."""
     try:
         return boundedjson.decode(body)
     except JsonError as error:
@@ -86,7 +86,7 @@ async def _decode_yaml(body: bytes, expected: str) -> Any:
 
 
 async def decode_configuration(body: bytes) -> tuple[dict[str, Any], list[str]]:
-    """An applied configuration, JSON or YAML, and the fields that it says twice. Raises BadRequestError."""
+    """Decode an applied configuration, JSON or YAML. Return it with its duplicate fields. Raises BadRequestError."""
     twice: list[str] = []
     loads = _load_json if body.lstrip()[:1] == b"{" else _load_yaml
     try:
@@ -125,7 +125,7 @@ def _load_yaml(body: bytes, twice: list[str]) -> Any:
 
 
 def _plain(loaded: Any) -> Any:
-    """What JSON does not know is refused."""
+    """Convert to JSON values. Raises for a value that JSON does not have."""
     return msgspec.json.decode(msgspec.json.encode(loaded))
 
 

@@ -1,9 +1,8 @@
-"""Changes of objects: small ones are made within the storage's transaction, large ones beside it.
+"""Changes of objects: small ones run within the storage's transaction, large ones outside of it.
 
-A transaction that waits for a patch to be worked out lets everybody wait, because storages write one after the other. So what
-comes of a large object, or of a large body, is worked out on a thread of its own, from the object as it was just read; the
-transaction only looks whether that is still the object; else it is worked out anew. No identity has more than half of the
-places where this is done.
+Storages write one transaction after the other, so a transaction that computes a patch delays all writers. The result of a large
+object or a large body is therefore computed on a separate thread from the object as read; the transaction only checks that the
+object is still the same, otherwise the result is computed again. One identity gets at most half of the seats for this.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from machinery.runtime.clock import Clock
 P = ParamSpec("P")
 T = TypeVar("T")
 SMALL = 32 * 1024
-"""Bytes of body and object together that a transaction waits for."""
+"""Largest size of body and object together, in bytes, whose change is computed within a transaction."""
 PLACES = PriorityLevel("large-changes", seats=4, queue=200, each=20)
 THREADS = 2
 TRIES = 8
@@ -34,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _LargeError(ConflictError):
-    """Ends a transaction in which nothing was worked out yet. `old`: the object as it is there."""
+    """Aborts a transaction whose change must be computed outside of it first. `old`: the object in the transaction."""
 
     def __init__(self, old: Document) -> None:
         super().__init__("a large change is worked out beside the transaction")
@@ -42,7 +41,7 @@ class _LargeError(ConflictError):
 
 
 class _WorkedOut:
-    """What becomes of one revision of an object; `change` is asked only where there is little to do."""
+    """The computed change of one revision of an object. Calls `change` directly only for a small object."""
 
     def __init__(self, change: Change, size: int) -> None:
         self._change = change
@@ -51,7 +50,7 @@ class _WorkedOut:
         self._new: Document | None = None
 
     def __call__(self, old: Document) -> Document | None:
-        """Raises _LargeError when it is to be worked out first."""
+        """Raises _LargeError when `work_out` must run first."""
         if self._old and self._old["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]:
             return old if self._new is self._old else self._new
         if self._size + len(_encode(old)) > SMALL:
@@ -64,7 +63,7 @@ class _WorkedOut:
 
 
 class Changing:
-    """The places of one server."""
+    """The seats and threads of one server for large changes."""
 
     def __init__(self, clock: Clock) -> None:
         self._places = Pool(PLACES, clock)
@@ -73,9 +72,9 @@ class Changing:
     async def change(
         self, storage: Storage, resource: GroupResource, key: Key, change: Change, actor: Actor, *, size: int, dry_run: bool
     ) -> Stored:
-        """`storage.update`; `size`: bytes of what it is worked out of beside the object.
+        """Run `storage.update`. `size`: bytes of the input beside the object.
 
-        Raises TooManyRequestsError beside the rest: there was no place, or the object changed under every try.
+        Also raises TooManyRequestsError when no seat is free in time, or the object changed during each of the TRIES attempts.
         """
         made = _WorkedOut(_shallow(change), size)
         try:
@@ -92,14 +91,14 @@ class Changing:
         raise TooManyRequestsError("the object changes too often for a change of this size", retry_after=AGAIN)
 
     async def made(self, make: Callable[[], T], actor: Actor, *, size: int) -> T:
-        """What `make` makes of `size` bytes, beside the loop when they are many. Raises what it raises."""
+        """Return the result of `make`, computed on a thread when `size` bytes are many. Raises what `make` raises."""
         if size <= SMALL:
             return _shallow(make)()
         async with self._place(actor):
             return await self._beside(_shallow(make))
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running server."""
+        """Counters for the debug socket."""
         return self._places.snapshot()
 
     @asynccontextmanager
@@ -115,7 +114,7 @@ class Changing:
 
 
 def _shallow(work: Callable[P, T]) -> Callable[P, T]:
-    """Whoever nests deeper than anything can be followed has sent a bad request."""
+    """Turn RecursionError into BadRequestError: the object is nested too deeply."""
 
     def followed(*args: P.args, **kwargs: P.kwargs) -> T:
         try:

@@ -1,7 +1,7 @@
-"""Field ownership of the objects that the API server writes: Kubernetes' managedFields, per version of the writer.
+"""Field ownership of stored objects: Kubernetes' managedFields, per version of the writer.
 
-A creator holds what it sent, an updater what it changed, an applier what it applies. What preparation and admission add is
-held by nobody, as in Kubernetes. An object that came without managedFields is not tracked until it is applied to.
+A creator owns what it sent, an updater what it changed, an applier what it applies. Fields that preparation and admission add
+have no owner, as in Kubernetes. An object without managedFields is not tracked until its first apply.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ from machinery.meta.managedfields.structure import FieldForm, Structure
 from machinery.meta.managedfields.updating import Comparisons, Versions, conflict_error, current, updated
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Holds everything of an object that nobody tracked until somebody applied to it."""
+"""Manager that owns all fields of an untracked object at its first apply."""
 
 
 class ServedVersions(Versions):
@@ -47,14 +47,14 @@ class ServedVersions(Versions):
         return {**shown, "apiVersion": api_version}
 
     def _version(self, api_version: str) -> ServedVersion | None:
-        """None: the stored one."""
+        """None: the stored version."""
         versions = self._resource.versions
         return next((version for version in versions if self._resource.api_version(version.name) == api_version), None)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldOwnership:
-    """One request's view of who holds what: by whom, through which version and subresource, and when."""
+    """Computes field owners for one request: manager, version, subresource and time of the write."""
 
     resource: Resource
     manager: str
@@ -63,16 +63,16 @@ class FieldOwnership:
     time: str
 
     def of_new(self, sent: Document, new: Document) -> Holdings:
-        """What the creator of an object holds: all that it sent and that is there."""
+        """Owners of a new object's fields: the creator owns all fields that it sent and that are stored."""
         return self._updated(sent, {}, new, {})
 
     def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
-        """Who holds what after an update or a patch: the writer what it changed, nobody what is gone."""
+        """Owners after an update or patch: the writer owns what it changed; removed fields have no owner."""
         before = self._before(old, sent["metadata"].get("managedFields"))
         return self._updated(sent, old, new, before) if before else {}
 
     def applied(self, config: Mapping[str, Any], old: Document | None, *, force: bool) -> tuple[Document, Holdings]:
-        """The object in the version of the request, with the configuration applied, and who holds what.
+        """Apply the configuration. Return the object in the request's version, and the owners.
 
         Raises ConflictError with a cause per field, BadRequestError when the configuration does not fit the schema.
         """
@@ -108,7 +108,7 @@ class FieldOwnership:
 
     @property
     def _always_there(self) -> FieldSet:
-        """The parts that an object of a built-in kind has even when they are empty."""
+        """Parts that an object of a built-in kind always has, even empty."""
         structure = self._structure
         return (
             EMPTY
@@ -117,7 +117,7 @@ class FieldOwnership:
         )
 
     def _before(self, old: Document, asked: Any) -> Holdings:
-        """A writer of the whole object may say who holds what; what cannot be understood, or is empty, counts for nothing."""
+        """Owners before the write, or as sent in a write of the whole object unless unreadable or empty."""
         if not self.subresource and held.is_reset(asked):
             return {}
         try:
@@ -167,7 +167,7 @@ def _parts(names: Iterable[str]) -> FieldSet:
 
 
 def with_holdings(document: Document, holdings: Holdings) -> dict[str, Any]:
-    """The document with its managedFields; without any when nobody holds anything."""
+    """The document with managedFields; without that field when there are no owners."""
     metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
     if holdings:
         metadata["managedFields"] = held.written(holdings)

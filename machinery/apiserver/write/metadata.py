@@ -1,4 +1,4 @@
-"""Rules of `metadata` that hold for every kind: names, labels, annotations, finalizers, and what a client may not set."""
+"""Rules of `metadata` for every kind: names, labels, annotations, finalizers, and the fields that a client may not set."""
 
 import re
 import secrets
@@ -35,34 +35,33 @@ SETTABLE = ("name", "generateName", "namespace", "labels", "annotations", "final
 
 
 def subdomain(name: str) -> str | None:
-    """Why `name` is no DNS subdomain."""
+    """Why `name` is not a DNS subdomain; None: it is one."""
     return None if len(name) <= MAX_SUBDOMAIN and re.fullmatch(_SUBDOMAIN, name) else SUBDOMAIN_RULE
 
 
 def dns_label(name: str) -> str | None:
-    """Why `name` is no DNS label."""
+    """Why `name` is not a DNS label; None: it is one."""
     return None if len(name) <= MAX_LABEL and re.fullmatch(_LABEL, name) else LABEL_RULE
 
 
 def generated(prefix: str) -> str:
-    """A name from `metadata.generateName`."""
+    """Generate a name from `metadata.generateName`."""
     return prefix[: MAX_LABEL - SUFFIX_LENGTH] + "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX_LENGTH))
 
 
 def of_new(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a creator may say about the object; the rest is the server's."""
+    """The metadata fields that a creator may set; the server sets the others."""
     return {name: metadata[name] for name in SETTABLE if metadata.get(name) not in (None, "", {}, [])}
 
 
 def of_changed(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of an update: what a writer may change from the new object, the rest from the old one."""
+    """Metadata of an update: fields that a writer may change come from the new object, the others from the old one."""
     kept = {name: old[name] for name in KEPT if name in old}
     changed = {name: new[name] for name in SETTABLE if name != "generateName" and new.get(name) not in (None, "", {}, [])}
     return {**changed, **kept, "resourceVersion": old["resourceVersion"]}
 
 
 def violations(resource: Resource, new: Document, old: Document | None) -> Iterator[Cause]:
-    """Broken rules of the new object's metadata."""
     metadata = new.get("metadata", {})
     if old is None:
         yield from _name_violations(resource, metadata)

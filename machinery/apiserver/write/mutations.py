@@ -1,4 +1,4 @@
-"""create, update, patch, delete and deletecollection: decodes the request, lets `writes` say what becomes of the object."""
+"""create, update, patch, delete and deletecollection: decode the request and apply the rules of `writes` to the object."""
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,15 +40,15 @@ from machinery.errors import (
 from machinery.meta.managedfields.holdings import Holdings
 
 TRIES = 8
-"""How often a generated name is drawn anew."""
+"""Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
 NO_NAME = "name must be provided"
 Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 
 
 class Mutations:
-    """Writes on behalf of one server.
+    """Writes of one server.
 
-    `namespaces` says whether objects may be created in a namespace; `allowed` raises ForbiddenError when somebody may not.
+    `namespaces`: whether objects may be created in a namespace. `allowed` raises ForbiddenError when the caller may not.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Mutations:
         return await write_answer(call, write, stored)
 
     async def _apply(self, call: ResourceCall, write: Write, options: WriteOptions) -> web.Response:
-        """Server-side apply, which makes an object that is not there when the asker may create it."""
+        """Server-side apply. It creates a missing object if the caller has the verb create."""
         config, force = await self._configuration(call, write), bool(options.force)
         for attempt in range(TRIES):
             try:
@@ -117,7 +117,7 @@ class Mutations:
                     raise
             try:
                 return await write_answer(call, write, await self._applied_anew(call, write, config, options), 201)
-            except AlreadyExistsError:  # somebody else was faster
+            except AlreadyExistsError:  # another request created the object first
                 if attempt == TRIES - 1:
                     raise
         raise AssertionError
@@ -152,15 +152,15 @@ class Mutations:
         except MusterError as error:
             raise in_its_words(error, call.resource, call.key.name) from error
         metadata = msgspec.json.decode(stored.document)["metadata"]
-        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage holds it
+        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
         uid = metadata.get("uid", "")
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
     async def delete_collection(self, call: ResourceCall, actor: Actor) -> web.Response:
-        """Deletes what the selectors choose, one object at a time, and answers with what was there.
+        """Delete the selected objects one at a time and return those that were deleted.
 
-        The first that does not meet a precondition ends it; those before it are deleted.
+        The first object that fails a precondition ends the request; earlier ones stay deleted.
         """
         asked = await self._delete_options(call, actor)
         options = _delete_write_options(call, asked)
@@ -211,7 +211,7 @@ class Mutations:
             raise in_its_words(error, resource, call.key.name) from error
 
     async def body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
-        """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
+        """Body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
 
     async def _read(self, call: ResourceCall, actor: Actor) -> bytes:
@@ -224,7 +224,6 @@ class Mutations:
         return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
 
     async def _patched(self, call: ResourceCall, actor: Actor) -> Callable[[Document], dict[str, Any]]:
-        """The function that applies the request's patch."""
         media = _patch_type(call)
         try:
             patch = bodies.decode_json(await self._read(call, actor), call.resource.kind)
@@ -238,7 +237,7 @@ class Mutations:
 
 
 def _patch_type(call: ResourceCall) -> str:
-    """The media type of a patch. Raises UnsupportedMediaTypeError when the kind cannot be patched so."""
+    """Media type of the patch. Raises UnsupportedMediaTypeError when the kind does not support it."""
     strategic = () if call.resource.custom else (patches.STRATEGIC_PATCH,)
     accepted = (patches.JSON_PATCH, patches.MERGE_PATCH, *strategic, patches.APPLY_PATCH)
     media = bodies.media_type(call.request)
@@ -265,7 +264,7 @@ def _write(call: ResourceCall, actor: Actor, options: WriteOptions, part: Subres
 
 
 def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Document | None]:
-    """The change of an object that is deleted, if it is the one that is meant."""
+    """Change that deletes an object if it meets the preconditions."""
     preconditions = asked.get("preconditions") or {}
 
     def change(old: Document) -> Document | None:
@@ -276,12 +275,12 @@ def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Do
 
 
 async def _size(call: ResourceCall) -> int:
-    """Bytes of the body, which was read before."""
+    """Size of the body in bytes. aiohttp has cached the body by then."""
     return len(await call.request.read())
 
 
 async def write_answer(call: ResourceCall, write: Write, stored: Stored, status: int = 200) -> web.Response:
-    """What a write answers: the object in the form asked for, with the warnings."""
+    """Response of a write: the object in the requested form, with the warnings."""
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
         stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))

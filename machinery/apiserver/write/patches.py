@@ -1,4 +1,4 @@
-"""The patch formats as functions from document to document: JSON Patch and merge patch; `strategic` has the third."""
+"""JSON Patch and merge patch as functions from document to document. `strategic_merge` has the third patch format."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,20 +18,20 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 MAX_COPIED = OBJECT_LIMIT
 MAX_COPIED_VALUES = 20_000
-"""Objects, lists and their entries in all that a JSON patch copies: copying each takes a microsecond."""
+"""Values (objects, lists and their entries) that the copies of a JSON patch may add; copying one takes a microsecond."""
 MAX_STEPS = 100_000
-"""How many parts the paths of a JSON patch have together."""
+"""Path segments that all operations of a JSON patch may have together."""
 MAX_MOVED = 100_000_000
-"""How many entries of lists make room for others, or close ranks, in one JSON patch: a tenth of a second."""
+"""List entries that one JSON patch may shift by inserting and removing: a tenth of a second."""
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _UNFIT = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException)
 REJECTED = "the server rejected our request due to an error in our request"
 
 
 def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, Any]:
-    """RFC 6902. Raises BadRequestError for what is no patch, InvalidError for one that does not fit the document.
+    """RFC 6902. Raises BadRequestError for a malformed patch, InvalidError for one that does not fit the document.
 
-    The document is copied once, and its copy changed in place; TooLargeError when a patch asks for more work than `_Work` has.
+    The document is copied once and the copy changed in place. Raises TooLargeError when a patch exceeds the bounds of `_Work`.
     """
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise BadRequestError("error decoding patch: a JSON patch is a list of operations")
@@ -52,20 +52,20 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
 
 
 def _shown(value: Any) -> str:
-    """A value of a patch, for a message."""
+    """A value of a patch for a message, at most 100 characters."""
     return (value if isinstance(value, str) else msgspec.json.encode(value).decode())[:100]
 
 
 class _Work:
-    """What the operations of one JSON patch may ask for together, because each may ask for as much as the document is long."""
+    """Bounds the total work of one JSON patch, because each operation may cost as much as the document is long."""
 
     def __init__(self) -> None:
         self._copied = self._values = self._steps = self._moved = 0
 
     def spend(self, document: Any, operation: Mapping[str, Any]) -> None:
-        """Counts an operation that is about to be done. Raises TooLargeError, InvalidError, or a pointer's error."""
+        """Count an operation before it runs. Raises TooLargeError, InvalidError, or a JSON pointer error."""
         kind = operation.get("op")
-        if kind not in OPERATIONS:  # the library knows more than the RFC
+        if kind not in OPERATIONS:  # the library has operations beyond the RFC
             raise InvalidError(f"{REJECTED}: unexpected operation kind: {_shown(kind)}", subject=ErrorSubject())
         places = [str(operation[name]) for name in ("path", "from") if name in operation]
         self._steps += sum(place.count("/") for place in places)
@@ -86,16 +86,16 @@ class _Work:
 
 
 def _behind(document: Any, place: str) -> int:
-    """How many entries of a list move when one comes or goes at this place; 0 where there is no list."""
+    """How many list entries shift when an entry is inserted or removed at this pointer; 0 outside of a list."""
     try:
         around, part = jsonpointer.JsonPointer(place).to_last(document)
     except jsonpointer.JsonPointerException:
-        return 0  # the operation says what is wrong with it
+        return 0  # applying the operation raises the error
     return max(len(around) - part, 0) if isinstance(around, list) and isinstance(part, int) else 0
 
 
 def apply_merge_patch(document: Mapping[str, Any], patch: Any) -> dict[str, Any]:
-    """RFC 7386. Raises BadRequestError for a patch that is no object."""
+    """RFC 7386. Raises BadRequestError for a patch that is not an object."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a merge patch is an object")
     merged: dict[str, Any] = _merged(document, patch)

@@ -1,8 +1,8 @@
-"""Request bodies in Kubernetes' protobuf, read into JSON documents by tables of fields.
+"""Decoder for request bodies in Kubernetes' protobuf, driven by tables of fields.
 
-Typed clients of Kubernetes send them for built-in kinds and are content with JSON answers. A body is four magic bytes and a
-`runtime.Unknown`: the kind's name and the message itself. Only few messages are read and none is written, so there are tables
-(`machinery.apiserver.write.protobuf_messages`) and no generated code. Unknown fields are skipped, as protobuf requires.
+Kubernetes' typed clients send protobuf for built-in kinds and accept JSON responses. A body is four magic bytes and a
+`runtime.Unknown`, which holds the kind's name and the message. The server reads few messages and writes none, so it uses tables
+(`machinery.apiserver.write.protobuf_messages`) instead of generated code. Unknown fields are skipped, as protobuf requires.
 """
 
 import base64
@@ -17,11 +17,11 @@ from machinery.meta.timestamps import format_micro_time, format_time
 
 MAGIC = b"k8s\x00"
 ANY_VERSION = "*"
-"""Stands for every apiVersion in a table of messages: clients write options in the version of the kind they are about."""
+"""Matches every apiVersion in a table of messages: clients send options in the version of the kind that they act on."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 MOST_FIELDS = 5_000
-"""Of a body, those in its messages and unknown ones included: reading one takes a few microseconds."""
+"""Most fields of a body, including nested and unknown ones; decoding one takes a few microseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Message = Mapping[int, "MessageField"]
@@ -38,12 +38,12 @@ class FieldKind(Enum):
     MAP = auto()
     """Entries of key 1 and value 2; `message` is the entry's table."""
     LIST = auto()
-    """A message that is nothing but a repeated field 1 and a bare list in JSON."""
+    """A message with only a repeated field 1, which is a plain list in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """One field. `pointer`: its zero value was set on purpose and is kept; others are left out when empty, as in JSON."""
+    """One field. `pointer`: a zero value was set explicitly and is kept; other fields are omitted when empty, as in JSON."""
 
     name: str
     kind: FieldKind = FieldKind.TEXT
@@ -59,13 +59,13 @@ _MOMENT = {1: MessageField("seconds", FieldKind.INTEGER), 2: MessageField("nanos
 
 
 class _MalformedError(Exception):
-    """The bytes are no such message."""
+    """The bytes are not a valid message."""
 
 
 def decode(body: bytes, messages: Mapping[tuple[str, str], Message]) -> dict[str, Any] | None:
-    """The object in `body` by the table of its apiVersion and kind; None when there is no table for it.
+    """Decode `body` by the table of its apiVersion and kind; None: there is no table for it.
 
-    Raises BadRequestError for what is no such message.
+    Raises BadRequestError for a malformed body.
     """
     try:
         reader = _Reader()
@@ -82,7 +82,7 @@ def decode(body: bytes, messages: Mapping[tuple[str, str], Message]) -> dict[str
 
 
 class _Reader:
-    """One reading of one body, which counts its fields."""
+    """Decodes one body and counts its fields."""
 
     def __init__(self) -> None:
         self._fields = 0
@@ -155,7 +155,7 @@ def _text(value: bytes) -> str:
 
 
 def _time(kind: FieldKind, moment: Mapping[str, int]) -> str | None:
-    """The instant; None for a message that is empty, which is Go's zero time."""
+    """Convert to a timestamp; None for an empty message, which is Go's zero time."""
     if not moment:
         return None
     try:
@@ -166,7 +166,7 @@ def _time(kind: FieldKind, moment: Mapping[str, int]) -> str | None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of a message's fields, as they stand on the wire."""
+    """Numbers and raw values of a message's fields, in wire order. Fixed-width fields are skipped."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)

@@ -1,4 +1,4 @@
-"""Kubernetes' messages as tables: numbers and names of their fields, from the `generated.proto` files of its API packages."""
+"""Tables of Kubernetes' protobuf messages: field numbers and names from the `generated.proto` files of its API packages."""
 
 from collections.abc import Mapping
 
@@ -249,4 +249,4 @@ MESSAGES: Mapping[tuple[str, str], Message] = {
     ("v1", "Secret"): _SECRET,
     ("v1", "ServiceAccount"): _SERVICE_ACCOUNT,
 }
-"""By apiVersion and kind."""
+"""Tables by apiVersion and kind."""

@@ -1,7 +1,7 @@
-"""Structural OpenAPI v3 schemas over documents: which fields are unknown, what is missing, which rules are broken.
+"""Pruning, defaulting and validation of documents by structural OpenAPI v3 schemas.
 
-The subset of OpenAPI that Kubernetes lets a CustomResourceDefinition use. `apiVersion`, `kind` and `metadata` of the object
-are not the schema's business. Two formats are ours to check: `date-time` (metav1.Time) and `micro-time` (metav1.MicroTime).
+Supports the subset of OpenAPI that Kubernetes allows in a CustomResourceDefinition. The schema does not cover the object's
+`apiVersion`, `kind` and `metadata`. Formats checked: `date-time` (metav1.Time), `micro-time` (metav1.MicroTime) and `byte`.
 """
 
 import base64
@@ -34,7 +34,7 @@ _INT32, _INT64 = 2**31, 2**63
 
 
 def pruned(schema: Schema, document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The object without the fields that the schema does not know, and their paths, sorted."""
+    """Return the object without fields that the schema does not have, and the sorted paths of these fields."""
     unknown: list[str] = []
     result: dict[str, Any] = {name: document[name] for name in ENVELOPE if name in document}
     metadata = result.get("metadata")
@@ -72,7 +72,7 @@ def _pruned_object(schema: Schema, value: dict[str, Any], path: str, unknown: li
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """The value with the schema's defaults where fields are absent; the same object when nothing is missing."""
+    """Fill absent fields with the schema's defaults. Returns the same object when nothing is absent."""
     if isinstance(value, list) and "items" in schema:
         entries = [defaulted(schema["items"], entry) for entry in value]
         return value if all(new is old for new, old in zip(entries, value, strict=True)) else entries
@@ -90,7 +90,7 @@ def defaulted(schema: Schema, value: Any) -> Any:
 
 
 def violations(schema: Schema, document: Mapping[str, Any]) -> list[Cause]:
-    """Every broken rule, by path in alphabetical order."""
+    """All violations of the schema, required fields first, then by property name."""
     content = {name: value for name, value in document.items() if name not in ENVELOPE}
     return list(_violations(schema, content, ""))
 
@@ -161,7 +161,7 @@ def _own_violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
 
 def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
     longest = schema.get("maxLength", LONGEST_MATCHED if "pattern" in schema else None)
-    if longest is not None and len(value) > longest:  # a pattern may need quadratic time
+    if longest is not None and len(value) > longest:  # matching a pattern may need quadratic time
         yield too_long(path, longest)
         return
     if "minLength" in schema and len(value) < schema["minLength"]:

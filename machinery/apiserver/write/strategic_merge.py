@@ -1,7 +1,7 @@
-"""Kubernetes' strategic merge patch: a merge patch that knows which lists are sets by a key, with its directives.
+"""Kubernetes' strategic merge patch, with merge keys of lists and directives.
 
-`$patch: replace|delete` in a map or in an entry of a keyed list, and `$deleteFromPrimitiveList/NAME`. Entries are found by the
-canonical form of their key, so that a list of any length is merged in one walk.
+Directives: `$patch: replace|delete` in a map or in an entry of a keyed list, and `$deleteFromPrimitiveList/NAME`. Entries are
+indexed by the canonical form of their key, so merging a list takes linear time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Any, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """The patched document; `merge_keys`: of lists by their path. Raises BadRequestError for what is no patch of it."""
+    """Patch the document. `merge_keys`: merge key of a list by its path. Raises BadRequestError for a malformed patch."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a strategic merge patch is an object")
     return _strategic(document, patch, {**_KNOWN_KEYS, **merge_keys}, "")
@@ -84,7 +84,7 @@ def _merged_by_key(target: Sequence[Any], patch: Sequence[Any], keys: Mapping[st
 
 
 class _Keyed:
-    """Entries of a list by one of their fields, in their order. Of several with the same key the first counts."""
+    """List entries indexed by one of their fields, in order. Of several with the same key the first is used."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], key: str) -> None:
         self._key = key
@@ -94,12 +94,12 @@ class _Keyed:
             self._append(entry)
 
     def like(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The entry with the same key; {} when there is none."""
+        """Entry with the same key; {}: none."""
         places = self._places.get(self._key_of(entry))
         return self._entries[places[0]] or {} if places else {}
 
     def put(self, entry: Mapping[str, Any]) -> None:
-        """In the place of the entry with the same key, or at the end."""
+        """Replace the entry with the same key, or append."""
         places = self._places.get(self._key_of(entry))
         if places:
             self._entries[places[0]] = entry
@@ -107,7 +107,7 @@ class _Keyed:
             self._append(entry)
 
     def remove(self, entry: Mapping[str, Any]) -> None:
-        """Takes out every entry with the same key."""
+        """Remove all entries with the same key."""
         for place in self._places.pop(self._key_of(entry), ()):
             self._entries[place] = None
 

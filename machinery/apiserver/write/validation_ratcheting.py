@@ -1,4 +1,4 @@
-"""What a write breaks, apart from what was broken before it: who changes one thing of an object is not refused for another."""
+"""Validation ratcheting: a write is not rejected for violations that the stored object already has."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,17 +8,17 @@ from machinery.errors import Cause
 
 WRONG_TYPE = "FieldValueTypeInvalid"
 LONGEST_PATH = 1024
-"""A path is looked for by each of its parts, which may hold dots themselves."""
+"""Longest field path that is resolved: each prefix is tried because names may contain dots."""
 _NOWHERE = object()
 
 
 def added(
     causes: list[Cause], new: Document, old: Callable[[], Document | None], broken: Callable[[Document], Iterable[Cause]]
 ) -> list[Cause]:
-    """Those causes that `broken` does not tell of the stored object as well, which is looked at where it matters alone.
+    """Return the causes that `broken` does not report for the stored object. `old` is only called when there are causes.
 
-    A text or a number counts as broken before only where it stays what it was: a worse one may have the same cause. A wrong
-    type is always told, since no rule can be asked about an object that it cannot read.
+    A cause about a string or number counts as old only if the value is unchanged: a worse value may have the same cause.
+    A wrong type is always reported, since no other rule can check an object of a wrong type.
     """
     before = old() if causes else None
     if before is None:
@@ -32,7 +32,7 @@ def _is_told_again(cause: Cause, new: Document, old: Document) -> bool:
 
 
 def _is_worse(field: str, new: Document, old: Document) -> bool:
-    """Whether there is another text or number now; of lists and maps a cause is about a part."""
+    """Whether the field has a different string or number now. Causes of lists and maps refer to their parts."""
     if len(field) > LONGEST_PATH:
         return False
     now, before = _at(new, field), _at(old, field)
@@ -40,7 +40,7 @@ def _is_worse(field: str, new: Document, old: Document) -> bool:
 
 
 def _at(value: Any, path: str) -> Any:
-    """What stands at `a.b[0].c`, where names may hold dots and brackets; `_NOWHERE`: nothing."""
+    """Value at `a.b[0].c`, where names may contain dots and brackets; `_NOWHERE`: no such path."""
     if not path:
         return value
     if isinstance(value, list):

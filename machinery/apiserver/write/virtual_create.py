@@ -1,4 +1,4 @@
-"""What is computed and not stored: a question is posted and its answer comes back in the same kind, or a part is read."""
+"""Creates that compute a response instead of storing an object (reviews, tokens), and readable computed subresources."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from machinery.errors import MethodNotAllowedError
 
 
 async def answer(call: ResourceCall, actor: Actor, kind: Resource, mutations: Mutations) -> web.Response:
-    """The answer to the question in the request's body. Raises BadRequestError, InvalidError, and what it refuses."""
+    """Respond to the question in the request's body. Raises BadRequestError, InvalidError, and what `answers` raises."""
     if kind.answers is None:
         raise MethodNotAllowedError(f"{kind.name} cannot be asked")
     call = replace(call, resource=kind)
@@ -43,7 +43,7 @@ async def answer(call: ResourceCall, actor: Actor, kind: Resource, mutations: Mu
 
 
 async def shown(call: ResourceCall, kind: Resource, shows: Shows) -> web.Response:
-    """What is told of an object. Raises what `shows` raises."""
+    """Respond with a computed subresource. Raises what `shows` raises."""
     told = await shows(call.key, call.request.query)
     return await value_answer(call.request, {"apiVersion": kind.api_version(), "kind": kind.kind, **told}, call.form)
 

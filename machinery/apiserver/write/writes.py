@@ -1,7 +1,7 @@
-"""What a write makes of an object, as pure functions: the same for every storage, run inside its transaction.
+"""The rules of writes as pure functions, the same for every storage, run inside its transaction.
 
 Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts that this path may change, defaults, the kind's
-preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
+preparation, generation, validation. A write to a terminating object without finalizers removes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Write:
-    """One request to write: who, when, through which version and subresource. Collects the warnings of its last run."""
+    """One write request: actor, time, version and subresource. Holds the warnings of its last run."""
 
     resource: Resource
     actor: Actor
@@ -39,13 +39,13 @@ class Write:
     version: ServedVersion | None = None
     part: Subresource | None = None
     manager: str = ""
-    """The name under which the writer holds fields."""
+    """Field manager of the writer."""
     warnings: list[str] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
-    """Warnings about the body as it was sent."""
+    """Warnings about the body as sent."""
     removed: bool = False
     last: Document | None = None
-    """What was written, when the write let a terminating object go."""
+    """The last state of a terminating object that this write removed."""
 
     @property
     def schema(self) -> Schema:
@@ -56,7 +56,7 @@ class Write:
         return self.version.name if self.version is not None else self.resource.version
 
     def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
-        """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
+        """The document in the stored version without unknown fields. Raises BadRequestError for them with `Strict`."""
         check_size(document, old)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
@@ -72,7 +72,7 @@ class Write:
         return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
 
     def shown(self, stored: Document) -> Document:
-        """A stored document in the version of the request."""
+        """Convert a stored document to the version of the request."""
         if self.version is None:
             return stored
         return {**self.version.from_stored(stored), "apiVersion": self.resource.api_version(self.version.name)}
@@ -84,7 +84,7 @@ class Write:
         return FieldOwnership(self.resource, self.manager, version, part, format_time(self.now))
 
     def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> dict[str, Any]:
-        """The new object to store; `holdings`: of an apply. Raises InvalidError, BadRequestError."""
+        """The new object to store; `holdings`: owners from an apply. Raises InvalidError, BadRequestError."""
         new = self.known(document)
         new["metadata"] = rules.of_new(new.get("metadata") or {})
         if self.resource.has_status and self.resource.custom:
@@ -102,9 +102,9 @@ class Write:
         return new
 
     def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
-        """What `old` becomes when `document` is written over it; None: it goes. `holdings`: of an apply.
+        """New state of `old` after a write of `document`; None: removed. `holdings`: owners from an apply.
 
-        A write that changes nothing leaves `old` as it is, the times in its managedFields included.
+        A write without changes returns `old` itself, with the times in its managedFields.
         """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document, old)
@@ -128,13 +128,13 @@ class Write:
         return old if is_same(new, old) else new
 
     def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
-        """What `old` becomes when a configuration is applied to it. Raises ConflictError, BadRequestError, InvalidError."""
+        """New state of `old` after an apply. Raises ConflictError, BadRequestError, InvalidError."""
         check_size(config)
         document, holdings = self.ownership.applied(config, old, force=force)
         return self.changed(document, old, holdings)
 
     def deleted(self, old: Document) -> Document | None:
-        """What `old` becomes when it is deleted: nothing, or a terminating object when something holds it."""
+        """New state of `old` after a delete; None: removed. An object with finalizers terminates."""
         metadata = old["metadata"]
         self.removed = not metadata.get("finalizers") and not self.resource.held(old)
         if self.removed:
@@ -173,10 +173,10 @@ class Write:
             raise InvalidError(text, subject=subject, causes=(cause,))
 
     def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
-        """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then.
+        """Violations of metadata and schema. Raises at once for a wrong type, since no other rule can be checked then.
 
-        What is stored and stays as it is refuses nothing: an agent says in its session what no schema allows, and whoever
-        decides about its cluster says nothing of that.
+        Unchanged violations of the stored object do not count: an agent's report is stored without schema validation, and a
+        writer of other fields must not be rejected for it.
         """
         causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
         if check_types(self.resource, causes):
@@ -199,7 +199,7 @@ class Write:
 
 
 def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
-    """Raises TooLargeError for what no storage of Kubernetes would take; what was larger may go on, with a few words more."""
+    """Raises TooLargeError above OBJECT_LIMIT. A larger stored object may grow by FEW bytes per write to OBJECT_CEILING."""
     size = len(_encode(document))
     before = len(_encode(old)) if old is not None and size > OBJECT_LIMIT else 0
     grown = before + FEW if before > OBJECT_LIMIT else OBJECT_LIMIT
@@ -208,7 +208,7 @@ def check_size(document: Mapping[str, Any], old: Document | None = None) -> None
 
 
 def _without_nulls(value: Any) -> Any:
-    """What typed decoding makes of it: null is absent."""
+    """Remove nulls, as typed decoding does."""
     if isinstance(value, dict):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -219,7 +219,7 @@ def _content(document: Document) -> dict[str, Any]:
 
 
 def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
-    """Whether a value has the wrong type. Of a built-in kind such a document cannot be read: raises BadRequestError."""
+    """Whether a value has the wrong type. For a built-in kind raises BadRequestError: the document cannot be decoded."""
     types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]
@@ -228,7 +228,7 @@ def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
 
 
 def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """The document with its envelope complete. Raises BadRequestError when it is another kind, version or namespace's."""
+    """The document with a complete envelope. Raises BadRequestError for another kind, version or namespace."""
     resource, expected = write.resource, write.resource.api_version(write.version_name)
     kind, version = document.get("kind"), document.get("apiVersion")
     metadata = document.get("metadata") or {}
@@ -255,7 +255,7 @@ def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) ->
 
 
 def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    """An applied configuration under the name and namespace of its URL. Raises BadRequestError when it is another object's."""
+    """An applied configuration with the URL's namespace. Raises BadRequestError when kind, name or namespace differ."""
     resource, expected = write.resource, write.resource.api_version(write.version_name)
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (expected, resource.kind):
@@ -284,7 +284,7 @@ _PRECONDITIONS = (
 
 
 def check_preconditions(write: Write, preconditions: Mapping[str, Any], old: Document) -> None:
-    """What whoever deletes says that the object still is. Raises ConflictError."""
+    """Check the preconditions of a delete. Raises ConflictError."""
     resource, name = write.resource, old["metadata"]["name"]
     for lock, label, what in _PRECONDITIONS:
         asked, recorded = preconditions.get(lock), old["metadata"][lock]
