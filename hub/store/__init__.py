@@ -1,4 +1,4 @@
-"""The hub's database: an adapter of `hub.ports.Store` on SQLite and PostgreSQL."""
+"""The hub's database: the adapter of `hub.ports.Store` for SQLite and PostgreSQL."""
 
 from hub.store.store import SqlStore
 

@@ -1,10 +1,9 @@
-"""Bringing a database's schema up to date, once, whoever else tries at the same time.
+"""Migrates a database's schema exactly once, also with concurrent replicas.
 
-A database that is up to date is known by its version alone: Alembic, 10 MB of it, is loaded only where something is to do.
+A current database is recognized by its version alone: Alembic (10 MB) is loaded only for a migration.
 
-A release knows the schemas that were there when it was made. Whether it can run on a newer one only the release that made that
-one can say, and it does: with the migration it writes down the oldest schema whose release can still run. So two releases can
-run side by side while the replicas of a hub are replaced one by one.
+Only a newer release can know whether an older one can run on its schema. Its migrations record the oldest schema whose release
+still can, so that two releases run side by side during a rolling update.
 """
 
 import sys
@@ -27,27 +26,27 @@ from machinery.errors import InvalidError, UnavailableError
 HEAD = "0017"
 """The newest schema that this release knows."""
 USABLE_FROM = "schema-usable-from"
-"""The fact: the oldest schema whose release can run on this database. A migration script may say so as `usable_from`; else
-it is the one before it."""
+"""Fact: the oldest schema whose release can run on this database. A migration script may set it as `usable_from`; else it is
+the schema before it."""
 ADVISORY_LOCK = 0x6D7573746572
-"""PostgreSQL's advisory lock around an upgrade; SQLite's is the write lock of the transaction itself."""
+"""PostgreSQL's advisory lock for an upgrade; on SQLite the transaction's write lock suffices."""
 SCRIPTS = files("hub.store") / "migrations"
 PATIENCE = timedelta(minutes=5)
 PAUSE = 0.25
 TABLE_LOCK = "2s"
-"""Whoever waits for a table to change it makes everybody wait who comes after."""
+"""Lock time-out for tables: other sessions queue behind a waiting ALTER TABLE."""
 LOCKED = "55P03"
 HIGHLIGHTER = "mako.ext.pygmentplugin"
 
 log = structlog.get_logger(__name__)
 
 Prepare = Callable[[str], object]
-"""What is done before the first migration, with the database's version. It may refuse."""
+"""Called with the database's version before the first migration. It may raise to prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a database has. `version` None: it is empty."""
+    """The schema of a database. `version` None: the database is empty."""
 
     version: str | None
     usable_from: str | None = None
@@ -61,7 +60,7 @@ class Schema:
         return self.version is not None and self.version > HEAD
 
     def check(self) -> None:
-        """Raises InvalidError when it is newer than what this release can run on."""
+        """Raises InvalidError when this release cannot run on this newer schema."""
         if self.is_newer and (self.usable_from is None or self.usable_from > HEAD):
             raise InvalidError(
                 f'the database has schema "{self.version}", which is newer than "{HEAD}", the newest this release knows, and '
@@ -77,14 +76,14 @@ def schema_of(connection: Connection) -> Schema:
 
 
 def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedelta = PATIENCE) -> None:
-    """Migrates to the newest schema known here; where another process does so, waits for it.
+    """Migrate to the newest known schema, or wait while another process does.
 
-    Raises InvalidError when the database's is too new (nothing is touched), UnavailableError after `patience`.
+    Raises InvalidError for a schema that is too new (nothing is changed), UnavailableError after `patience`.
     """
     with engine.begin() as connection:
         if _is_usable(schema_of(connection)):
             return
-    _commands()  # to load it takes seconds where little CPU is to be had: not in a transaction
+    _commands()  # loading takes seconds with little CPU, so do it outside of a transaction
     _scripts()
     waiting = _Waiting(patience)
     while not _attempt(engine, prepare, waiting):
@@ -99,7 +98,7 @@ def _is_usable(schema: Schema) -> bool:
 
 
 class _Waiting:
-    """For others that migrate or use the tables; said once."""
+    """Waits for processes that migrate or use the tables; logs each reason once."""
 
     def __init__(self, patience: timedelta) -> None:
         self._patience = patience
@@ -120,7 +119,7 @@ class _Waiting:
 
 
 def _attempt(engine: Engine, prepare: Prepare | None, waiting: _Waiting) -> bool:
-    """Whether the schema can be used now."""
+    """Try to migrate. Returns whether the schema is usable now."""
     try:
         with _locked(engine) as connection:
             if connection is None:
@@ -139,7 +138,7 @@ def _attempt(engine: Engine, prepare: Prepare | None, waiting: _Waiting) -> bool
 
 @contextmanager
 def _locked(engine: Engine) -> Iterator[Connection | None]:
-    """A transaction in which nobody else migrates; None: somebody does."""
+    """A transaction with the migration lock; None: another process holds it."""
     with engine.begin() as connection:
         if connection.dialect.name != "postgresql":
             yield connection
@@ -151,7 +150,7 @@ def _locked(engine: Engine) -> Iterator[Connection | None]:
 
 
 def pending(version: str | None) -> Sequence[tuple[str, str]]:
-    """The migrations above a version, in order: each with its number and what it is about."""
+    """The migrations above a version, in order: number and title."""
     return [(script.revision, str(script.doc)) for script in _scripts() if version is None or script.revision > version]
 
 
@@ -167,30 +166,30 @@ def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) ->
 
 
 def _hold_writers(connection: Connection) -> None:
-    """Nobody writes objects until the commit: what a migration takes from them, and then follows, has no gap in between.
+    """Block writers until the commit, so that a migration's copy of objects and its triggers leave no gap.
 
-    Replicas of the release before serve meanwhile. SQLite has one writer anyway.
+    Replicas of the previous release continue to serve. SQLite has one writer anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT value FROM revision FOR UPDATE"))
 
 
 def raise_to(connection: Connection, version: str) -> None:
-    """The schema as the release of that version had it, in the caller's transaction, of an older one or of nothing."""
+    """Migrate an older or empty schema to `version` in the caller's transaction."""
     config = _config()
     config.attributes["connection"] = connection
     _commands().upgrade(config, version)
 
 
 def raise_to_head(connection: Connection) -> None:
-    """The schema of this release, and the word which releases can run on it."""
+    """Migrate to the schema of this release, and record which releases can run on it."""
     raise_to(connection, HEAD)
     SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
 
 
 @contextmanager
 def sole_migrator(engine: Engine) -> Iterator[Connection]:
-    """A transaction in which nobody else migrates. Raises UnavailableError: somebody does."""
+    """A transaction with the migration lock. Raises UnavailableError when another process holds it."""
     with _locked(engine) as connection:
         if connection is None:
             raise UnavailableError("a replica of a hub is migrating the database: let it end, and stop the hub")
@@ -198,11 +197,11 @@ def sole_migrator(engine: Engine) -> Iterator[Connection]:
 
 
 def _commands() -> Any:
-    """Alembic's. Its template engine would load a highlighter for error pages that nobody sees, 4 MB that stay for good."""
+    """Alembic's commands, without the highlighter that its template engine would load for error pages (4 MB)."""
     modules: dict[str, Any] = sys.modules
     is_absent = HIGHLIGHTER not in modules
     if is_absent:
-        modules[HIGHLIGHTER] = None  # what an import takes for a module that is not installed
+        modules[HIGHLIGHTER] = None  # import treats None as a module that is not installed
     try:
         from alembic import command  # noqa: PLC0415 - see the module
     finally:
@@ -225,7 +224,7 @@ def _config() -> Any:
 
 
 def _scripts() -> Sequence[Any]:
-    """In order."""
+    """All migration scripts in order."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module
 
     return sorted(ScriptDirectory.from_config(_config()).walk_revisions(), key=lambda script: script.revision)

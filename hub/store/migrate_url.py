@@ -1,4 +1,4 @@
-"""The schema of a database at a URL: brought up to date, or looked at."""
+"""Migrates or inspects the schema of a database at a URL."""
 
 from datetime import timedelta
 from functools import partial
@@ -14,7 +14,7 @@ from machinery.runtime.clock import SystemClock
 
 
 def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
-    """Brings the schema up to date; an embedded database is copied before. Raises InvalidError, UnavailableError."""
+    """Migrate the schema; an SQLite database is copied first. Raises InvalidError, UnavailableError."""
     engine = migrating_engine(url, bounds)
     file = database_file(url)
     prepare = None if file is None else partial(copy_before_migration, file, now=SystemClock().now())
@@ -27,7 +27,7 @@ def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: 
 
 
 def look_at_schema(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
-    """Touches nothing: a database file that is not there is not made. Raises UnavailableError."""
+    """The schema, read without creating a missing database file. Raises UnavailableError."""
     file = database_file(url)
     if file is not None and not file.exists():
         return Schema(None)

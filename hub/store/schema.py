@@ -1,6 +1,6 @@
-"""The tables. Migrations make them; this is what the queries are written against, and a test holds both together.
+"""The tables as queries see them. Migrations create them; a test keeps both equal.
 
-Instants are microseconds since 1970 in UTC. Keys compare by their bytes, as Kubernetes orders them, on every engine.
+Instants are microseconds since 1970 in UTC. Keys compare by their bytes on every engine, as in Kubernetes.
 """
 
 from sqlalchemy import (
@@ -59,7 +59,7 @@ fields = Table(
     Column("sort", KeyText),
     Index(None, "name", "value", "uid"),
 )
-"""`sort`: what versions and quantities are compared by; null: they are texts."""
+"""`sort`: the comparison key of versions and quantities; null for texts."""
 
 revision = Table(
     "revision",
@@ -94,7 +94,11 @@ history = Table(
     Column("measured", Counter, nullable=False),
     Column("bytes", Counter, nullable=False),
 )
-"""One row, or none yet. It counts while `compacted` is as in `revision`: an earlier release forgets more as it compacts."""
+"""At most one row.
+
+It is valid while its `compacted` equals that of `revision`: an earlier release compacts without updating it and forgets more
+than this release.
+"""
 
 certificates = Table(
     "certificates",
@@ -176,7 +180,7 @@ heartbeats = Table(
     Column("epoch", Counter),
     Column("owner", Text),
 )
-"""`epoch`: the highest that was heard of. `owner`: the hub that the agent reports to instead; null: it has not said so."""
+"""`epoch`: the highest one received. `owner`: the hub that the agent reports to instead; null: none known."""
 
 replicas = Table(
     "replicas",
@@ -230,7 +234,7 @@ facts = Table(
 )
 
 FORMER = ("audit_anchors",)
-"""Tables of earlier schemas, which their databases and backups have."""
+"""Tables of earlier schemas, which old databases and backups contain."""
 
 audit = Table(
     "audit",
@@ -289,7 +293,7 @@ terms = Table(
     Column("lock", Text, primary_key=True),
     Column("term", Counter, nullable=False),
 )
-"""Apart from `leaders`, so that who renews does not wait for transactions that hold the term."""
+"""Separate from `leaders`, so that a renewal does not wait for transactions that hold the term."""
 
 authorities = Table(
     "authorities",
@@ -307,7 +311,7 @@ authorities = Table(
     Column("sealed_key", LargeBinary),
     Column("within_us", Counter),
 )
-"""`sealed_key`: only where the hub keeps its keys here; nothing in the database opens it."""
+"""`sealed_key`: only if the hub keeps its CA keys in the database; the key that opens it is not in the database."""
 
 authority_followers = Table(
     "authority_followers",

@@ -1,4 +1,4 @@
-"""The store as the event loop sees it: use cases go to threads, changes come back in order."""
+"""The SQL store: use cases run on threads, and changes are delivered in revision order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -39,20 +39,20 @@ T = TypeVar("T")
 POLL = timedelta(milliseconds=500)
 SHARED_ON_SQLITE = 64
 SHARED_ON_POSTGRES = 16
-"""Use cases in one transaction: other replicas wait for the counter meanwhile."""
+"""Use cases per transaction. On PostgreSQL, other replicas wait for the revision counter during that time."""
 
 _LOCK = text("SELECT now() FROM revision FOR UPDATE")
 PROBE, PROBE_SIZE = "write-probe", 32 * 1024
-"""The fact that is written to see whether the database takes writes, in bytes: more than fits where something was before."""
+"""Name and size in bytes of the fact that `check` writes: too large to fit into room that removed rows have left."""
 
 
 class SqlStore(Store):
-    """A database at a URL. `open` migrates and connects; one store belongs to one event loop.
+    """Store in the database at a URL. `open` migrates and connects. A store belongs to one event loop.
 
-    `seal` keeps Secrets; without one there are none. `clock` stands in for the database's time; None: PostgreSQL's own, and for
-    SQLite the machine's. `session`: how long this replica may hold what others wait for. `doorbell`: whether to listen for
-    others; without it the poll alone finds what they wrote. `alone`: nobody else writes to this database. `engines` are used
-    in place of the URL's.
+    `seal` encrypts Secrets; without it Secrets can be neither read nor written. `clock` replaces the database's time; by
+    default that is PostgreSQL's own time, or on SQLite the machine's. `session` limits how long this replica may hold locks.
+    `doorbell=False`: changes of other replicas are found by polling only. `alone`: no other process writes to this database.
+    `engines` replace those made from the URL.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SqlStore(Store):
         alone: bool = False,
         engines: Engines | None = None,
     ) -> None:
-        """Raises InvalidError when the URL is not one."""
+        """Raises InvalidError when the URL is malformed."""
         self._url = parse_url(url)
         self._form = RowForm(seal, group_suffix)
         self._is_sqlite = is_sqlite(self._url)
@@ -92,9 +92,10 @@ class SqlStore(Store):
         self.counts = StoreCounts()
 
     async def open(self) -> None:
-        """Brings the schema up to date and begins to serve.
+        """Migrate the schema and start the writer and the tail.
 
-        Raises UnavailableError, InvalidError (a newer schema, or Secrets that were sealed with a key that is not here).
+        Raises UnavailableError, InvalidError (a newer schema, or Secrets that are sealed with a key that this hub does not
+        have).
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
@@ -136,19 +137,20 @@ class SqlStore(Store):
             raise translated(error) from error
 
     def _committed(self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change]) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody follows any more
+        with suppress(RuntimeError):  # the loop has ended: there are no followers
             loop.call_soon_threadsafe(tail.offer, changes)
 
     def _rung(self, loop: asyncio.AbstractEventLoop, topics: Collection[Topic]) -> None:
-        """All that rings without a database that tells of it."""
+        """Wake the topics that have no notification by the database."""
         if REVOCATIONS in topics:
-            with suppress(RuntimeError):  # likewise
+            with suppress(RuntimeError):  # see `_committed`
                 loop.call_soon_threadsafe(self._revocations.wake)
 
     def _start(self, connection: Connection) -> datetime:
-        """On PostgreSQL one transaction writes at a time, as on SQLite: whoever locks rows in whatever order waits here.
+        """Lock the revision counter, so that PostgreSQL runs one writing transaction at a time, as SQLite does.
 
-        Locks taken in other orders, the counter's last, were measured to be deadlocks a second long between replicas.
+        Without this, transactions lock rows in different orders and the counter last, which caused deadlocks of one second
+        between replicas (measured).
         """
         if self._is_sqlite:
             return self._now(connection)
@@ -166,7 +168,7 @@ class SqlStore(Store):
 
     @property
     def newest(self) -> int:
-        """The newest revision that this replica knows of; 0 before `open`."""
+        """The newest revision that this replica has seen; 0 before `open`."""
         return self._tail.newest if self._tail is not None else 0
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -241,14 +243,14 @@ class SqlStore(Store):
         return self._tail
 
     async def check(self) -> None:
-        """Also that it takes what needs room, if it did not take something since that was last proven."""
+        """Check that the database answers. After a failed write, also check that it accepts a write that needs new room."""
         await self._on(self._checker, self._query, _newest)
         if self._writer is not None and (fault := self._writer.fault) is not None:
             await self.run(_write_something)
             self._writer.proven(fault)
 
     async def close(self) -> None:
-        """Waits for what was submitted, then lets go of the database. Safe to call twice, and before `open`."""
+        """Finish the submitted work and close the connections. Idempotent; allowed before `open`."""
         if self._closed:
             return
         self._closed = True
@@ -275,7 +277,7 @@ def _newest(transaction: Transaction) -> int:
 
 
 def _write_something(transaction: Transaction) -> None:
-    """Takes room on the disk, and gives it back."""
+    """Write a value that needs disk space, and remove it."""
     transaction.facts.set(PROBE, token_hex(PROBE_SIZE))
     transaction.facts.set(PROBE, "")
 
@@ -285,7 +287,7 @@ def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[C
 
 
 def _leap(transaction: Transaction, seen: int, shown: Change | None) -> bool:
-    changes: Any = transaction.changes  # of this adapter, the only one that can lose what it has shown
+    changes: Any = transaction.changes  # only this adapter can lose changes that it has shown
     leapt: bool = changes.leap(seen, shown)
     return leapt
 

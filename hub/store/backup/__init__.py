@@ -1,1 +1,1 @@
-"""Backups: all rows in one file, and back."""
+"""Backup and restore of all rows in one file."""

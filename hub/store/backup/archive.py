@@ -1,8 +1,8 @@
-"""A backup as a file: a zip with the rows of each table as JSON lines, and a manifest that has a digest of each.
+"""Backup files: a zip with the rows of each table as JSON lines, and a manifest with a digest of each table.
 
-The form is the same whichever database the rows come from, so that one may be restored into the other. The manifest is written
-when everything else is, and what is sealed beside it is bound to it: who can open that knows that nothing was changed.
-Bytes are base64; whoever wants to look takes `unzip -p FILE tables/objects.jsonl`.
+The format does not depend on the database, so a backup of one can be restored into the other. The manifest is written last, and
+the sealed entry is bound to its digest, so opening it proves that nothing was changed. Bytes are base64; `unzip -p FILE
+tables/objects.jsonl` shows a table.
 """
 
 import errno
@@ -28,44 +28,44 @@ PRIVATE = 0o600
 COMPRESSION = 6
 CHUNK = 1 << 20
 UNLINKABLE = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL))
-"""What file systems say that know no hard links."""
+"""Errors of `link` on file systems without hard links."""
 DAMAGED = "the backup is damaged"
 
 
 class TableEntry(msgspec.Struct, frozen=True):
-    """One table as it was."""
+    """A table in the manifest."""
 
     name: str
     columns: tuple[str, ...]
     binary: tuple[str, ...]
-    """The columns that hold bytes."""
+    """Columns that hold bytes."""
     rows: int
     sha256: str
-    """Of its lines."""
+    """SHA-256 of the table's lines, in hexadecimal."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup is of."""
+    """The manifest of a backup."""
 
     format: int
     program: str
-    """The version that made it."""
+    """Version of the program that made the backup."""
     made: str
-    """By the database's clock: everything that was committed before is in it."""
+    """Time by the database's clock; everything committed before it is included."""
     schema: str
     revision: int
     hub_id: str
     group_suffix: str
     tables: tuple[TableEntry, ...]
     key_place: str = "file"
-    """Where the hub kept the keys of its CAs."""
+    """Where the hub keeps the keys of its CAs."""
 
     def rows_of(self, table: str) -> int:
         return sum(entry.rows for entry in self.tables if entry.name == table)
 
 
 class ArchiveWriter:
-    """A `with` block: the file is there, whole and its owner's alone, once `finish` has returned, and else never."""
+    """Context manager that writes a backup. The file appears, complete and with mode 0600, only when `finish` returns."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -73,7 +73,7 @@ class ArchiveWriter:
         self._entries: list[TableEntry] = []
 
     def __enter__(self) -> Self:
-        """Raises AlreadyExistsError: no backup is overwritten; UnavailableError."""
+        """Raises AlreadyExistsError (a backup is never overwritten), UnavailableError."""
         if self._file.exists():
             raise AlreadyExistsError(f"{self._file} is there already, and no backup is overwritten: name another file")
         with _told(f"{self._file} cannot be written"):
@@ -89,7 +89,7 @@ class ArchiveWriter:
         self._staged.unlink(missing_ok=True)
 
     def table(self, name: str, columns: Sequence[str], binary: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Takes the rows in. Raises UnavailableError."""
+        """Write the rows of a table. Raises UnavailableError."""
         digest, count, encode = sha256(), 0, msgspec.json.Encoder().encode
         with _told(f"{self._file} cannot be written"), self._zip.open(_place(name), "w", force_zip64=True) as entry:
             for row in rows:
@@ -100,7 +100,7 @@ class ArchiveWriter:
         self._entries.append(TableEntry(str(name), tuple(columns), tuple(binary), count, digest.hexdigest()))
 
     def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
-        """The manifest with its tables. `seal` makes the entry `place` for the manifest's digest. Raises UnavailableError."""
+        """Write the manifest and return it. `seal` makes entry `place` of its digest. Raises UnavailableError."""
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))
         with _told(f"{self._file} cannot be written"):
@@ -115,7 +115,7 @@ class ArchiveWriter:
         return whole
 
     def _put(self) -> None:
-        """In its place, never over another file, also on file systems that know no links (NFS and SMB of some servers, FAT)."""
+        """Move the file into place without overwriting, also on file systems without links (some NFS and SMB servers, FAT)."""
         try:
             try:
                 os.link(self._staged, self._file)
@@ -129,13 +129,13 @@ class ArchiveWriter:
 
 
 class Archive:
-    """A backup that was opened: a `with` block, in which every table can be read any number of times."""
+    """Context manager that opens a backup. Each table can be read any number of times."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def __enter__(self) -> Self:
-        """Raises UnavailableError; InvalidError: it is no backup, or one that this release cannot read."""
+        """Raises UnavailableError; InvalidError if it is not a backup or if this release cannot read it."""
         with _told(f"the backup {self._file} cannot be read"):
             try:
                 self._zip = zipfile.ZipFile(self._file)
@@ -153,19 +153,19 @@ class Archive:
 
     @property
     def sealed(self) -> bytes | None:
-        """The sealed keys; None: it was made without."""
+        """The sealed keys; None: the backup has none."""
         return self._read(SEALED)
 
     @property
     def proof(self) -> bytes | None:
-        """That a holder of the hub's secrets.key made the manifest; None: it was made without."""
+        """Proof that a holder of the hub's secrets.key made the manifest; None: the backup has none."""
         return self._read(PROOF)
 
     def _read(self, name: str) -> bytes | None:
         return self._zip.read(name) if name in self._zip.namelist() else None
 
     def verify(self) -> None:
-        """Reads everything once. Raises InvalidError for what is not as the manifest says."""
+        """Check each table against its digest. Raises InvalidError."""
         for entry in self.manifest.tables:
             digest = sha256()
             try:
@@ -178,7 +178,7 @@ class Archive:
                 raise InvalidError(f"{DAMAGED}: its table {entry.name} is not what was written; take another one")
 
     def rows(self, entry: TableEntry) -> Iterator[dict[str, Any]]:
-        """Each row by its columns."""
+        """The rows as mappings by column."""
         decode = msgspec.json.Decoder(list[Any]).decode
         with self._zip.open(_place(entry.name)) as lines:
             for line in lines:
@@ -187,7 +187,7 @@ class Archive:
 
 
 class _told:  # noqa: N801 - reads as a word in a `with`
-    """A block whose failures of the operating system are told as `what`, with the reason."""
+    """Context manager that raises an OSError as UnavailableError with the prefix `what`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,6 +1,6 @@
-"""All that a database holds at one instant, written while its hubs go on: one transaction that only reads.
+"""Writes all tables as of one instant in one read-only transaction, which blocks no writer.
 
-SQLite keeps that instant in its write-ahead log, PostgreSQL in a transaction of REPEATABLE READ; neither makes a writer wait.
+SQLite keeps the snapshot in its write-ahead log, PostgreSQL in a REPEATABLE READ transaction.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
 
 BACKUP_MADE = "backup-made"
-"""The fact: when the newest backup was made, as in its manifest."""
+"""Fact: the time of the newest backup, as in its manifest."""
 PORTION = 500
 """Rows in memory at once."""
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ PATIENT = ("SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_ses
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Of which instant the rows are. `facts`: the hub's, by name."""
+    """The instant of the rows. `facts`: the hub's facts by name."""
 
     made: str
     schema: str
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
-    """Every table of the hub at `url`, into `writer`. Raises InvalidError (none is there, or a newer one), UnavailableError."""
+    """Write every table of the database to `writer`. Raises InvalidError (no database, or a newer schema), UnavailableError."""
     engine = _engine(url)
     try:
         with engine.connect() as connection, connection.begin():
@@ -59,7 +59,7 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
 
 
 def note_backup(url: str, made: str) -> None:
-    """Has the hub know when its newest backup was made; where that cannot be written, the backup is none the worse for it."""
+    """Record the time of the newest backup in the database. A failure is logged: the backup is complete without it."""
     engine = migrating_engine(parse_url(url))
     try:
         with engine.begin() as connection:
@@ -71,10 +71,7 @@ def note_backup(url: str, made: str) -> None:
 
 
 def tables_of(connection: Connection) -> Sequence[Table]:
-    """The hub's tables as they are there, whatever their release, each after those that it refers to.
-
-    Without the inventory: triggers make it of the others.
-    """
+    """Existing tables of any release, each after the tables that it references; without the inventory, which triggers fill."""
     there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
     found.reflect(connection, only=[name for name in (*schema.metadata.tables, *schema.FORMER) if name in there])
@@ -85,7 +82,7 @@ def _engine(url: str) -> Engine:
     place = parse_url(url)
     if is_sqlite(place):
         return reading_engine(place, connections=1)
-    engine = migrating_engine(place)  # its statements may take long
+    engine = migrating_engine(place)  # no statement time-out
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 

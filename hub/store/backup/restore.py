@@ -1,11 +1,11 @@
-"""A backup's rows in a database that has no hub, all of them or none, and what has to be otherwise than it was.
+"""Restores a backup into a database, completely or not at all.
 
-The rows go into the schema of the release that made the backup, and that is then migrated as any other. An embedded database is
-made beside its place and put there when it is whole; the one that was there is kept beside it. On PostgreSQL all is one
-transaction. What was true of processes alone (replicas, sessions, marks, the leader) is left out.
+The rows go into the schema of the release that made the backup, which is then migrated as usual. An SQLite database is built
+beside the old one and replaces it when it is complete; the old one is kept under another name. On PostgreSQL everything is one
+transaction. Tables about processes (replicas, sessions, marks, the leader) are not restored.
 
-What was served between the backup and the restore is unknown, so the log goes on far above what can have been: who watched, or
-read a list, is told that it is gone (410), and reads anew.
+Revisions served between backup and restore are unknown, so the change log continues far above them: clients that resume a watch
+or a list get 410 (Expired) and list again.
 """
 
 import os
@@ -43,15 +43,15 @@ from machinery.runtime.directory import sync
 T = TypeVar("T")
 
 OF_PROCESSES = frozenset(("replicas", "sessions", "hearing", "authority_followers"))
-"""Tables that tell of processes, none of which is there any more."""
+"""Tables about processes, which no longer run."""
 RATE = 20_000
-"""Revisions in a second: more than any database here takes."""
+"""Revisions per second: more than a database writes."""
 TERMS = 1_000_000
-"""More than a lock changes hands while it is not looked at."""
+"""More than the number of leader changes between backup and restore."""
 ALIVE = timedelta(seconds=10)
-"""A replica that was seen so long ago at most may still write."""
+"""A replica seen within this time may still write."""
 ALL = timedelta(days=1)
-"""Ahead of now: whatever the clocks say, all that is in the log is older."""
+"""Added to the current time, so that all rows of the log count as old even if clocks differ."""
 PORTION = 500
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """Where to. `replaces`: what is there may go; `above`: a revision that is known to have been served."""
+    """`replaces`: an existing hub may be replaced. `above`: a revision known to have been served."""
 
     url: str
     replaces: bool = False
@@ -68,16 +68,16 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`revision`: where the log goes on; `former`: what became of the database that was there before."""
+    """`revision`: where the log continues. `former`: the new path of the replaced SQLite database."""
 
     revision: int
     former: Path | None = None
 
 
 def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
-    """The backup's hub is in the database, with what `change` makes of it; else nothing has changed.
+    """Restore the backup and apply `change` in the same transaction. On an error nothing has changed.
 
-    Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also: a replica of a hub still runs on it).
+    Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also when a replica still uses the database).
     """
     if archive.manifest.schema > HEAD:
         raise InvalidError(
@@ -143,7 +143,7 @@ def _check_replaced(target: RestoreTarget, what: str) -> None:
 
 
 def _check_left(connection: Connection) -> None:
-    """No replica was seen just now."""
+    """Raises UnavailableError if a replica was seen within ALIVE."""
     now: datetime = connection.execute(text("SELECT now()")).scalar_one()
     seen = schema.replicas.c.seen_at
     for name, moment in connection.execute(select(schema.replicas.c.name, seen).order_by(seen.desc()).limit(1)):
@@ -163,7 +163,7 @@ def _drop(connection: Connection) -> None:
 
 
 def _fill(connection: Connection, archive: Archive, above: int, change: Callable[[Transaction], T]) -> tuple[int, T]:
-    """The tables, and in the same transaction all that has to be otherwise; where the log goes on."""
+    """Create and fill the tables and apply `change`, in one transaction. Returns the revision where the log continues."""
     raise_to(connection, archive.manifest.schema)
     _insert(connection, archive)
     raise_to_head(connection)
@@ -182,7 +182,7 @@ def _insert(connection: Connection, archive: Archive) -> None:
         entry = entries.pop(table.name, None)
         if entry is None or table.name in OF_PROCESSES:
             continue
-        connection.execute(delete(table))  # what a migration puts into a new database
+        connection.execute(delete(table))  # rows that migrations put into a new database
         rows = archive.rows(entry)
         while portion := list(islice(rows, PORTION)):
             connection.execute(insert(table), portion)
@@ -192,7 +192,7 @@ def _insert(connection: Connection, archive: Archive) -> None:
 
 
 def _continue(connection: Connection, table: Table) -> None:
-    """Numbers that PostgreSQL gives by itself go on after those that were restored."""
+    """Set PostgreSQL's sequences to continue after the restored numbers."""
     if connection.dialect.name != "postgresql":
         return
     for column in table.primary_key.columns:
@@ -205,14 +205,14 @@ def _continue(connection: Connection, table: Table) -> None:
 
 
 def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) -> int:
-    """The log continues where nobody can have been, and everything below is compacted; so do the terms of leaders."""
+    """Continue the log far above all served revisions with everything below compacted, and raise the leader terms."""
     since = max(now - parse_time(archive.manifest.made), timedelta())
     far = max(archive.manifest.revision, above) + RATE * (int(since.total_seconds()) + 60)
     retention = ChangeLogRetention(connection, now + ALL)
     while retention.compact(now + ALL, PORTION).more:
         pass
     connection.execute(update(schema.revision).values(value=far, compacted=far))
-    connection.execute(update(schema.history).values(compacted=far))  # the past before the backup can be read still
+    connection.execute(update(schema.history).values(compacted=far))  # history from before the backup stays readable
     term = schema.terms.c.term
     connection.execute(update(schema.terms).values(term=term + TERMS))
     connection.execute(update(schema.leaders).values(holder="", version=schema.leaders.c.version + 1))
@@ -227,7 +227,7 @@ def _now(connection: Connection) -> datetime:
 
 
 def _revision_of_file(file: Path) -> int:
-    """Of the database that is there, as far as it can be read: it may be what makes the restore necessary."""
+    """The revision of the replaced database; 0 if it is unreadable, which may be the reason for the restore."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         found: Any = connection.execute("SELECT value FROM revision").fetchone()
         return int(found[0]) if found else 0
@@ -236,29 +236,29 @@ def _revision_of_file(file: Path) -> int:
 
 
 def _set_aside(file: Path) -> Path | None:
-    """What was there, with its log, also under a name that tells when; None: nothing was.
+    """Keep the old database and its WAL under a name with the current time. Returns the new path; None: there was no database.
 
-    A crash at any moment leaves a database in its place: what was there, or what is restored. Without its log, once that is
-    kept elsewhere: SQLite would take it for the log of the database that comes.
+    After a crash at any moment there is a complete database at the path, the old or the restored one. The WAL is removed from
+    the old path once it is copied: SQLite would apply it to the restored database.
     """
     if not file.exists():
         return None
     name = f"{file.name}.before-restore.{SystemClock().now():%Y%m%dT%H%M%SZ}"
     names = (file.with_name(f"{name}-{number}" if number else name) for number in count())
     former = next(each for each in names if not each.exists())
-    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as whole:  # a damaged one keeps its log
+    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as whole:  # a damaged database keeps its WAL
         whole.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
             _doubled(file.with_name(file.name + ending), former.with_name(former.name + ending))
-    sync(file.parent)  # from here on it is there twice
+    sync(file.parent)  # from here on there are two copies
     for ending in ("-wal", "-shm"):
         file.with_name(file.name + ending).unlink(missing_ok=True)
     return former
 
 
 def _doubled(file: Path, other: Path) -> None:
-    """The same file by another name; a copy, where the file system knows no links."""
+    """Hard-link the file; copy it on file systems without links."""
     try:
         os.link(file, other)
     except (FileNotFoundError, FileExistsError):

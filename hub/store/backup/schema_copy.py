@@ -1,4 +1,4 @@
-"""A copy of the embedded database before its schema changes: the way back, should the new release be none."""
+"""Copies an SQLite database before a migration, so that the operator can go back to the earlier release."""
 
 import os
 import sqlite3
@@ -18,9 +18,9 @@ log = structlog.get_logger(__name__)
 
 
 def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
-    """Copies the database as it is committed, beside it, and lets go of all but the newest `KEPT` copies.
+    """Copy the committed state beside the database and remove all but the newest `KEPT` copies.
 
-    Raises UnavailableError, and leaves nothing behind then.
+    Raises UnavailableError and then leaves no file behind.
     """
     copy = database.with_name(f"{database.name}.schema-{version}.{now:%Y%m%dT%H%M%SZ}")
     staged = copy.with_name(f".{copy.name}.new")
@@ -42,7 +42,7 @@ def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
 
 
 def copies(database: Path) -> list[Path]:
-    """From the oldest to the newest."""
+    """The copies, oldest first."""
     found = database.parent.glob(f"{database.name}.schema-*")
     return sorted(found, key=lambda path: path.name.rpartition(".")[2])
 

@@ -1,1 +1,1 @@
-"""The change log: revisions, followers, retention and the past."""
+"""The change log: revisions, followers, retention and history."""

@@ -1,4 +1,4 @@
-"""Who is woken when something has happened."""
+"""A set of callbacks that are called together."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class Wakes:
 
     @contextmanager
     def woken(self, wake: Wake) -> Iterator[None]:
-        """Within the block it is called by `wake`."""
+        """Context manager in which `self.wake` calls `wake`."""
         self._wakes.add(wake)
         try:
             yield

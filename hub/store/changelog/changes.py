@@ -1,4 +1,4 @@
-"""The change log: revisions in order, what changed at each, and the past that can be read from it."""
+"""The change log in a transaction: its revisions, its rows, and reads of the past."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -27,18 +27,18 @@ _VALUE = select(_counter.value)
 _TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
 _TAKEN = _TAKE.cte("taken")
 _ADVANCE = Statement(_TAKE, select(_TAKEN.c.value, ring(CHANGES)), dialects=("sqlite", "postgresql"))
-"""On PostgreSQL it also rings for the other replicas, who hear it once this is committed."""
+"""On PostgreSQL this also notifies the other replicas at commit."""
 _NEWEST = Statement(_VALUE)
 _OLDEST = Statement(select(_counter.compacted))
 _KEPT = Statement(select(_counter.value, _counter.compacted))
 _LOG = Statement(insert(schema.changes))
 LEAP = 1_000_000
-"""More revisions than a database loses at once."""
+"""More revisions than a database can lose at once."""
 
 
 class SqlChanges(ChangeLog):
     def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
-        """`ringer`: whose commits they are; others are told that there is something new."""
+        """`ringer`: this replica, which needs no notification of its own commits."""
         self._connection = connection
         self._form = form
         self._ringer = ringer
@@ -114,7 +114,7 @@ class SqlChanges(ChangeLog):
             )
 
     def newest(self) -> int:
-        """Asked once: what is read later is at least as new, so that a watch from here on misses nothing."""
+        """Read once per transaction. Later reads are at least as new, so a watch from this revision misses nothing."""
         if self._newest is None:
             self._newest = _number(_NEWEST.row(self._connection, {}))
         return self._newest
@@ -132,14 +132,14 @@ class SqlChanges(ChangeLog):
         return self._retention.measure(limit)
 
     def advance(self, by: int) -> int:
-        """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
+        """Take the next `by` revisions and return the last; locks the counter until the commit."""
         return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
 
     def leap(self, seen: int, shown: Change | None) -> bool:
-        """Continues far above `seen`, where no watch goes on, if this log is not the one that was shown; whether it did.
+        """Continue far above `seen`, where no watch resumes, if the database has lost what it showed. Returns whether it had.
 
-        `shown`: the change at `seen`, where it is still known. Whoever asks may have looked at a server that is behind, or
-        before another replica did this, so it is looked at once more under the counter's lock.
+        `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read a
+        server that is behind, or another replica may have leapt already.
         """
         self.lock()
         newest, oldest = _KEPT.row(self._connection, {}) or (0, 0)
@@ -150,21 +150,21 @@ class SqlChanges(ChangeLog):
         return True
 
     def _is_another(self, shown: Change | None, oldest: int) -> bool:
-        """Whether what has the revision of a change is not that change. What is compacted is nobody's to compare."""
+        """Whether the log has another change at this revision. Compacted revisions are not compared."""
         if shown is None or shown.revision <= oldest:
             return False
         row = self._connection.execute(select(schema.changes).where(_row.revision == shown.revision)).one_or_none()
         return row is None or _change(row, self._form).encoded != shown.encoded
 
     def lock(self) -> None:
-        """Takes the counter's lock now: nobody else writes objects before the commit."""
+        """Lock the counter: no other transaction writes objects before the commit."""
         self._connection.execute(_VALUE.with_for_update())
 
     def log(self, changes: Sequence[Change]) -> None:
         _LOG.run_many(self._connection, [_values(change, self._form) for change in changes])
 
     def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
-        """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
+        """The objects as they were at revision `at`. Raises ExpiredError."""
         if query.past:
             self._check_remembered(at)
         else:
@@ -173,7 +173,7 @@ class SqlChanges(ChangeLog):
 
 
 def _number(row: tuple[Any, ...] | None) -> int:
-    """The one number of the one row."""
+    """The counter from its row."""
     if row is None:
         raise RuntimeError("the counter's row is missing: the database was changed by hand")
     return int(row[0])

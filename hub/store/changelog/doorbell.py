@@ -1,8 +1,7 @@
-"""Word from other replicas that something was committed: PostgreSQL's NOTIFY, heard on a connection of its own.
+"""Receives PostgreSQL's NOTIFY about commits of other replicas on its own connection.
 
-It says that there is something to look for, never what, and nobody relies on it: whoever is woken also looks by himself from
-time to time. So a bell that cannot be heard for a while, or never (through a pooler of connections, say), delays but loses
-nothing.
+A notification names a topic, not a change, and may be lost: all receivers also poll. A bell that fails, or that never works
+(through a connection pooler, for example), delays changes but loses none.
 """
 
 import asyncio
@@ -24,10 +23,10 @@ log = structlog.get_logger(__name__)
 
 
 class Doorbell:
-    """`run` must be running for anybody to be woken. Belongs to one event loop."""
+    """Wakes callbacks while `run` is running. Belongs to one event loop."""
 
     def __init__(self, url: URL, limits: SessionLimits, ringer: str) -> None:
-        """`ringer`: whose own commits wake nobody here."""
+        """`ringer`: this replica, whose own commits wake no callback."""
         self._arguments = connection_arguments(url, limits)
         self._patience = limits.patience
         self._ringer = ringer
@@ -37,29 +36,29 @@ class Doorbell:
 
     @property
     def heard(self) -> bool:
-        """Whether the bell can be heard now."""
+        """Whether the connection listens now."""
         return self._heard
 
     @property
     def proven(self) -> bool:
-        """Whether our own commits were heard on this connection, which no pooler in between lets through by chance."""
+        """Whether notifications of this replica's own commits have arrived, which proves that no pooler is in between."""
         return self._heard and self._proven
 
     def woken(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
-        """Within the block `wake` is called after every commit of others that is about `topic`, and perhaps more often."""
+        """While in the block, call `wake` after each commit of other replicas about `topic`, and possibly more often."""
         return self._wakes.setdefault(topic, Wakes()).woken(wake)
 
     async def run(self) -> None:
-        """Listens for ever; a connection that is lost is made again."""
+        """Listen for ever, reconnecting after errors."""
         while True:
             try:
                 await self._listen()
             except (psycopg.Error, OSError, TimeoutError) as error:
-                # the driver's words may hold the user's name and the server's address, never the password; the log has them
+                # the driver's messages may contain the user name and the server address, but never the password
                 if self._heard:
                     log.warning("other replicas are not heard at once any more", error=str(error).strip() or "no answer")
                 self._heard = self._proven = False
-                self._wake_all()  # who counted on the bell looks by himself again
+                self._wake_all()  # callbacks that relied on the bell poll again
                 await asyncio.sleep(self._pauses.next().total_seconds())
 
     async def _listen(self) -> None:
@@ -69,11 +68,11 @@ class Doorbell:
             await self._ask(connection, f"LISTEN {CHANNEL}")
             self._heard = True
             self._pauses.reset()
-            self._wake_all()  # what was rung before is not told again
+            self._wake_all()  # earlier notifications are not repeated
             while True:
                 async for notice in connection.notifies(timeout=self._patience):
                     self._hear(notice.payload)
-                await self._ask(connection, "SELECT 1")  # silence may mean that the server stands still
+                await self._ask(connection, "SELECT 1")  # after a silence, check that the server still answers
 
     async def _ask(self, connection: psycopg.AsyncConnection[Any], question: str) -> None:
         async with asyncio.timeout(self._patience):

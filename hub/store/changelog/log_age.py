@@ -1,16 +1,16 @@
-"""When rows were written that follow each other, where a clock was ahead for a while and was put right.
+"""Bounds the age of rows whose times are in the future because a clock was ahead.
 
-Their times are in the future then, and stay so for as long as it was ahead. Whoever lets go of what is old, in order, would
-stop at the first of them until then. But such a row was written before the one after it.
+Retention removes old rows in order and would stop at the first such row until its time has come. But a row was written before
+the row that follows it.
 """
 
 from collections.abc import Callable, Sequence
 
 
 def written_by(times: Sequence[int], now: int, following: Callable[[], int | None]) -> Sequence[int]:
-    """When each of some rows in order was written at the latest: at its time, or, if that is in the future, at the next row's.
+    """Latest possible write time of each row of a sequence: its own time or, if that is in the future, that of the next row.
 
-    `following`: the time of the first row behind these whose time is not in the future; None: there is none.
+    `following`: returns the time of the first later row whose time is not in the future; None: there is none.
     """
     found: list[int] = []
     latest: int | None = None

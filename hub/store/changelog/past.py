@@ -1,4 +1,4 @@
-"""What objects were: lists and single objects as of an earlier revision, and what each change made of one."""
+"""Reads the past from the change log: lists and objects at an earlier revision, and the changes of one object."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ Read = Callable[[Row[Any]], Change]
 
 
 def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
-    """Keys with their newest revision up to `at`, in the order of the index."""
+    """Keys with their newest revision up to `at`, in index order."""
     return (
         select(_row.namespace, _row.name, func.max(_row.revision))
         .where(_row.kind == bindparam("kind"), _row.revision <= bindparam("at"), *beyond)
@@ -58,21 +58,21 @@ _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).ord
 
 
 class ChangeLogPast:
-    """Reads the log; how far back it may be read is the caller's to check."""
+    """Reads the log. The caller checks that the requested revisions are retained."""
 
     def __init__(self, connection: Connection, read: Read) -> None:
         self._connection = connection
         self._read = read
 
     def listed(self, kind: Kind, query: Query, at: int) -> ObjectPage:
-        """The objects as they were when `at` was the newest revision."""
+        """The objects as they were at revision `at`."""
         found = list(islice(self._objects(kind, query, at), None if query.limit is None else query.limit + 1))
         return ObjectPage(tuple(found[: query.limit]), at, query.limit is not None and len(found) > query.limit)
 
     def _objects(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
-        """In the order of their keys, read in portions: a page costs what a page holds.
+        """The objects in key order, read in portions, so that the cost of a page depends on its size.
 
-        Each is larger than the one before: where few fit what is asked for, a small page is found in few statements.
+        Portions grow, so that a selective query needs few statements.
         """
         whole = replace(query, limit=None, after=None, at=None)
         portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
@@ -95,17 +95,17 @@ class ChangeLogPast:
         return [(row[0], row[1], row[2]) for row in found]
 
     def one(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """One object as it was."""
+        """One object as it was; None: it did not exist."""
         change = next(iter(self.of(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
 
     def of(self, kind: Kind, key: Key, *, below: int, limit: int) -> Sequence[Change]:
-        """What became of one object below a revision, newest first."""
+        """Changes of one object below a revision, newest first."""
         values = {"kind": kind, "namespace": key.namespace, "name": key.name, "below": below, "limit": limit}
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
 
     def since(self, kind: Kind, key: Key, moment: datetime, newest: int) -> Sequence[Change]:
-        """One object's changes from an instant on, in order, after the one before them: read backwards, as far as needed."""
+        """Changes of one object since an instant, in order, preceded by the last one before it."""
         found: list[Change] = []
         below = newest + 1
         while portion := self.of(kind, key, below=below, limit=FEW):
@@ -117,10 +117,10 @@ class ChangeLogPast:
         return found
 
     def position(self, moment: datetime, newest: int) -> int:
-        """The newest revision at an instant, 0 before the first.
+        """The newest revision at an instant; 0 before the first.
 
-        Times need not ascend with revisions: transactions that ran at once have theirs in either order, and clocks are set
-        back. What was written after the change that is nearest counts as long as it is no later than the instant.
+        Times need not ascend with revisions: concurrent transactions may commit in either order, and clocks may be set back.
+        Rows after the nearest change count until the first one that is later than the instant.
         """
         micros = to_micros(moment)
         nearest = self._connection.execute(_AT_OR_BEFORE, {"moment": micros}).scalar_one_or_none()
@@ -130,12 +130,12 @@ class ChangeLogPast:
         return newest if later is None else int(later) - 1
 
     def instant(self, revision: int) -> datetime | None:
-        """When the newest change up to a revision was written; None: nothing was written by then."""
+        """When the newest change up to a revision was written; None: there is none."""
         found = self._connection.execute(_MOMENT_OF, {"revision": revision}).scalar_one_or_none()
         return None if found is None else from_micros(found)
 
     def began(self, floor: int) -> datetime | None:
-        """When the first change above a revision was written."""
+        """When the first change above a revision was written; None: there is none."""
         found = self._connection.execute(_MOMENT_AFTER, {"revision": floor}).scalar_one_or_none()
         return None if found is None else from_micros(found)
 

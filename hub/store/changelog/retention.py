@@ -1,9 +1,9 @@
-"""What of the change log is kept: everything for the watch window, and the past of what is remembered for much longer.
+"""Retention of the change log: everything within the watch window, and remembered kinds for much longer.
 
-Two revisions bound it. Watches resume from `compacted` on. The past can be read from `floor` on, which is never above. Each
-moves over the log in portions: a row that is passed supersedes the one before it of the same object, and that one goes; the row
-of a deletion goes itself. So below the bound one row of each object is left, its last state, on which what comes later stands;
-and a transaction costs what its portion holds, however long the log is.
+Two revisions bound it. Watches resume from `compacted`; the past can be read from `floor`, which is never above `compacted`.
+Both advance in portions. A row that is passed supersedes the earlier row of the same object, which is deleted; the row of a
+deletion is deleted too. So below the bound each object has one row, its last state, on which later changes build, and a
+transaction's cost depends on its portion, not on the length of the log.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from hub.store.engine.instants import to_micros
 _row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
 _later = schema.changes.alias()
 ONE = 1
-"""The id of the one row."""
+"""The id of the only row."""
 _LEDGER = select(_counter.compacted, _kept.floor, _kept.compacted, _kept.measured, _kept.bytes).select_from(
     schema.revision.outerjoin(schema.history, _kept.id == ONE)
 )
@@ -40,14 +40,14 @@ _PRESENT = (
 
 
 def _superseded(kinds: ColumnElement[bool]) -> Select[Any]:
-    """Rows of these kinds that a row between bound and point supersedes."""
+    """Rows of these kinds superseded by a row in (bound, point]."""
     same = and_(_later.c.kind == _row.kind, _later.c.namespace == _row.namespace, _later.c.name == _row.name)
     passed = and_(_later.c.revision > bindparam("bound"), _later.c.revision <= bindparam("point"))
     return select(_row.revision).join(_later, and_(same, _later.c.revision > _row.revision)).where(passed, kinds)
 
 
 def _deleted(kinds: ColumnElement[bool]) -> Select[Any]:
-    """Deletions of these kinds between bound and point."""
+    """Deletions of these kinds in (bound, point]."""
     passed = and_(_row.revision > bindparam("bound"), _row.revision <= bindparam("point"))
     return select(_row.revision).where(passed, _row.type == ChangeType.DELETED.value, kinds)
 
@@ -58,22 +58,22 @@ REMEMBERED_ROWS = (_superseded(~_FORGOTTEN), _deleted(~_FORGOTTEN))
 
 
 class ChangeLogRetention:
-    """The bounds of the change log in a transaction, and what moves them."""
+    """Reads and advances the bounds of the change log in a transaction."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:
-        """`now`: rows with a later time are of a clock that was ahead, and are as old as those after them."""
+        """`now`: rows with a later time come from a clock that was ahead; see `log_age`."""
         self._connection = connection
         self._now = to_micros(now)
 
     def ledger(self) -> Ledger:
-        """Where the log stands."""
+        """The current bounds."""
         compacted, floor, seen, measured, counted = self._connection.execute(_LEDGER).one()
-        if seen != compacted:  # no row yet, or a release compacted that knows no history
+        if seen != compacted:  # no row yet, or compacted by a release without history
             return Ledger(compacted, compacted)
         return Ledger(compacted, floor, measured, counted)
 
     def compact(self, before: datetime, limit: int) -> Trimmed:
-        """Moves `compacted` over what is older, `limit` rows at most; what only watches need goes."""
+        """Advance `compacted` over at most `limit` rows older than `before`, and delete rows that only watches need."""
         ledger = self.ledger()
         point, more = self._passed(ledger.compacted, to_micros(before), limit)
         if point == ledger.compacted:
@@ -85,7 +85,7 @@ class ChangeLogRetention:
         return Trimmed(rows, more)
 
     def forget(self, before: datetime | None, limit: int) -> Trimmed:
-        """Moves `floor` over what is older, or over the oldest there is, `limit` rows at most and never above `compacted`."""
+        """Advance `floor` over at most `limit` rows, older than `before` (None: any age), never above `compacted`."""
         ledger = self.ledger()
         point, more = self._passed(ledger.floor, None if before is None else to_micros(before), limit)
         point, more = min(point, ledger.compacted), more and point < ledger.compacted
@@ -96,7 +96,7 @@ class ChangeLogRetention:
         return Trimmed(rows, more)
 
     def measure(self, limit: int) -> bool:
-        """Counts what was written since the last time, `limit` rows at most; whether there may be more."""
+        """Add the size of at most `limit` rows written since the last call. Returns whether there may be more."""
         ledger = self.ledger()
         some = select(_row.revision).where(_row.revision > ledger.measured).order_by(_row.revision).limit(limit).subquery()
         last, count = self._connection.execute(select(func.max(some.c.revision), func.count()).select_from(some)).one()
@@ -108,13 +108,13 @@ class ChangeLogRetention:
         return int(count) == limit
 
     def leap(self, far: int) -> None:
-        """The log continues far above what it was. The past below can be read as before, and goes as before."""
+        """Continue the log at revision `far`. The past below stays readable and is retained as before."""
         ledger = self.ledger()
         self._connection.execute(update(schema.revision).values(value=far, compacted=far))
         self._write(replace(ledger, compacted=far))
 
     def _passed(self, bound: int, before: int | None, limit: int) -> tuple[int, bool]:
-        """How far a bound moves: over rows that are old, up to the first that is not; and whether there may be more."""
+        """The new bound after at most `limit` rows older than `before`, and whether there may be more."""
         found = self._connection.execute(_NEXT, {"bound": bound, "limit": limit}).all()
         written = written_by([at for _, at in found], self._now, lambda: self._following(found[-1].revision))
         for (revision, _), at in zip(found, written, strict=True):
@@ -124,18 +124,18 @@ class ChangeLogRetention:
         return bound, len(found) == limit
 
     def _following(self, revision: int) -> int | None:
-        """The time of the next row that is not of the future."""
+        """The time of the next row that is not in the future."""
         at: int | None = self._connection.execute(_PRESENT, {"bound": revision, "now": self._now}).scalar_one_or_none()
         return at
 
     def _forget(self, ledger: Ledger, bound: int, point: int, rows: Sequence[Select[Any]]) -> tuple[int, int]:
-        """What goes when the bound moves to the point; how many rows, and counted bytes."""
+        """Delete rows when the bound moves to the point. Returns their number and their measured bytes."""
         values = {"bound": bound, "point": point}
         gone = {int(row.revision) for statement in rows for row in self._connection.execute(statement, values)}
         return self._delete(gone, ledger.measured)
 
     def _strip(self, ledger: Ledger, point: int) -> int:
-        """Only watches need what labels and fields were before: it goes, a third of the row; how many counted bytes."""
+        """Clear the previous labels and fields: a third of a row, only for watches. Returns the measured bytes."""
         passed = and_(_row.revision > ledger.compacted, _row.revision <= point)
         freed = self._connection.execute(select(_BEFORE).where(passed, _row.revision <= ledger.measured)).scalar_one()
         self._connection.execute(update(schema.changes).where(passed).values(labels_before="", fields_before=""))

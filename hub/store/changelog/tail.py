@@ -1,12 +1,11 @@
-"""The newest changes in memory, for all followers at once: one reader of the log, however many watch.
+"""The newest changes in memory, shared by all followers: one reader of the log, however many watches there are.
 
-Our own commits arrive here directly; those of other replicas are found by looking, when the doorbell rings and now and then
-anyway. Either way changes are appended in the order of their revisions without a gap, so a follower never sees a revision below
-one that it saw.
+Commits of this replica arrive directly. Those of other replicas are read when the doorbell rings and periodically. Changes are
+appended in revision order without a gap, so a follower never sees a revision lower than one it saw.
 
-A database may lose what it has shown: it is restored, or fails over to a server that never got the last commits. Then the
-change that was the newest here is not in the log any more, or another one has its revision. Nobody can tell any more which
-revision means what, so all of them are left behind at once (`Mend`), and whoever saw one begins anew.
+A database may lose changes it has shown: after a restore, or after a fail-over to a server that never got the last commits.
+Then the newest change here is missing in the log, or its revision belongs to another change. `Mend` then moves the log
+beyond all shown revisions, and followers list again.
 """
 
 import asyncio
@@ -21,19 +20,19 @@ from machinery.errors import MusterError
 from machinery.runtime.rate_limit import until_tick
 
 RARELY = 10
-"""Where word of others comes by itself, so much more seldom is looked without it."""
+"""Factor of the poll interval while notifications arrive."""
 MAX_CHANGES = 2000
 MAX_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
-"""Changes from a revision on, a batch at most (None: they are compacted), and the newest revision then visible."""
+"""Returns changes from a revision on, one batch at most (None: compacted), and the newest visible revision."""
 Mend = Callable[[int, Change | None], Awaitable[bool]]
-"""Continues the log far above a revision, and compacts all that is below; False: that, and the change there, is not lost."""
+"""Moves the log far above a revision and compacts all below; returns False if the change there is not lost."""
 
 
 class Tail:
-    """Belongs to one event loop. `is_told`: whether it can count on a `ring` for what others commit, or nobody else can."""
+    """Belongs to one event loop. `is_told`: whether commits of others cause `ring`, or no other process writes."""
 
     def __init__(
         self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta, is_told: Callable[[], bool] = lambda: False
@@ -54,11 +53,11 @@ class Tail:
         return self._newest
 
     def ring(self) -> None:
-        """Others have committed something."""
+        """Note that another replica has committed."""
         self._behind.set()
 
     def offer(self, changes: Sequence[Change]) -> None:
-        """Takes changes that were just committed here; when others come before them, has those fetched."""
+        """Append changes committed by this replica; if changes of others precede them, have those fetched."""
         fresh = [change for change in changes if change.revision > self._newest]
         if fresh and fresh[0].revision == self._newest + 1:
             self._append(fresh)
@@ -66,18 +65,18 @@ class Tail:
             self._behind.set()
 
     def after(self, revision: int, limit: int = 500) -> Sequence[Change] | None:
-        """Changes above `revision`, or None when they are not all in memory."""
+        """Changes above `revision`; None when some are no longer in memory."""
         if revision >= self._newest:
             return ()
         first = self._newest - len(self._changes) + 1
         if revision + 1 < first:
             return None
         skip = revision + 1 - first
-        # by position: followers read near the end, and a slice would pass everything before it
+        # index access: followers read near the end, and slicing a deque passes all elements before it
         return tuple(self._changes[place] for place in range(skip, min(skip + limit, len(self._changes))))
 
     async def wait(self, after: int, within: timedelta | None = None) -> int:
-        """Returns when a change above `after` is there, or when the time is over; the newest revision."""
+        """Wait until there is a change above `after` or the time is over. Returns the newest revision."""
         try:
             async with asyncio.timeout(None if within is None else within.total_seconds()):
                 while self._newest <= after:
@@ -87,7 +86,7 @@ class Tail:
         return self._newest
 
     async def run(self) -> None:
-        """Looks for changes of others until cancelled."""
+        """Fetch changes of other replicas until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(until_tick(self._poll * RARELY if self._is_told() else self._poll)):
@@ -107,7 +106,7 @@ class Tail:
             self._trouble = ""
 
     def _tell(self, error: Exception) -> None:
-        """Once per trouble; with its stack where nobody foresaw it."""
+        """Log a failure once until it changes, with its stack trace if it is unexpected."""
         trouble, foreseen = f"{type(error).__name__}: {error}", isinstance(error, MusterError)
         if trouble != self._trouble:
             tell = log.warning if foreseen else log.error
@@ -115,14 +114,14 @@ class Tail:
         self._trouble = trouble
 
     async def _look(self) -> bool:
-        """Whether there may be more to see at once."""
+        """Fetch once. Returns whether there may be more."""
         place = self._newest
         changes, newest = await self._fetch(place)
         if place != self._newest:
-            return True  # our own commits came meanwhile: what was read says nothing about the place now
+            return True  # own commits arrived in the meantime: the result is outdated
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
             if not await self._mend(place, self._changes[-1] if self._changes else None):
-                return False  # a server that is behind has answered, or another replica was faster: the next look shows
+                return False  # a server that is behind answered, or another replica was faster: the next call shows
             log.error("the database has lost changes that it had shown: everybody reads anew", newest=newest, seen=place)
             return True
         if changes is None:
@@ -132,11 +131,11 @@ class Tail:
         return place < self._newest < newest
 
     def _is_known(self, change: Change) -> bool:
-        """Whether the newest change is still what it was."""
+        """Whether the newest change is unchanged."""
         return not self._changes or self._changes[-1].encoded == change.encoded
 
     def _forget(self, newest: int) -> None:
-        """What comes next was compacted before it was read: followers find out when they read it from the log."""
+        """Drop the buffer after the next changes were compacted; followers get the error when they read the log."""
         self._changes.clear()
         self._bytes = 0
         self._newest = newest

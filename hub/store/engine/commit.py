@@ -1,8 +1,8 @@
-"""Transactions whose commit says what it knows: done, not done, or that nobody can tell.
+"""Transactions that report whether their commit succeeded, failed or is in doubt.
 
-A commit whose answer got lost may have happened. Running the same use case again would do it twice, and calling it failed would
-be a lie, so the caller hears that it is unknown, and looks. The same holds where PostgreSQL gave up waiting for its synchronous
-standby: the commit stands on one server only and is lost if that one is.
+A commit whose answer was lost may have happened. To run the use case again could apply it twice, so the caller gets
+UnknownOutcomeError and has to read the current state. The same holds when PostgreSQL stopped waiting for its synchronous
+standby: the commit then exists on one server only.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ ONE_SERVER_ONLY = (
     "look at what is there before you try again"
 )
 _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
-"""The session was ended. Whether before or after the commit shows in nothing."""
+"""The server ended the session; the error does not show whether this was before or after the commit."""
 
 
 class UnknownOutcomeError(UnavailableError):
-    """It may have been written, or not."""
+    """The write may or may not have been committed."""
 
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction. Raises UnknownOutcomeError; every other error means that nothing was written."""
+    """Context manager for one transaction. Raises UnknownOutcomeError; after any other error nothing was written."""
     with engine.connect() as connection:
         with connection.begin() as begun:
             yield connection
@@ -46,12 +46,12 @@ def transaction(engine: Engine) -> Iterator[Connection]:
                     raise UnknownOutcomeError(BAD_DISK if connection.dialect.name == "sqlite" else UNKNOWN) from error
                 raise
         if getattr(raw, "doubted", False):
-            connection.invalidate()  # the next transaction looks anew which server takes writes
+            connection.invalidate()  # the next transaction connects anew and finds the server that accepts writes
             raise UnknownOutcomeError(ONE_SERVER_ONLY)
 
 
 def is_doubtful(error: DBAPIError, connection: Connection) -> bool:
-    """Whether a commit that failed so may have happened."""
+    """Whether a commit that failed with this error may have happened."""
     state = sqlstate(error)
     if connection.dialect.name == "sqlite":
         return "disk I/O error" in str(error.orig)

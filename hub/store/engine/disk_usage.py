@@ -1,4 +1,4 @@
-"""How much room the database takes, and has."""
+"""Size of the database and free disk space."""
 
 import os
 from contextlib import suppress
@@ -15,7 +15,7 @@ _SIZE = text("SELECT pg_database_size(current_database())")
 
 
 def volume(connection: Connection) -> Volume:
-    """Of an embedded database also what is free on its file system; a server does not say."""
+    """Measure the database. The free space is known for SQLite only."""
     if connection.dialect.name == "postgresql":
         return Volume(int(connection.execute(_SIZE).scalar_one()))
     size, reusable, file = connection.execute(_PAGES).one()
@@ -23,7 +23,7 @@ def volume(connection: Connection) -> Volume:
 
 
 def _free(file: str) -> int | None:
-    """For a process without privileges, in bytes; None: it cannot be known."""
+    """Bytes available to an unprivileged process; None if unknown."""
     with suppress(OSError):
         disk = os.statvfs(file)
         return disk.f_bavail * disk.f_frsize

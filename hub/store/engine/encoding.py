@@ -1,4 +1,4 @@
-"""The bytes of a stored document: compact JSON with the revision inside."""
+"""Encodes stored documents as compact JSON that includes the revision."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(document: Document, revision: int | None) -> bytes:
-    """The document as it is served at `revision`; None: not committed yet, so it has none."""
+    """Encode the document as served at `revision`; None before the commit."""
     metadata = {**document["metadata"]}
     metadata.pop("resourceVersion", None)
     if revision is not None:

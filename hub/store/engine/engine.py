@@ -1,7 +1,7 @@
-"""Engines for the two databases, set up so that a crash loses nothing and a stuck peer holds nothing for long.
+"""SQLAlchemy engines for both databases, configured for durability and for short waits.
 
-SQLite: WAL, `synchronous=FULL`, transactions begun by us (the driver's own habits lose updates), writers with BEGIN IMMEDIATE,
-readers that cannot write. PostgreSQL: see `hub.store.engine.postgres`; that and its driver are loaded only where it is used.
+SQLite: WAL, `synchronous=FULL`, explicit BEGIN (the driver's implicit one loses updates), BEGIN IMMEDIATE for writers,
+read-only connections for readers. PostgreSQL: see `hub.store.engine.postgres`; its driver is loaded only when used.
 """
 
 import sqlite3
@@ -22,12 +22,12 @@ from machinery.errors import InvalidError
 
 WAL_RETRY_SECONDS = 0.02
 PRIMARY = 0xFF
-"""The part of an SQLite error code that tells its kind."""
+"""Mask for the primary result code of an SQLite error."""
 READERS = 4
 
 
 class _Inserts(Mapping[str, Any]):
-    """A dialect is loaded when it is asked for: PostgreSQL's is 3 MB."""
+    """Loads a dialect when it is first used: PostgreSQL's takes 3 MB."""
 
     _dialects = ("sqlite", "postgresql")
 
@@ -42,18 +42,18 @@ class _Inserts(Mapping[str, Any]):
 
 
 INSERTS = _Inserts()
-"""An INSERT that knows ON CONFLICT, by dialect."""
+"""INSERT with ON CONFLICT support, by dialect."""
 
 
 def upsert(table: Table, dialect: str) -> Any:
-    """A row with a value for every column, in place of the one with its primary key."""
+    """INSERT of a full row that replaces the row with the same primary key."""
     new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
     changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
     return new.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
 
 
 def parse_url(given: str) -> URL:
-    """A database URL. Raises InvalidError, which never holds the URL: it may hold a password."""
+    """Parse a database URL. Raises InvalidError; its message never contains the URL, which may hold a password."""
     try:
         if given.startswith("postgres"):
             from hub.store.engine.postgres import make_postgres_url  # noqa: PLC0415 - see the module
@@ -68,14 +68,14 @@ def parse_url(given: str) -> URL:
 
 
 def writing_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
-    """One connection."""
+    """Engine with one connection for writes."""
     if is_sqlite(url):
         return _sqlite(url, "BEGIN IMMEDIATE", bounds.busy_timeout_ms, connections=1)
     return _postgres(url, "READ COMMITTED", bounds, connections=1)
 
 
 def migrating_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
-    """One connection, whose statements may take long."""
+    """Engine with one connection and without a statement time-out (PostgreSQL)."""
     if is_sqlite(url):
         return writing_engine(url, bounds)
     return _postgres(url, "READ COMMITTED", bounds, connections=1, patient=True)
@@ -90,14 +90,14 @@ def reading_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, connections:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """A store's two ways into its database."""
+    """The engines of a store."""
 
     writing: Engine
     reading: Engine
 
 
 def store_engines(url: URL, bounds: DatabaseTimeouts) -> Engines:
-    """Only sessions that write are held to the limits of `bounds`: one that reads holds nothing that others wait for."""
+    """Engines of a store. Only writing sessions have the limits of `bounds`: readers hold no locks that others wait for."""
     engines = Engines(writing_engine(url, bounds), reading_engine(url, DatabaseTimeouts(bounds.busy_timeout_ms)))
     follow_writer(engines.reading, engines.writing)
     return engines
@@ -108,7 +108,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def database_file(url: URL) -> Path | None:
-    """Of an embedded database; None: it is a server's."""
+    """Path of an SQLite database; None for PostgreSQL."""
     return Path(str(url.database)) if is_sqlite(url) else None
 
 
@@ -145,7 +145,7 @@ def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> 
 
 
 def _use_wal(cursor: Any, patience: float) -> None:
-    """Switches to WAL. SQLite does not wait where two do that at once to a new file, so this does, for `patience` seconds."""
+    """Switch to WAL. SQLite fails at once when two processes do this to a new file, so retry for `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:

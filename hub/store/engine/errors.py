@@ -1,4 +1,4 @@
-"""What a database's error means to the hub: try again, come back later, or a defect of ours."""
+"""Classifies and translates database errors."""
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -28,7 +28,7 @@ _POSTGRES = {  # by the beginning of PostgreSQL's code, the longest first
 _STANDBY = {
     "server is in hot standby mode": "the database server that answers is a standby of another, which this hub does not use",
 }
-"""What the driver says of a server that it does not take."""
+"""Driver messages for servers that `target_session_attrs` rejects."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"
 _NO_TEXT = frozenset(("22021", "22P05"))
@@ -36,35 +36,35 @@ AWAY = "the database does not answer"
 
 
 class RaceError(Exception):
-    """Another transaction changed what this one read: the use case has to run again."""
+    """Another transaction changed what this one read: run the use case again."""
 
 
 def is_race(error: Exception) -> bool:
-    """Whether the same use case may succeed when it runs again on what is there now."""
+    """Whether the same use case may succeed when it runs again."""
     if isinstance(error, RaceError | IntegrityError):
         return True
     return isinstance(error, DBAPIError) and sqlstate(error) in _POSTGRES_RACES
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether only somebody else was in the way, for too long: that is over when he is done."""
+    """Whether the error is only a lock time-out."""
     if not isinstance(error, DBAPIError):
         return False
     return sqlstate(error).startswith("55") or (not hasattr(error.orig, "sqlstate") and "locked" in str(error.orig))
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether the server takes no writes, such as one that has become a standby."""
+    """Whether the server accepts no writes, for example because it has become a standby."""
     return isinstance(error, DBAPIError) and sqlstate(error) == _READ_ONLY
 
 
 def is_no_text(error: Exception) -> bool:
-    """Whether a text holds what this database takes in none: PostgreSQL knows no NUL."""
+    """Whether a text holds characters that the database cannot store (NUL on PostgreSQL)."""
     return isinstance(error, DataError) and (sqlstate(error) in _NO_TEXT or "cannot contain NUL" in str(error.orig))
 
 
 def translated(error: Exception) -> Exception:
-    """The error in domain words; one that is not the database's to explain stays as it is."""
+    """The error as a domain error; unchanged when no translation is known."""
     if is_race(error):
         return ConflictError("others changed the same objects meanwhile: read them again and try once more")
     if is_no_text(error):
@@ -89,7 +89,7 @@ def _meaning(error: DBAPIError) -> str | None:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection to the server went with it: trying the next thing at once meets the same."""
+    """Whether the server connection is lost, so that an immediate retry would fail too."""
     if not isinstance(error, DBAPIError) or not hasattr(error.orig, "sqlstate"):
         return False
     state = sqlstate(error)
@@ -97,5 +97,5 @@ def is_lost(error: Exception) -> bool:
 
 
 def sqlstate(error: DBAPIError) -> str:
-    """PostgreSQL's code of the error; "" where there is none."""
+    """PostgreSQL's SQLSTATE of the error; "" if there is none."""
     return str(getattr(error.orig, "sqlstate", "") or "")

@@ -1,7 +1,7 @@
-"""One hub per embedded database, whatever directory each of them calls its own.
+"""Lock that lets only one hub use an SQLite database.
 
-SQLite lets several processes write to one file, and would let two hubs that know nothing of one another: each has caches, open
-sessions and a leader that the other does not see. Several replicas share a PostgreSQL database.
+SQLite would let several hubs write to one file, but each has caches, sessions and a leader that the other does not know.
+Several replicas need PostgreSQL.
 """
 
 import fcntl
@@ -18,13 +18,13 @@ PRIVATE = 0o600
 
 @contextmanager
 def sole_user(url: str) -> Iterator[None]:
-    """Within the block no other hub uses the database, if it is a file. Raises UnavailableError, InvalidError.
+    """Hold the lock of an SQLite database; a no-op for PostgreSQL. Raises UnavailableError, InvalidError.
 
-    The lock lies beside the file, under the name that the file has at last: links lead to the same one. It is not on the
-    file itself, because closing that would let go of SQLite's own locks.
+    The lock is a file beside the database's real path, so symbolic links lead to the same lock. It is not the database
+    itself, because closing that would release SQLite's own locks.
     """
     database = database_file(parse_url(url))
-    if database is None:  # a server, which is made for several
+    if database is None:  # PostgreSQL: several hubs may use it
         yield
         return
     place = Path(os.path.realpath(database))
@@ -39,7 +39,7 @@ def sole_user(url: str) -> Iterator[None]:
         _take(descriptor, database)
         yield
     finally:
-        os.close(descriptor)  # the lock goes with it; the file stays, so that nobody locks a deleted one
+        os.close(descriptor)  # releases the lock; the file stays, so that no process locks a deleted file
 
 
 def _take(descriptor: int, database: Path) -> None:

@@ -1,4 +1,4 @@
-"""Instants as the tables hold them: whole microseconds since 1970, in UTC."""
+"""Converts instants to the tables' format: whole microseconds since 1970 in UTC."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,7 @@
-"""How a transaction tells whoever waits for it that it has committed.
+"""Notifications that a transaction has committed.
 
-On PostgreSQL the database notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this
-process: the code that runs the transaction passes on afterwards what was `rung`.
+PostgreSQL notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this process: the code
+that runs the transaction passes on the `rung` topics after the commit.
 """
 
 from collections.abc import Collection
@@ -20,11 +20,11 @@ SESSIONS = Topic("sessions")
 """Sessions have opened."""
 _RUNG = "rung"
 EVERYBODY = ""
-"""As a ringer: whoever listens hears it, the replica whose commit it is too."""
+"""As a ringer: all replicas are notified, including the one that commits."""
 
 
 def ring(topic: Topic) -> ColumnElement[str]:
-    """Rings when the transaction commits, once however often it is executed; its value `ringer` is whose commit it is."""
+    """SQL expression that notifies at commit, once per transaction. Its value `ringer` identifies the committing replica."""
     ringer: ColumnElement[str] = bindparam("ringer")
     payload = literal_column(f"'{topic} '").concat(ringer)
     rung: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
@@ -32,19 +32,19 @@ def ring(topic: Topic) -> ColumnElement[str]:
 
 
 def ring_for_everybody(connection: Connection, topic: Topic) -> None:
-    """Rings when the transaction commits."""
+    """Notify all replicas at commit."""
     if connection.dialect.name == "sqlite":
         connection.info.setdefault(_RUNG, set()).add(topic)
     ring_for_others(connection, topic, EVERYBODY)
 
 
 def ring_for_others(connection: Connection, topic: Topic, ringer: str) -> None:
-    """The same, but not for whoever is the `ringer`. On SQLite there is nobody else."""
+    """Notify all replicas except `ringer` at commit. A no-op on SQLite."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(ring(topic)), {"ringer": ringer})
 
 
 def rung(connection: Connection) -> Collection[Topic]:
-    """What rings here when the transaction has committed; asked once, at its end."""
+    """Take the topics to pass on in this process after the commit. Call it once, at the end of the transaction."""
     topics: Collection[Topic] = connection.info.pop(_RUNG, ())
     return topics

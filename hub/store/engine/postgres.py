@@ -1,9 +1,8 @@
-"""Sessions on PostgreSQL: none lets others wait, or waits itself, for longer than it was told.
+"""PostgreSQL sessions with bounded waits, both for this replica and for others.
 
-The server ends what takes too long, holds a lock while its hub stands still, or belongs to a hub that is gone; TCP finds out
-that a server is gone; and a server that is there and does not answer (its disk hangs, it was stopped) is left after the time
-in which it would have had to give up by itself. Without the last a hub would wait for a frozen server for ever, although
-another one has long taken its place.
+The server ends a session that takes too long, that holds locks while its hub is stopped, or whose hub is gone. TCP keepalives
+detect a lost server. A server that is connected but does not answer (a hung disk, a stopped process) is given up after
+`SessionLimits.patience`; otherwise a hub would wait for ever although another server has taken over.
 """
 
 from collections.abc import Mapping
@@ -22,16 +21,16 @@ from hub.store.engine.timeouts import SessionLimits
 RV = TypeVar("RV")
 
 WAITS_FOR_STANDBY = "syncrep.c"
-"""PostgreSQL's source of that wait."""
+"""Source file in which PostgreSQL raises the warning about a wait for a standby."""
 SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 class BoundConnection(psycopg.Connection[Any]):
-    """A connection that is given up when its server does not answer, and that knows when a commit is doubtful."""
+    """Connection that gives up on a server that does not answer and records doubtful commits."""
 
     patience: float | None = None
     doubted = False
-    """A commit was called done that the synchronous standby has not confirmed: see `noticed`."""
+    """A commit succeeded without confirmation by the synchronous standby: see `noticed`."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         try:
@@ -41,17 +40,16 @@ class BoundConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError("the server does not answer") from error
 
     def noticed(self, notice: Diagnostic) -> None:
-        """A commit whose wait for the synchronous standby somebody ended succeeds, with a warning.
+        """Detect a commit whose wait for the synchronous standby was cancelled: it succeeds, with a warning.
 
-        The server warns of other things, too, at a commit as well. Its words are in its own language and this one's code is
-        that of any warning; the place in its source is what tells it apart.
+        The message is localized and the SQLSTATE is that of any warning, so the source file identifies it.
         """
         is_warning = notice.severity_nonlocalized == "WARNING"
         self.doubted = self.doubted or (is_warning and (notice.source_file or "").endswith(WAITS_FOR_STANDBY))
 
 
 def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connections: int, patient: bool = False) -> Engine:
-    """`patient`: for migrations, whose statements take as long as they take."""
+    """`patient`: no time-out for answers, for migrations."""
     engine = create_engine(
         url,
         isolation_level=isolation,
@@ -72,24 +70,24 @@ def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connecti
 
 
 def connection_arguments(url: URL, limits: SessionLimits) -> Mapping[str, Any]:
-    """What the driver needs for a connection of its own."""
+    """Driver arguments for a connection outside the pool."""
     dialect: Any = PGDialect_psycopg
     _, given = dialect().create_connect_args(url)
     return _arguments(given, limits)
 
 
 def _arguments(given: Mapping[str, Any], limits: SessionLimits) -> dict[str, Any]:
-    """What the URL says, and what it must not.
+    """The URL's arguments, restricted to a primary.
 
-    A standby is nobody's server, for reading neither: it is behind. Behind one address, too, there may be one for a while, and
-    whoever was let in would stay. A primary that takes no writes by its configuration is good for reading.
+    A standby is behind, so it is not used for reads either. One address may lead to a standby for a while, and a session
+    accepted there would stay. A primary that is read-only by configuration can be used for reading.
     """
     options = f"{given.get('options', '')} {limits.options()} -c timezone=UTC".strip()
     return {"target_session_attrs": "primary", **given, **limits.arguments(), "options": options}
 
 
 def make_postgres_url(text: str) -> URL:
-    """A URL, also in the form of PostgreSQL's own tools, with several servers: `postgresql://USER@HOST1,HOST2:5433/NAME`.
+    """Parse a URL, including libpq's form with several servers: `postgresql://USER@HOST1,HOST2:5433/NAME`.
 
     Raises ArgumentError.
     """
@@ -110,7 +108,7 @@ def make_postgres_url(text: str) -> URL:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Name and port of one server; IPv6 addresses stand in brackets."""
+    """Host and port of one server; IPv6 addresses are in brackets."""
     name, colon, port = place.rpartition(":")
     if not colon or port.endswith("]"):
         name, port = place, ""

@@ -1,4 +1,4 @@
-"""Between documents and their rows, in their table and in the change log: some lie sealed, and our groups have a suffix."""
+"""Converts documents to and from rows of the object table and the change log: encryption and the API group suffix."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,10 +16,10 @@ NO_KEY = "this hub was started without a key for Secrets"
 
 
 class RowForm:
-    """What one hub makes of documents: sealed where they must be, in API groups that end as this hub's do.
+    """Row format of one hub: Secrets are sealed, and API groups have this hub's suffix.
 
-    Without a seal, what must be sealed is neither written nor read. The rules of the hub write the default suffix; another one
-    takes its place here, where everything passes.
+    Without a seal, kinds that must be sealed can be neither written nor read. Domain code writes the default suffix; `grouped`
+    replaces it.
     """
 
     def __init__(self, seal: Seal | None, group_suffix: str) -> None:
@@ -27,18 +27,18 @@ class RowForm:
         self._suffix = group_suffix
 
     def grouped(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document with this hub's name of its group."""
+        """The document with this hub's suffix in its API group."""
         version = document.get("apiVersion")
         if self._suffix == GROUP_SUFFIX or not version:
             return document
         return {**document, "apiVersion": suffixed(version, self._suffix)}
 
     def row(self, kind: Kind, key: Key, document: bytes) -> bytes:
-        """The document as its row holds it. Raises UnavailableError."""
+        """Encode a document for its row. Raises UnavailableError without a key."""
         return document if kind not in SEALED else self._needed.closed(document, _place(kind, key))
 
     def document(self, kind: Kind, key: Key, row: bytes) -> bytes:
-        """The document that a row holds. Raises UnavailableError."""
+        """Decode a row. Raises UnavailableError without a key."""
         return row if kind not in SEALED else self._needed.opened(row, _place(kind, key))
 
     @property
@@ -48,7 +48,7 @@ class RowForm:
         return self._seal
 
     def renew(self, connection: Connection) -> int:
-        """Seals anew what an older key sealed; returns how many rows. Raises InvalidError when a key is missing."""
+        """Seal rows again that an older key sealed. Returns the number of rows. Raises InvalidError when a key is missing."""
         headers = _headers(connection)
         if missing := sorted(shown(header) for header in headers if self._seal is None or not self._seal.knows(header)):
             raise InvalidError(
@@ -91,7 +91,7 @@ def _rows(connection: Connection, table: Table) -> Iterator[Any]:
 
 
 def _headers(connection: Connection) -> set[bytes]:
-    """How the sealed rows begin: with which keys."""
+    """The headers of all sealed rows, which name their keys."""
     found = set()
     for table in _TABLES:
         header = func.substr(table.c.document, 1, HEADER)

@@ -1,8 +1,8 @@
-"""Readers stay on the writer's server.
+"""Keeps readers on the writer's server.
 
-When a database fails over, who writes notices: its server takes no more writes, or does not answer. A reading connection may
-notice nothing and go on to show what was, on a server that has become somebody's standby, or that was cut off from the rest. So
-a reading connection that is older than the writer's is made anew before it is used again.
+After a fail-over the writer notices, because its server stops accepting writes or answering. A reading connection may notice
+nothing and show old data from a server that has become a standby or is cut off. So a reading connection that is older than the
+writer's is replaced before its next use.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ MADE = "muster-made-after"
 
 
 def follow_writer(reading: Engine, writing: Engine) -> None:
-    """From now on no connection of `reading` is used that was made before the newest one of `writing`."""
+    """Replace connections of `reading` that are older than the newest connection of `writing` when they are checked out."""
     newest = 0
 
     @event.listens_for(writing, "connect")
@@ -29,4 +29,4 @@ def follow_writer(reading: Engine, writing: Engine) -> None:
     @event.listens_for(reading, "checkout")
     def used(_connection: Any, record: Any, _proxy: Any) -> None:
         if record.info[MADE] != newest:
-            raise DisconnectionError("the writer has another connection by now")  # the pool makes this one anew
+            raise DisconnectionError("the writer has another connection by now")  # the pool reconnects

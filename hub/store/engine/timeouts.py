@@ -1,4 +1,4 @@
-"""How long a database may let the hub wait, and the hub others."""
+"""Time-outs of database sessions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,38 +7,37 @@ from typing import Any
 
 BUSY_TIMEOUT_MS = 5000
 HELD = timedelta(seconds=5)
-"""A third of the leader's lease, where nobody says otherwise."""
+"""Default: a third of the leader's default lease."""
 SHORTEST = timedelta(seconds=1)
-"""However short the lease is: every statement of the hub has so long, and the leader's lock has its own, shorter patience."""
+"""Lower bound for short leases: every statement has at least this long. The leader's lock has its own, shorter time-out."""
 SLACK = timedelta(seconds=2)
-"""For the server's own time-out to be told."""
+"""Time for the server to report its own time-out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What follows from how long a hub that stands still, or is gone, may hold what others wait for.
+    """Limits for `held`: how long a stopped or lost hub may hold locks that others wait for.
 
-    That is a third of the leader's lease, from one second to five. PostgreSQL and TCP count some of it in whole seconds, so
-    below two seconds a connection that was cut is noticed later than asked for.
+    PostgreSQL and TCP count some of them in whole seconds, so below two seconds a cut connection is noticed later.
     """
 
     held: timedelta = HELD
 
     @staticmethod
     def of_lease(lease: timedelta) -> "SessionLimits":
-        """The limits for a leader's lease of that duration.
-
-        A long lease makes nobody wait longer than usual, and one of milliseconds ends no statement that needs more.
-        """
+        """The limits for a leader's lease of that duration: a third of it, between SHORTEST and HELD."""
         return SessionLimits(min(max(lease / 3, SHORTEST), HELD))
 
     @property
     def patience(self) -> float:
-        """Seconds after which a server that has not answered a statement never will."""
+        """Seconds without an answer after which a connection is given up."""
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:
-        """Command-line options of a session. A wait for a lock ends before its statement does, and is reported as such."""
+        """Session options for the server.
+
+        The lock time-out is shorter than the statement time-out, so it is reported as such.
+        """
         held = max(round(self.held.total_seconds() * 1000), 1)
         timeouts = {
             "idle_in_transaction_session_timeout": held,
@@ -50,7 +49,7 @@ class SessionLimits:
         return " ".join(f"-c {name}={value}" for name, value in settings.items())
 
     def arguments(self) -> Mapping[str, Any]:
-        """Of a connection, the hub's side of it."""
+        """Arguments for the hub's side of the connection."""
         keepalives = self._keepalives()
         return {
             "application_name": "muster-hub",
@@ -68,12 +67,12 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTimeouts:
-    """Of both kinds of databases."""
+    """Time-outs for both databases."""
 
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
     """For the lock of an SQLite file."""
     session: SessionLimits = field(default_factory=SessionLimits)
-    """On PostgreSQL."""
+    """For PostgreSQL."""
 
 
 DEFAULT = DatabaseTimeouts()

@@ -1,1 +1,1 @@
-"""Schema migrations: each step appended, never edited once it was released."""
+"""Schema migrations. Steps are only appended; a released step is never edited."""

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection, and in the transaction, that the store hands over."""
+"""Runs migrations on the connection and in the transaction of the caller."""
 
 from alembic import context
 

@@ -1,8 +1,7 @@
-"""Objects in a transaction: reads that see its own writes, and writes that wait for the revision until the end.
+"""Objects in a transaction: reads see its own writes, and writes get their revisions at the end.
 
-A write is kept in a buffer; `flush`, the last step before the commit, takes the next revisions from the one-row counter, writes
-their numbers into the documents and stores all rows. So the counter's lock is held for the shortest time, and revisions become
-visible in order.
+Writes are buffered. `flush`, the last step before the commit, takes the next revisions from the counter, puts them into the
+documents and stores all rows. This keeps the counter's lock short and makes revisions visible in order.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,18 +29,18 @@ from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError,
 from machinery.identity import ClusterName
 
 PENDING = 0
-"""The revision of what is not committed yet."""
+"""The revision of uncommitted writes."""
 
 
 @dataclass(slots=True)
 class PendingWrite(Written):
-    """One buffered write, later its result."""
+    """A buffered write; after `flush` also its result."""
 
     kind: Kind
     type: ChangeType
     document: Document
     seen: StoredObject
-    """What a reader in this transaction sees."""
+    """The object as this transaction reads it."""
     before: StoredObject | None
     actor: str
     result: StoredObject | None = None
@@ -114,9 +113,9 @@ class SqlObjects(Objects):
         return queries.ANY.row(self._connection, {"kind": kind}) is not None
 
     def _remaining(self, kind: Kind, query: Query, last: Key, place: Place = ()) -> int | None:
-        """The number of objects after `last`, which stands at `place` in the order; None where a selector chooses.
+        """The number of objects after `last`, whose sort position is `place`; None if a selector is used.
 
-        Counts the objects of now: for a list of the past it is an estimate, which is what Kubernetes promises.
+        It counts current objects: for a list of the past it is an estimate, as Kubernetes allows.
         """
         if query.labels or query.fields or query.where:
             return None
@@ -181,7 +180,7 @@ class SqlObjects(Objects):
         return write
 
     def _guard(self, kind: Kind, key: Key, old: StoredObject | None) -> None:
-        """What the caller read is what is there: a stale caller is told at once, a race is found by the guarded statement."""
+        """Raises when `old` is outdated. A race with another transaction is found later, by the guarded statement."""
         if not self._writable:
             msg = "a query does not write"
             raise RuntimeError(msg)
@@ -199,7 +198,7 @@ class SqlObjects(Objects):
             )
 
     def flush(self) -> Sequence[Change]:
-        """Stores what is buffered, as the last step before the commit. Raises RaceError."""
+        """Store the buffered writes, as the last step before the commit. Raises RaceError."""
         if not self._pending:
             return ()
         first = self._changes.advance(len(self._pending)) - len(self._pending) + 1
@@ -208,7 +207,7 @@ class SqlObjects(Objects):
         together: list[rows.ObjectRow] = []
         for revision, write in enumerate(self._pending, first):
             where = (write.kind, write.seen.key)
-            if where in guards:  # deleted and made again: one after the other
+            if where in guards:  # deleted and created again: keep the order
                 rows.store(self._connection, together, self._now)
                 together = []
             row, change = self._written(write, revision, guards.get(where))
@@ -248,5 +247,5 @@ class SqlObjects(Objects):
 
 
 def _counted(query: Query, rest: int) -> int | None:
-    """The number of objects after a page, as a store reports it: None at the end and where a selector chooses."""
+    """The number of objects after a page; None at the end or if a selector is used."""
     return None if query.labels or query.fields or query.where else rest or None

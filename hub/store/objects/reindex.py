@@ -1,7 +1,6 @@
-"""Selectable fields of objects that an earlier release stored: their rows are made anew, once, at the start after an upgrade.
+"""Rebuilds the selectable fields of stored objects, once, at the first start of another release.
 
-A release that knows fewer fields leaves rows behind when it changes objects; so the rows are made anew whenever the release
-that opened the database before was another one.
+A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too.
 """
 
 from sqlalchemy import Connection, Engine, delete, insert, select
@@ -18,21 +17,21 @@ from machinery.product import version
 
 FACT = "indexed-fields"
 RULES = 3
-"""Raised when a kind of `KINDS` gets other selectable fields, or when rows may lack what was written during a migration."""
+"""Increase this when a kind of `KINDS` gets other selectable fields, or when rows may lack writes made during a migration."""
 KINDS = (MANAGED_CLUSTERS, ADDONS, REQUESTS)
 BATCH = 500
 _of = schema.objects.c
 _SET = select(schema.labels.c.value).where(schema.labels.c.uid == _of.uid, schema.labels.c.name == SET_LABEL).scalar_subquery()
 _NARROW = ("uid", "namespace", "name", "created_at", "cluster_set")
 _NARROW_ROWS = select(_of.uid, _of.namespace, _of.name, _of.created_at, _SET)
-"""The rest of a narrow row follows from `fields`: triggers see to it."""
+"""Triggers fill the other columns of a narrow row from `fields`."""
 _DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_of.uid).where(_of.kind == MANAGED_CLUSTERS)))
 
 
 def reindex(engine: Engine) -> None:
-    """Brings `fields`, and the narrow rows of clusters, in line with the documents, unless this release has done so before.
+    """Rebuild `fields` and the narrow rows of clusters from the documents, unless this release has done so already.
 
-    In portions: others write objects meanwhile. Two replicas that do so at once do the same twice.
+    It runs in portions, so that other transactions can write in between. Two replicas may both do it, without harm.
     """
     current = f"{RULES} {version()}"
     with engine.begin() as connection:
@@ -50,7 +49,7 @@ def reindex(engine: Engine) -> None:
 
 
 def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
-    """Objects after a uid; the last one of them, None after the last of all."""
+    """Reindex the next batch of objects after a uid. Returns the last uid; None: there are no more."""
     _lock(connection)
     some = select(_of.uid, _of.document).where(_of.kind == kind, _of.uid > last).order_by(_of.uid).limit(BATCH)
     found = {str(row.uid): bytes(row.document) for row in connection.execute(some)}
@@ -71,5 +70,5 @@ def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
 
 
 def _lock(connection: Connection) -> None:
-    """Nobody writes objects, and nobody else does this, until the commit."""
+    """Block writers of objects and other reindexing until the commit."""
     connection.execute(select(schema.revision.c.value).with_for_update())

@@ -1,4 +1,4 @@
-"""The statements that keep the rows of objects: the documents, their labels and their selectable fields."""
+"""Statements that store objects: documents, labels and selectable fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """One object as it is to be, beside what its side tables say now."""
+    """The new state of an object with its previous labels and fields."""
 
     change: ChangeType
     new: StoredObject
@@ -57,7 +57,7 @@ class ObjectRow:
 
 
 def store(connection: Connection, written: Sequence[ObjectRow], now: datetime) -> None:
-    """Writes the rows of objects with different keys, one statement for all that want the same. Raises RaceError."""
+    """Write rows of objects with distinct keys, one statement per kind of change. Raises RaceError."""
     of = {change: [row for row in written if row.change is change] for change in ChangeType}
     guarded = (
         _DELETE.run_many(connection, [_as_read(row) for row in of[ChangeType.DELETED]]),
@@ -96,7 +96,7 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
 
 
 def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
-    """Brings the side tables in line; touches only the entries that differ. Fields have what they are compared by, too."""
+    """Update only the changed entries of the side tables. Fields also get their sort keys."""
     labels = [(row.new, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
     fields = [(row.new, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
     for table, entries in ((schema.labels, labels), (schema.fields, fields)):
@@ -110,7 +110,7 @@ def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
 
 
 _Entries = Sequence[tuple[StoredObject, Mapping[str, str], Mapping[str, str]]]
-"""Of each object, what its entries are to be, and what they were."""
+"""Objects with their new and previous entries."""
 
 
 def _changed(entries: _Entries) -> list[tuple[StoredObject, dict[str, str]]]:

@@ -1,1 +1,1 @@
-"""Queries and conditions, compiled to SQL."""
+"""Compiles queries and conditions to SQL."""

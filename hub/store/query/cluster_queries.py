@@ -1,6 +1,6 @@
-"""Questions about ManagedClusters that keys and labels alone do not answer: chosen, put in order and counted on the inventory.
+"""Queries over ManagedClusters that select, sort and group by the inventory.
 
-Documents are read last, of what is answered alone.
+Documents are read last, and only those that are returned.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from machinery.meta.selectors import Operator, Requirement
 objects = schema.objects
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
 PLACE = len(ROW)
-"""From here on a row says where it stands in the order."""
+"""Columns from this index on hold the row's sort position."""
 _KEYS = {"metadata.name": inventory.c.name, "metadata.namespace": inventory.c.namespace}
 _WANTED = (Operator.EQUALS, Operator.IN)
 
 
 def asks(kind: Kind, query: Query) -> bool:
-    """Whether a query is one of these."""
+    """Whether this module answers the query."""
     if kind != MANAGED_CLUSTERS:
         return False
     return bool(query.where or query.order or query.labels or any(term.name not in _KEYS for term in query.fields))
 
 
 def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
-    """Rows of the objects that a query chooses, in its order, each followed by its place."""
+    """The selected objects in the query's order, each followed by its sort position."""
     question = _Question(query, dialect)
     places = [question.place(by).label(f"by_{index}") for index, by in enumerate(question.keys)]
     chosen = question.chosen(inventory.c.namespace, inventory.c.name, *places).limit(limit).subquery("chosen")
@@ -49,14 +49,14 @@ def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
 
 
 def number(query: Query, dialect: str) -> Select[Any]:
-    """How many objects a query chooses."""
+    """The number of selected objects."""
     question = _Question(query, dialect)
     terms = question.terms()
     return select(func.count()).select_from(question.entries.source).where(*terms)
 
 
 def groups(query: Query, facets: Sequence[Facet], dialect: str) -> Select[Any]:
-    """By the texts of some values, how many objects that a query chooses have them."""
+    """The number of selected objects for each combination of the facets' texts."""
     question = _Question(query, dialect)
     terms = question.terms()
     texts = [question.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
@@ -77,7 +77,7 @@ class _Question:
         return self._order.keys
 
     def place(self, by: By) -> ColumnElement[Any]:
-        """What objects are compared by."""
+        """The comparison key of a sort column."""
         self.terms()
         return self.entries.compared(by.facet.source)
 
@@ -87,7 +87,7 @@ class _Question:
         return select(*columns).select_from(self.entries.source).where(*terms).order_by(*ordered)
 
     def terms(self) -> Sequence[ColumnElement[bool]]:
-        """Required entries are found out first: columns depend on them."""
+        """The WHERE terms. Required entries are determined first, because columns depend on them."""
         if self._terms is None:
             query = self._query
             if query.where is not None:
@@ -121,7 +121,7 @@ class _Question:
         return inventory.c.uid.not_in(named)
 
     def _joined(self, source: ValueSource, term: Requirement, *, empty: bool) -> ColumnElement[bool]:
-        """Only objects with such an entry are chosen. A field with the empty value has none."""
+        """A term that only objects with such an entry can fulfil. A field with an empty value has no entry."""
         self.entries.require(source)
         value = self.entries.text(source)
         if term.operator is Operator.EXISTS:
@@ -129,7 +129,7 @@ class _Question:
         return value.not_in(term.values) if empty else value.in_(term.values)
 
     def _follows(self, last: Key) -> ColumnElement[bool]:
-        """What stands behind the last object of the page before."""
+        """Objects after the last one of the previous page."""
         name = and_(inventory.c.namespace == last.namespace, inventory.c.name > last.name)
         behind: ColumnElement[bool] = or_(inventory.c.namespace > last.namespace, name)
         for by, value in reversed(list(zip(self.keys, self._order.after or (), strict=False))):
@@ -143,14 +143,14 @@ class _Question:
 
 
 def _is_joined(term: Requirement, *, empty: bool) -> bool:
-    """Whether an object must have an entry for the term."""
+    """Whether an object must have an entry to fulfil the term."""
     if term.operator in (Operator.EXISTS, Operator.NOT_EXISTS):
         return term.operator is Operator.EXISTS
     return (term.operator in _WANTED) != empty
 
 
 def _kept(column: ColumnElement[Any], term: Requirement, of: FieldSource) -> ColumnElement[bool]:
-    """A term about a column. A field that an object lacks is the empty string; a label that it lacks is none."""
+    """A term about an inventory column. A missing field equals ""; a missing label equals nothing."""
     if term.operator is Operator.EXISTS:
         return column.is_not(None)
     if term.operator is Operator.NOT_EXISTS:
@@ -173,7 +173,7 @@ def _among(column: ColumnElement[Any], term: Requirement) -> ColumnElement[bool]
 def _ordered(
     keys: Sequence[tuple[By, ColumnElement[Any]]], namespace: ColumnElement[Any], name: ColumnElement[Any]
 ) -> list[ColumnElement[Any]]:
-    """What is missing comes last, equals by their keys."""
+    """ORDER BY columns: missing values last, equal values by key."""
     found: list[ColumnElement[Any]] = []
     for by, column in keys:
         found += [column.is_(None), column.desc() if by.falls else column.asc()]

@@ -1,4 +1,4 @@
-"""Conditions compiled to SQL. What is missing is NULL, so that unknown is unknown in both languages. No document is read."""
+"""Compiles conditions to SQL without reading documents. A missing value is NULL, so unknown stays unknown."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,12 +20,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
-    """For a statement over the inventory and these entries; it holds where it is true."""
+    """SQL for a statement over the inventory with these entries. It selects where the condition is true."""
     return _Compiler(where, entries).condition(where.expression.tree)
 
 
 def require(where: Where, entries: Entries) -> None:
-    """Has `entries` find by an index what the condition cannot be true without."""
+    """Require the entries without which the condition cannot be true, so that an index finds them."""
     for found in _required(where, where.expression.tree):
         entries.require(found)
 
@@ -35,7 +35,7 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
         case tree.All(operands):
             return [found for operand in operands for found in _required(where, operand)]
         case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
-            return _required(where, operand)  # unknown, too, where there is no such entry
+            return _required(where, operand)  # unknown, too, without such an entry
         case tree.Compare(_, left, right):
             return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.MapEntry)]
         case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.Truth(operand):
@@ -49,7 +49,7 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
 
 
 def source_of(where: Where, operand: tree.Field | tree.MapEntry) -> ValueSource:
-    """Where the one value is."""
+    """The source of a value."""
     source = where.sources[operand.name]
     key = source.key + operand.key if isinstance(operand, tree.MapEntry) else source.key
     return ValueSource(source.of, operand.type, key)
@@ -98,7 +98,7 @@ class _Compiler:
         return literal(to_micros(self.where.now)) - found if source.type is Type.DURATION else found
 
     def _literal(self, value: Scalar) -> str | int:
-        """As the operand that it is compared with has it."""
+        """The value in the form of the operand that it is compared with."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, timedelta):
@@ -140,23 +140,23 @@ class _Compiler:
 
 
 def _unless_missing(operand: ColumnElement[Any], found: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Databases say of NULL in nothing that it is false."""
+    """NULL for a missing operand: databases say false for NULL in an empty list."""
     return case((operand.is_(None), null()), else_=found)
 
 
 def _glob(pattern: str) -> str:
-    """For SQLite, in which brackets are wild, too, and quote."""
+    """GLOB pattern for SQLite, in which brackets are special and also quote."""
     return "".join(f"[{sign}]" if sign in "*?[" and quoted else sign for sign, quoted in _signs(pattern))
 
 
 def _like(pattern: str) -> str:
-    """For PostgreSQL, with a backslash before what is meant itself."""
+    """LIKE pattern for PostgreSQL, with a backslash before literal wildcards."""
     wild = {"*": "%", "?": "_"}
     return "".join((f"\\{sign}" if sign in "%_\\" else sign) if quoted else wild[sign] for sign, quoted in _signs(pattern))
 
 
 def _signs(pattern: str) -> list[tuple[str, bool]]:
-    """Each sign of a pattern, and whether it stands for itself."""
+    """The characters of a pattern, and whether each is literal."""
     found, escaped = [], False
     for sign in pattern:
         if escaped or sign not in "*?\\":

@@ -1,7 +1,7 @@
-"""The narrow row of each ManagedCluster: what is asked most, where a question reads all clusters in a few milliseconds.
+"""The narrow row of each ManagedCluster: the values of most queries, so that a query over all clusters takes milliseconds.
 
-Triggers keep it in line with `objects`, `fields` and `labels`, whichever release writes those. Nobody else writes here, and a
-copy of a database table by table leaves it out.
+Triggers derive it from `objects`, `fields` and `labels`, whichever release writes those. Except for `reindex`, no code writes
+it, and backups leave it out.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ inventory = Table(
 
 @dataclass(frozen=True, slots=True)
 class InventoryColumns:
-    """Which columns have a field: its text, and what it is compared by. None: that is not here."""
+    """Columns of a value: its text, and its comparison key. None: not in the inventory."""
 
     text: Column[Any] | None = None
     order: Column[Any] | None = None
@@ -59,4 +59,4 @@ KEPT: Mapping[tuple[FieldSource, str], InventoryColumns] = {
     (FieldSource.FIELDS, f"{CAPACITY}memory"): InventoryColumns(order=_column.memory),
     (FieldSource.FIELDS, f"{CAPACITY}nodes"): InventoryColumns(order=_column.nodes),
 }
-"""What the migration's triggers follow."""
+"""The values that the migration's triggers copy."""

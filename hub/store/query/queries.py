@@ -1,6 +1,6 @@
-"""Queries over stored objects, compiled to SQL: labels and fields are joined, no document is read to filter.
+"""Compiles queries over stored objects to SQL; labels and fields are joined, and no document is read to filter.
 
-Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
+Building a statement costs more than running it, so statements are cached by the shape of their query, without its values.
 """
 
 from collections.abc import Sequence
@@ -41,34 +41,34 @@ _OF_KIND = objects.c.kind == bindparam("kind")
 ONE = Statement(
     select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
 )
-"""With kind, namespace and name."""
+"""Parameters: kind, namespace and name."""
 
 ANY = Statement(select(objects.c.uid).where(_OF_KIND).limit(1))
-"""With kind."""
+"""Parameter: kind."""
 
 _OF_NAMES = select(*ROW).where(
     _OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name.in_(bindparam("names", expanding=True))
 )
-"""With kind, namespace and names."""
+"""Parameters: kind, namespace and names."""
 
 _VALUE = func.coalesce(schema.fields.c.value, "")
 _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
 MOST_JOINED = 8
-"""Terms of each selector that are joined: SQLite joins 64 tables at most. Each further one is a subquery."""
+"""Joined terms of each selector; further ones are subqueries, because SQLite joins at most 64 tables."""
 _WITH_FIELD = objects.outerjoin(schema.fields, _NAMED)
 _TALLY = select(_VALUE, func.count()).select_from(_WITH_FIELD).where(_OF_KIND).group_by(_VALUE)
-"""With kind and field."""
+"""Parameters: kind and field."""
 
 VALUES = (
     select(objects.c.namespace, objects.c.name, schema.fields.c.value)
     .select_from(objects.join(schema.fields, _NAMED))
     .where(_OF_KIND, schema.fields.c.value != "")
 )
-"""With kind and field."""
+"""Parameters: kind and field."""
 
 
 def tally(kind: Kind, field: str) -> Select[Any, int]:
-    """With kind and field: how many objects have each value; "": they lack it."""
+    """The number of objects per value of the field; "" for objects without it. Parameters: kind and field."""
     kept = KEPT.get((FieldSource.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
     if kept is None or kept.text is None:
         return _TALLY
@@ -76,7 +76,7 @@ def tally(kind: Kind, field: str) -> Select[Any, int]:
     return select(value, func.count()).group_by(value)
 
 
-# The log keeps the last change of every object that is there, however old.
+# the log keeps the last change of every existing object, however old
 WRITTEN_BEFORE = Statement(
     select(objects.c.namespace, objects.c.name, objects.c.revision)
     .join(schema.changes, schema.changes.c.revision == objects.c.revision)
@@ -84,14 +84,14 @@ WRITTEN_BEFORE = Statement(
     .order_by(objects.c.revision)
     .limit(bindparam("limit", type_=Integer))
 )
-"""With kind, moment and limit: keys and revisions. It looks at all of the kind."""
+"""Keys and revisions, from a scan over all objects of the kind. Parameters: kind, moment and limit."""
 
 
 def _count(*terms: ColumnElement[bool]) -> Any:
     return select(func.count()).select_from(objects).where(_OF_KIND, *terms)
 
 
-# Two ranges of the primary key: comparing pairs costs twice as much.
+# two ranges of the primary key: a comparison of pairs costs twice as much
 _HERE = _count(objects.c.namespace == bindparam("of"), objects.c.name > bindparam("name"))
 _BEYOND = _count(objects.c.namespace > bindparam("of"))
 _FOLLOWING_HERE: Select[Any] = _HERE
@@ -107,7 +107,7 @@ class _Term:
     is_field: bool
     has_empty: bool
     is_one: bool
-    """It names one value, so that no list has to be written out for each execution."""
+    """It has one value, so the statement needs no list that is expanded at each execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Shape:
 
 
 def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
-    """The objects of a query in the order of their keys: the statement and its values."""
+    """Statement and values for the objects of a query in key order."""
     if questions.asks(kind, query):
         return questions.page(query, limit, dialect), {}
     statement, values = _many(_shape(query)), _values(kind, query)
@@ -127,14 +127,14 @@ def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Sel
 
 
 def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
-    """How many objects a query chooses."""
+    """Statement and values for the number of objects of a query."""
     if questions.asks(kind, query):
         return questions.number(query, dialect), {}
     return _number(_shape(query)), _values(kind, query)
 
 
 def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
-    """What `many` selects; where it can, by the driver itself."""
+    """Run `many`, if possible as a prepared statement."""
     prepared = None if questions.asks(kind, query) else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
@@ -142,7 +142,7 @@ def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -
 
 
 def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
-    """The objects with these keys, in no order: one question for each namespace."""
+    """The objects with these keys, unordered; one statement per namespace."""
     rows: list[tuple[Any, ...]] = []
     for namespace in {key.namespace for key in keys}:
         names = [key.name for key in keys if key.namespace == namespace]
@@ -152,7 +152,7 @@ def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
 
 
 def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
-    """How many objects follow `last`, within `namespace` or (None) over all."""
+    """Statement and values for the number of objects after `last` in `namespace`, or in all if None."""
     values = {"kind": kind, "of": last.namespace, "name": last.name}
     return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
 
@@ -169,7 +169,7 @@ def _number(shape: _Shape) -> Select[Any]:
 
 @lru_cache(maxsize=256)
 def _prepared(shape: _Shape, *, limited: bool) -> Statement | None:
-    """None: its text depends on how many values a term has."""
+    """None if the statement's text depends on the number of values."""
     if any(term.operator in _OF_VALUES and not term.is_one for term in (*shape.labels, *shape.fields)):
         return None
     statement = _many(shape)
@@ -204,7 +204,7 @@ def _values(kind: Kind, query: Query) -> dict[str, Any]:
 
 
 def _source(shape: _Shape) -> FromClause:
-    """The objects, joined with an entry of the side tables for every term that asks for one: at most one fits an object."""
+    """Objects joined with a side-table entry for each term that requires one; at most one entry matches an object."""
     source: FromClause = objects
     for table, side, terms in ((schema.labels, "label", shape.labels), (schema.fields, "field", shape.fields)):
         for index, term in enumerate(terms):
@@ -216,7 +216,7 @@ def _source(shape: _Shape) -> FromClause:
 
 
 def _selected(shape: _Shape) -> ColumnElement[bool]:
-    """The terms that no join expresses."""
+    """The terms that are not joins."""
     terms: list[ColumnElement[bool]] = [_OF_KIND]
     if shape.namespaced:
         terms.append(objects.c.namespace == bindparam("namespace"))
@@ -231,7 +231,7 @@ def _selected(shape: _Shape) -> ColumnElement[bool]:
 
 
 def _is_joined(term: _Term, index: int) -> bool:
-    """Whether an object must have an entry for the term, and it is among the first. A field with the empty value has none."""
+    """Whether the term is a join: an object needs an entry for it, and it is among the first. An empty field has no entry."""
     if index >= MOST_JOINED or term.name in KEY_FIELDS or (term.is_field and term.has_empty):
         return False
     return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)
@@ -258,7 +258,7 @@ def _has(table: Table, term: _Term, values: str | None) -> ColumnElement[bool]:
 
 
 def _entry(table: FromClause, term: _Term, values: str | None) -> ColumnElement[bool]:
-    """The term's entry of the object in a side table, with one of the values if there are some to choose from."""
+    """Condition for the term's entry of the object in a side table, optionally with one of its values."""
     entry = (table.c.uid == objects.c.uid) & (table.c.name == term.name)
     return entry if values is None else entry & _is_chosen(table.c.value, term, values)
 

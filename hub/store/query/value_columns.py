@@ -1,7 +1,6 @@
-"""Where values of ManagedClusters are in SQL: in the inventory's columns, in entries of the side tables, in the heartbeats.
+"""Maps values of ManagedClusters to SQL columns of the inventory, of joined entries or of heartbeats.
 
-Entries are joined. One that an object must have is found by an index, by its name and, where the condition says it, its value;
-another one is looked up for each cluster.
+A required entry is an inner join that an index on name and value finds; an optional one is looked up per cluster.
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ from machinery.expression import Type
 TABLES: Mapping[FieldSource, Table] = {FieldSource.LABELS: schema.labels, FieldSource.FIELDS: schema.fields}
 _SECOND = 1_000_000
 MOST_JOINED = 24
-"""Entries of a statement that are joined: SQLite joins 64 tables at most. Further ones are looked up by a subquery each."""
+"""Joined entries of a statement; further ones are subqueries, because SQLite joins at most 64 tables."""
 
 
 class Entries:
-    """What one statement over the inventory joins. First say what is required, then ask for columns, then for the source."""
+    """Joins of a statement over the inventory. Call `require` first, then ask for columns, then for `source`."""
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -30,13 +29,13 @@ class Entries:
         self._beats = False
 
     def require(self, source: ValueSource) -> None:
-        """Only objects that have this entry count. Values that are no entries are left as they are."""
+        """Select only objects that have this entry. No effect for values that are not entries."""
         place = (source.of, source.key)
         if source.of in TABLES and place not in KEPT and len(self._required) < MOST_JOINED // 2:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))
 
     def compared(self, source: ValueSource) -> ColumnElement[Any]:
-        """What the value is compared by: a text, or an instant in microseconds; null: it has none."""
+        """The comparison key: a text, or an instant in microseconds; null if missing."""
         if source.of in TABLES:
             return self._column(source, "sort" if source.type is not Type.TEXT and _has_order(source) else "value")
         if source.of is FieldSource.CREATION:
@@ -49,7 +48,7 @@ class Entries:
         return beats.at if source.of is FieldSource.BEAT else case((beats.session.is_not(None), "true"), else_="false")
 
     def text(self, source: ValueSource) -> ColumnElement[Any]:
-        """The value as people read it."""
+        """The value as displayed."""
         return self._column(source, "value") if source.of in TABLES else self.compared(source)
 
     def _column(self, source: ValueSource, column: str) -> ColumnElement[Any]:
@@ -64,11 +63,11 @@ class Entries:
         return self._plain(self._by_subquery(place, column) if entry is None else entry.c[column], column)
 
     def _plain(self, column: ColumnElement[Any], name: str) -> ColumnElement[Any]:
-        """Texts compare by their bytes on every database."""
+        """Collate text by bytes, as SQLite does."""
         return collate(column, "C") if self.dialect == "postgresql" and name == "value" else column
 
     def _looked_up(self, place: tuple[FieldSource, str]) -> FromClause | None:
-        """None: enough is joined already."""
+        """None: MOST_JOINED entries are joined already."""
         if place not in self._optional and len(self._required) + len(self._optional) >= MOST_JOINED:
             return None
         return self._optional.setdefault(place, TABLES[place[0]].alias(f"looked_up_{len(self._optional)}"))
@@ -80,7 +79,7 @@ class Entries:
 
     @property
     def source(self) -> FromClause:
-        """The inventory with all that was asked for."""
+        """The inventory with all joins."""
         found: FromClause = inventory
         for (_, key), entry in self._required.items():
             found = found.join(entry, and_(entry.c.uid == inventory.c.uid, entry.c.name == literal(key)))

@@ -1,1 +1,1 @@
-"""One module per table that holds no documents."""
+"""Tables without documents, one module each."""

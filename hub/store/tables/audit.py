@@ -1,4 +1,4 @@
-"""The audit log. Records are added in the transaction of what they are about or in batches, and found by time."""
+"""The audit log. Records are added in the transaction they describe or in batches, and are queried by time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Which issuer each cluster's name is bound to."""
+"""The attested issuer that each cluster name is bound to."""
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 

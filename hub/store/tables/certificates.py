@@ -31,7 +31,7 @@ _LISTED = Statement(
     .where(_column.revoked_at >= literal_column("0"), _column.not_after > bindparam("ended_after"))
     .order_by(_column.serial)
 )
-"""Not "is not null": SQLite would not take the index for that."""
+"""Not "is not null", for which SQLite would not use the index."""
 _earlier = schema.certificates.alias()
 _HAS_EARLIER = exists().where(
     _earlier.c.cluster == _column.cluster,
@@ -61,7 +61,7 @@ LOOKED_FOR = (
     _ALL_ENDED,
     _ENDED_LOGINS,
 )
-"""What is asked of all certificates while others wait, or all the time."""
+"""Frequent or latency-critical queries over all certificates."""
 _NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
@@ -75,7 +75,7 @@ class SqlCertificates(CertificateRecords):
         _INSERT.run(self._connection, _values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
-        """Asked once per transaction: fifty requests that are decided together may have come with one bootstrap credential."""
+        """Cached per transaction: many requests of one batch may use the same bootstrap credential."""
         if serial not in self._read:
             found = self._by("serial", _text(serial))
             self._read[serial] = found[0] if found else None
@@ -116,7 +116,7 @@ class SqlCertificates(CertificateRecords):
         return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
-        """What is revoked already keeps its time and reason."""
+        """Certificates that are already revoked keep their time and reason."""
         if serials:
             self._read.clear()
             chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))

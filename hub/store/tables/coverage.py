@@ -1,4 +1,4 @@
-"""The replicas' marks: when each could last store beats, and since when they could be stored without a gap."""
+"""The replicas' marks: the last time each could store beats, and since when without a gap."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ _MARK = Statement.each(_upsert)
 
 
 class SqlMarks(Marks):
-    """The table `hearing`, a row per replica."""
+    """The table `hearing`, one row per replica."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class SqlMarks(Marks):
 
     def begin_anew(self, now: datetime) -> None:
         moment = to_micros(now)
-        _LOCKED.rows(self._connection, {})  # in one order, so that two replicas that do this never wait for one another
+        _LOCKED.rows(self._connection, {})  # locked in name order, so that two replicas cannot deadlock
         self._connection.execute(delete(_table))
         beat = schema.heartbeats.c.at
         self._connection.execute(update(schema.heartbeats).where(beat > moment).values(at=moment))

@@ -1,4 +1,4 @@
-"""Bootstrap credentials, the cluster names that each has admitted, and its uses."""
+"""Bootstrap credentials, the cluster names each has admitted, and its uses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -61,13 +61,13 @@ _TALLIES = (
     select(_admission.credential, func.count()).where(_WITHOUT_USE).group_by(_admission.credential),
 )
 _STARRED = "*"
-"""The cluster of a credential that has bounds of other kinds: a name that no cluster has, so that a release that does not know
-these bounds admits nobody with it."""
+"""The stored cluster of a credential with other bounds: no cluster has this name, so a release that does not know these bounds
+admits no cluster with it."""
 _encoder = msgspec.json.Encoder()
 
 
 class SqlCredentials(Credentials):
-    """In a writing transaction a credential that was read is locked, so that its uses cannot be spent twice."""
+    """A writing transaction locks the credentials it reads, so that a use cannot be spent twice."""
 
     def __init__(self, connection: Connection, *, writable: bool) -> None:
         self._connection = connection
@@ -94,7 +94,7 @@ class SqlCredentials(Credentials):
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
-        """Asked once per transaction, which locks it: fifty requests that are decided together may have come with one."""
+        """Read and locked once per transaction: many requests of one batch may use the same credential."""
         if credential not in self._read:
             row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
             self._read[credential] = None if row is None else _record(row)
@@ -123,7 +123,7 @@ class SqlCredentials(Credentials):
         return [_of_use(row) for row in _USES.rows(self._connection, {"credential": credential})]
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
-        """Asked once per transaction, in which its credential is locked."""
+        """Read once per transaction, which has locked the credential."""
         place = (credential, cluster, agent)
         if place not in self._uses:
             row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})

@@ -1,4 +1,4 @@
-"""Small facts about this hub."""
+"""Key-value facts about this hub."""
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -19,7 +19,7 @@ class SqlFacts(Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """Who comes second waits for the first one's commit, and then reads what it settled."""
+        """A concurrent second caller waits for the first one's commit and then returns the first one's value."""
         new = INSERTS[self._connection.dialect.name](schema.facts).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

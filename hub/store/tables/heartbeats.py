@@ -1,4 +1,4 @@
-"""The newest beat of every cluster, and its open session."""
+"""The newest beat and the open session of each cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ _NO_EPOCH: ColumnElement[int] = literal_column("0")
 
 
 def _upsert(dialect: str) -> Any:
-    """A beat. Its epoch is compared with the one on record, which only `claim` and `depart` raise."""
+    """INSERT of a beat. Its epoch is compared with the recorded one, which only `claim` and `depart` raise."""
     told: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
     new = INSERTS[dialect](schema.heartbeats).values(told)
     is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)
@@ -68,7 +68,7 @@ _OWNING = Statement.each(_owning)
 
 
 class SqlHeartbeats(Heartbeats):
-    """In a writing transaction a beat that was read is locked: no newer one can be stored before the commit."""
+    """A writing transaction locks the beats it reads, so that no newer one is stored before its commit."""
 
     def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
         self._connection = connection
@@ -76,9 +76,9 @@ class SqlHeartbeats(Heartbeats):
         self._writable = writable
 
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
-        """In the order of names, so that two replicas never wait for one another.
+        """Rows are written in name order, so that two replicas cannot deadlock.
 
-        Who was refused is looked for only when fewer rows were written than beats came: nearly never.
+        Refused beats are looked up only when fewer rows than beats were written, which is rare.
         """
         beats = sorted(beats, key=lambda beat: beat.cluster)
         rows = [

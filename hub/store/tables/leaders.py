@@ -1,9 +1,8 @@
-"""Who leads: the lock's record, and beside it its newest term, which the leader's own transactions hold.
+"""The leader lock and its newest term, which the leader's transactions lock.
 
-There is one lock, and its row is called HUB. Earlier releases named the rows for a setting, so that a database may have some of
-other names too, and replicas of such a release beside us that read and write them. So all rows are taken, renewed and released
-as one, a term counts only while no row has a newer one, and the newest row is the record: whichever name an older replica goes
-by, it finds us there, and we find it. Rows are locked in the order of their names.
+There is one lock, in the row HUB. Earlier releases named rows after a setting, so a database may have other rows, and replicas
+of such a release may use them. Therefore all rows are taken, renewed and released together, a term is valid only while no row
+has a newer one, and the newest row is the record: a replica finds the leader under any name. Rows are locked in name order.
 """
 
 from collections.abc import Callable
@@ -47,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 class SqlLeaders(Leaders):
-    """The tables `leaders` and `terms`. `now` is asked only where an instant is written."""
+    """The tables `leaders` and `terms`. `now` is called only when an instant is written."""
 
     def __init__(self, connection: Connection, now: Callable[[], datetime]) -> None:
         self._connection = connection
@@ -80,7 +79,7 @@ class SqlLeaders(Leaders):
         return taken
 
     def _note(self, taken: LockRecord) -> None:
-        """That the term is to be told. Who tells holds the term meanwhile, and so does not run beside this."""
+        """Record the term for later reporting. The reporter holds the term's lock, so it cannot run at the same time."""
         facts = SqlFacts(self._connection)
         untold = _untold(facts.get(succession.FACT))
         began = succession.Began(taken.term, taken.holder, taken.acquired_at)
@@ -95,7 +94,7 @@ class SqlLeaders(Leaders):
 
     def renew(self, held: LockRecord) -> LockRecord:
         if self._connection.dialect.name == "postgresql":
-            # the newest renewal may be lost with the database's machine: that harms nobody
+            # losing the newest renewal in a crash of the database's machine does no harm
             self._connection.execute(text("SET LOCAL synchronous_commit TO off"))
         now = self._now()
         changed = self._change(held, renewed_at=to_micros(now))
@@ -118,7 +117,7 @@ class SqlLeaders(Leaders):
 
 
 def _untold(text: str | None) -> succession.UnreportedTerms:
-    """What another release wrote so that we cannot read it keeps nobody from leading."""
+    """A value of another release that cannot be decoded does not prevent leadership."""
     try:
         return succession.decoded(text)
     except msgspec.DecodeError as error:
@@ -146,7 +145,7 @@ def _values(record: LockRecord) -> dict[str, Any]:
 
 
 def _record(row: tuple[Any, ...]) -> LockRecord:
-    """From the columns in the table's order."""
+    """Decode the columns in table order."""
     _, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version = row
     return LockRecord(
         holder=holder,

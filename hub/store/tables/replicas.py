@@ -1,4 +1,4 @@
-"""The replicas, and the sessions that each has."""
+"""The replicas and their agent sessions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -53,7 +53,7 @@ _OPENED = Statement(
 
 
 class SqlReplicas(Replicas):
-    """In a writing transaction a replica that was read is locked."""
+    """A writing transaction locks the replicas it reads."""
 
     def __init__(self, connection: Connection, *, writable: bool) -> None:
         self._connection = connection
@@ -122,7 +122,7 @@ def _load(watches: int, cpu_ms: int | None, memory: int, ahead_us: int) -> Load 
 
 class SqlAgentSessions(AgentSessions):
     def __init__(self, connection: Connection, ringer: str) -> None:
-        """`ringer`: whose sessions they are; others are told, once for all that open in this transaction."""
+        """`ringer`: this replica. The others are notified once per transaction of the sessions it opens."""
         self._connection = connection
         self._ringer = ringer
         self._rung = False

@@ -1,4 +1,4 @@
-"""Changes of availability, in the order in which they were written."""
+"""Changes of clusters' availability, in the order in which they were written."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ _OF_FALLS = select(_column.cluster, _column.at).where(_SINCE, _IS_FALL).order_by
 _FALLS = Statement(_OF_FALLS)
 _FALLS_OF_ONE = Statement(_OF_FALLS.where(_column.cluster == bindparam("cluster")))
 FEW = 8
-"""Clusters that are looked up one by one."""
+"""Up to this number, clusters are queried one by one."""
 _SILENT = Statement(
     select(func.count()).where(
         _SINCE,

@@ -1,7 +1,7 @@
-"""Looks that share a transaction: what is asked now and then, by many parts of a process at the same moment.
+"""Periodic queries share one database snapshot.
 
-Each of them alone costs a snapshot, a thread that wakes up and a fight for the interpreter with the others', which is most of
-what a hub does while nothing happens. So those of one moment are asked one after another, on one snapshot.
+A query alone costs a snapshot, a thread wake-up and contention for the interpreter lock, which is most of the load of an idle
+hub. Queries that arrive within MOMENT run one after another on one snapshot.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from hub.ports import Transaction
 from machinery.errors import MusterError, UnavailableError
 
 MOMENT = 0.005
-"""Seconds that the first one waits for others."""
+"""Seconds that the first query waits for others."""
 Query = Callable[[Transaction], Any]
 Read = Callable[[Query], Awaitable[Any]]
-"""Runs a query on a snapshot of its own."""
+"""Runs a query on its own snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Outcome:
 
 
 class Looks:
-    """Of one event loop."""
+    """Joins the queries of one event loop."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class Looks:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def join(self, query: Query) -> Any:
-        """What the query returns. Raises what it raises, or why there is no snapshot."""
+        """Return the query's result. Raises the query's error, or the reason why there is no snapshot."""
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append((query, answer))
@@ -54,14 +54,14 @@ class Looks:
         try:
             outcomes = await self._read(lambda tx: [_outcome(query, tx) for query, _ in asked])
         except Exception as error:  # noqa: BLE001 - whoever asked is told
-            if len(asked) > 1 and not isinstance(error, UnavailableError):  # one of them did that: none suffers for another
+            if len(asked) > 1 and not isinstance(error, UnavailableError):  # one query failed the shared read: run each alone
                 for one in asked:
                     await self._ask([one])
                 return
             outcomes = [_Outcome(error=error)] * len(asked)
         for (_, answer), outcome in zip(asked, outcomes, strict=True):
             if answer.done():
-                continue  # nobody waits for it any more
+                continue  # cancelled
             if outcome.error is None:
                 answer.set_result(outcome.found)
             else:
@@ -72,4 +72,4 @@ def _outcome(query: Query, tx: Transaction) -> _Outcome:
     try:
         return _Outcome(query(tx))
     except MusterError as error:
-        return _Outcome(error=error)  # its own word, which is nothing to the others
+        return _Outcome(error=error)  # a refusal concerns only its own query

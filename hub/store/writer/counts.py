@@ -1,4 +1,4 @@
-"""What the store counts of its transactions, as its callers know them: with the time that they waited for their turn."""
+"""Counters and durations of store transactions as callers see them, including the time in the queue."""
 
 import time
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from machinery.observability.metrics import Distribution
 
 @dataclass(slots=True)
 class Work:
-    """Transactions of one kind since the start. Counted on the event loop."""
+    """Transactions of one kind since the start. Updated on the event loop."""
 
     seconds: Distribution = field(default_factory=Distribution)
     failures: int = 0
-    """Those that the database would not have; what a use case refused is none of them."""
+    """Transactions that the database failed; refusals by a use case do not count."""
     under_way: int = 0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """A block around one of them."""
+        """Context manager around one transaction."""
         began = time.monotonic()
         self.under_way += 1
         try:

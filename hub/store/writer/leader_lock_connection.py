@@ -1,7 +1,7 @@
-"""The leader's own way to the database: one connection and one thread, which nothing else uses.
+"""The database connection for leader election, with its own thread and nothing else on it.
 
-However busy the store is, its threads and its pools, a renewal waits for none of it. A question that is given up is cut off at
-the socket: a thread that waits on a path that swallows everything would otherwise wait for ever, and the next question with it.
+A renewal therefore never waits for the store's pools and threads. A cancelled query is cut off at the socket; otherwise its
+thread would wait for ever on a network path that drops all packets, and so would the next query.
 """
 
 import asyncio
@@ -29,10 +29,13 @@ CLOSED = "the connection for the election is closed"
 
 
 class SqlLifeline(Lifeline):
-    """At a database's URL. `lease`: the leader's. `clock` stands in for the database's time, as in the store."""
+    """Leader lock connection to the database at a URL.
+
+    `lease`: the leader's. `clock` replaces the database's time, as in the store.
+    """
 
     def __init__(self, url: str, *, lease: timedelta, clock: Clock | None = None) -> None:
-        """Raises InvalidError when the URL is not one."""
+        """Raises InvalidError when the URL is malformed."""
         parsed = parse_url(url)
         self._clock = clock or (SystemClock() if is_sqlite(parsed) else None)
         self._engine = writing_engine(parsed, DatabaseTimeouts(session=SessionLimits.of_lease(lease)))
@@ -61,7 +64,7 @@ class SqlLifeline(Lifeline):
                 return use_case(SqlLeaders(connection, lambda: self._now(connection)))
         except Exception as error:
             if is_read_only(error):
-                self._engine.dispose()  # a server that takes no writes now: whoever leads is known to another
+                self._engine.dispose()  # the server accepts no writes now: another server may have the leader's record
             raise translated(error) from error
 
     def _now(self, connection: Connection) -> datetime:
@@ -71,16 +74,16 @@ class SqlLifeline(Lifeline):
         return now.astimezone(UTC)
 
     def _cut(self) -> None:
-        """Ends the connection under the thread that waits for it, which then has an error, and the next a new connection."""
+        """Shut down the socket. The thread that waits on it fails, and the next query opens a new connection."""
         number = getattr(self._connection, "fileno", None)
         if number is None:  # SQLite's waits end by themselves
             return
-        ended = (OSError, self._engine.dialect.loaded_dbapi.Error)  # by itself, meanwhile
+        ended = (OSError, self._engine.dialect.loaded_dbapi.Error)  # if the connection has ended in the meantime
         with suppress(*ended), socket.fromfd(number(), socket.AF_INET, socket.SOCK_STREAM) as its:
             its.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
-        """Lets go of the connection. Safe to call twice."""
+        """Close the connection. Idempotent."""
         if not self._closed:
             self._closed = True
             self._cut()

@@ -1,4 +1,4 @@
-"""What the store does for a request, in its trace: which use case, how long it waited for its turn, and how long it ran."""
+"""Trace spans for store transactions: the use case, its waiting time and its run time."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ USE_CASE, ATTEMPTS = "store.use_case", "store.attempts"
 
 
 def traced(name: str, use_case: Callable[..., Any], args: Sequence[Any]) -> Traced:
-    """A block around a use case, where its caller is part of a trace. The end is the commit's."""
+    """A span around a use case, if its caller is traced. It ends after the commit."""
     begun = tracing.within(name)
     if begun.is_recorded:
         begun.note(USE_CASE, _called(use_case, args))
@@ -22,7 +22,7 @@ def traced(name: str, use_case: Callable[..., Any], args: Sequence[Any]) -> Trac
 
 
 def _called(use_case: Callable[..., Any], args: Sequence[Any]) -> str:
-    """The use case's name: of one that is wrapped (partly applied, or fenced by a term) that of what is in it."""
+    """The name of the use case inside partial applications and fencing wrappers."""
     while isinstance(use_case, partial):
         use_case = use_case.func
     inner = args[0] if args and callable(args[0]) else None
@@ -32,7 +32,7 @@ def _called(use_case: Callable[..., Any], args: Sequence[Any]) -> str:
 
 
 def timed(span: Traced, work: Callable[..., T]) -> Callable[..., T]:
-    """`work`, which tells `span` on whatever thread it runs; as it is, where nobody will see that."""
+    """`work`, with its times noted on `span` from the thread that runs it; unchanged if the span is not recorded."""
     if not span.is_recorded:
         return work
     asked, attempts = perf_counter(), 0

@@ -1,4 +1,4 @@
-"""One unit of work on one connection."""
+"""A SQL transaction with all its tables."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ from hub.store.tables.trusts import SqlTrusts
 
 
 class SqlTransaction(Transaction):
-    """The parts of a transaction, all on the same connection. Beginning and ending it is the caller's."""
+    """The tables of a transaction, all on the same connection. The caller begins and ends it."""
 
     def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
         self._now = now
@@ -50,12 +50,12 @@ class SqlTransaction(Transaction):
         self._connection = connection
 
     def count_anew(self) -> None:
-        """From now on `has_written` is about what comes."""
+        """Reset `has_written`."""
         self._connection.info.pop(WRITTEN, None)
 
     @property
     def has_written(self) -> bool:
-        """Whether a statement changed rows, with a change-log row or without."""
+        """Whether a statement has changed rows since `count_anew`, with or without a row in the change log."""
         return WRITTEN in self._connection.info
 
     @property
@@ -126,5 +126,5 @@ class SqlTransaction(Transaction):
         return volume(self._connection)
 
     def flush(self) -> Sequence[Change]:
-        """The last step before the commit: revisions and rows of everything that was put or deleted."""
+        """Assign revisions and write the rows of all buffered writes. This is the last step before the commit."""
         return self._objects.flush()

@@ -1,10 +1,9 @@
-"""Running use cases in transactions, on a thread of the store's own.
+"""Runs use cases in transactions on one writer thread.
 
-There is one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
-transaction, each behind a savepoint of its own: one flush to the disk for all of them. When a shared transaction fails, its use
-cases run again one by one, so that none suffers for another. A use case that lost a race against somebody else runs again.
-What was perhaps committed never runs again (`hub.store.engine.commit`). A caller that is
-cancelled leaves the use case undone or done, never torn.
+Use cases that arrive during a commit share the next transaction, each behind its own savepoint, so that they need only one
+flush to the disk. When a shared transaction fails, its use cases run again one by one. A use case that lost a race against
+another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.commit`). The use case of a
+cancelled caller runs completely or not at all.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,14 +29,14 @@ from machinery.errors import MusterError, UnavailableError
 
 UseCase = Callable[[SqlTransaction], Any]
 Start = Callable[[Connection], datetime]
-"""Does what comes first in every transaction; its time."""
+"""Runs the first statement of every transaction and returns the transaction's time."""
 Begun = Callable[[Connection, datetime], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
 Rung = Callable[[Collection[Topic]], None]
 
 ATTEMPTS = 3
 LOCKED_OUT = 2
-"""Waits for a lock in a row, each as long as may be, after which the database is taken to be unwritable."""
+"""Consecutive lock time-outs after which the database counts as unwritable."""
 _SAVE, _TAKE_BACK, _RELEASE = (
     Statement(text(command)) for command in ("SAVEPOINT one", "ROLLBACK TO SAVEPOINT one", "RELEASE SAVEPOINT one")
 )
@@ -46,13 +45,13 @@ CLOSED = "the store is closed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fault:
-    """The database did not take a write, at one time."""
+    """A failed write. Compared by identity."""
 
     message: str
 
 
 class WriteTask:
-    """One use case and the future that its caller waits for. `recording`: the request that it is part of."""
+    """A use case and the future of its caller. `recording`: the audit recording of the request that it belongs to."""
 
     def __init__(self, use_case: UseCase, recording: Recording | None = None) -> None:
         self.use_case = use_case
@@ -78,12 +77,12 @@ class WriteTask:
         self.future.set_result(result)
 
     def refuse(self, error: Exception) -> None:
-        """Its own writes were taken back: whatever becomes of the transaction, this is the outcome."""
+        """Fail with this error, also when the transaction fails later: the task's own writes are already rolled back."""
         self.fail(error)
         self._refused = True
 
     def forget(self) -> None:
-        """It runs again: what came of it before does not count."""
+        """Clear the refusal before the task runs again."""
         self._refused = False
 
     def fail(self, error: Exception) -> None:
@@ -93,7 +92,7 @@ class WriteTask:
         self._outcome = lambda: self.future.set_exception(translated(error))
 
     def finish(self) -> None:
-        """Tells the caller, once the transaction has ended."""
+        """Resolve the caller's future. Call it after the end of the transaction."""
         self._outcome()
 
 
@@ -102,10 +101,13 @@ def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None
 
 
 class WriteQueue:
-    """One thread, one connection; see the module."""
+    """The writer thread and its connection."""
 
     def __init__(self, engine: Engine, start: Start, begun: Begun, told: tuple[Committed, Rung], *, at_most: int) -> None:
-        """`told`: of what was committed and rung here, on this thread. `at_most`: how many use cases share a transaction."""
+        """`told`: callbacks for committed changes and for rung topics; both run on the writer thread.
+
+        `at_most`: use cases per transaction.
+        """
         self._engine = engine
         self._start = start
         self._begun = begun
@@ -120,26 +122,24 @@ class WriteQueue:
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
 
     def start(self) -> None:
-        """Begins to run what is submitted."""
         self._thread.start()
 
     @property
     def fault(self) -> Fault | None:
-        """Why the database did not take a write, the newest time; None: it takes them.
+        """The newest failed write that `proven` has not cleared; None: the database accepts writes.
 
-        It stands until `proven`: on a disk that is full what needs no more room is written all the time, as beats are, while
-        whatever is new fails.
+        A successful write does not clear it: on a full disk, writes that need no new room (beats) succeed while others fail.
         """
         return self._fault
 
     def proven(self, fault: Fault) -> None:
-        """What needs room on the disk was written after this fault; one that was noted meanwhile stands."""
+        """Clear `fault` after a write that needed new room. A newer fault stays."""
         with self._noting:
             if self._fault is fault:
                 self._fault = None
 
     def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
-        """The outcome, when it is committed. Raises UnavailableError after `close`."""
+        """Queue a use case. The future resolves after the commit. Raises UnavailableError after `close`."""
         if self._closed:
             raise UnavailableError(CLOSED)
         job = WriteTask(use_case, recording)
@@ -147,7 +147,7 @@ class WriteQueue:
         return job.future
 
     def close(self) -> None:
-        """Waits for what was submitted. Safe to call twice."""
+        """Wait for the submitted use cases. Idempotent."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -161,7 +161,7 @@ class WriteQueue:
                 return
 
     def _gather(self, first: WriteTask) -> tuple[list[WriteTask], bool]:
-        """What waits now and is still wanted; and whether the end was among it."""
+        """The queued tasks that are not cancelled, and whether the queue has been closed."""
         batch, ended = [first], False
         while len(batch) < self._at_most and not ended:
             try:
@@ -185,7 +185,7 @@ class WriteQueue:
             job.finish()
 
     def _run_together(self, batch: list[WriteTask]) -> bool:
-        """Whether the use cases have their outcomes; else each has to run alone."""
+        """Run all tasks in one transaction. Returns False when each task has to run alone."""
         begun = False
         try:
             with transaction(self._engine) as connection:
@@ -197,7 +197,7 @@ class WriteQueue:
         except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
             self._note(error)
             if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
-                return False  # where it did not even begin, each of them alone would wait as long for the same
+                return False  # if the transaction did not even begin, each task alone would wait as long for the same error
             for job in batch:
                 job.fail(error)
         else:
@@ -205,7 +205,7 @@ class WriteQueue:
         return True
 
     def _run_apart(self, connection: Connection, now: datetime, job: WriteTask) -> None:
-        """One use case of several: its refusal takes back its own writes only."""
+        """Run one task behind a savepoint. A refusal rolls back only its own writes."""
         _SAVE.run(connection, {})
         try:
             job.run(self._begun(connection, now))
@@ -230,16 +230,16 @@ class WriteQueue:
                 return
 
     def _done(self, topics: Collection[Topic]) -> None:
-        """The database took a write, and these were rung with it."""
+        """Note that the database accepted a write, and pass on the rung topics."""
         self._locked_out = 0
         if topics:
             self._rung(topics)
 
     def _note(self, error: Exception) -> None:
-        """Remembers what the database lacked, and lets go of a server that takes no writes any more."""
+        """Remember why the database did not accept a write, and disconnect from a server that has become read-only."""
         meaning = translated(error)
         if isinstance(error, MusterError) and not isinstance(error, UnknownOutcomeError):
-            return  # the use case's own word, whatever it is about
+            return  # a refusal by the use case, not by the database
         self._locked_out = self._locked_out + 1 if is_locked(error) else 0
         if isinstance(meaning, UnavailableError) and self._locked_out not in range(1, LOCKED_OUT):
             with self._noting:

@@ -16,7 +16,7 @@ FROM certificates
 WHERE purpose = 'agent' AND cluster IS NOT NULL AND agent IS NOT NULL AND credential IN (SELECT id FROM credentials)
 GROUP BY credential, cluster, agent
 """
-"""What the certificates say that were issued before uses were recorded."""
+"""Uses by certificates that were issued before uses were recorded."""
 
 
 def upgrade() -> None:

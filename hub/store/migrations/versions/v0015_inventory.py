@@ -26,7 +26,7 @@ COLUMNS = (
     ("memory", "status.capacity.memory", "sort"),
     ("nodes", "status.capacity.nodes", "sort"),
 )
-"""Column of `inventory`, the field that it follows, and which column of `fields` that is."""
+"""Column of `inventory`, the field it follows, and the column of `fields` it copies."""
 NAMES = ", ".join(f"'{name}'" for name in dict.fromkeys(name for _, name, _ in COLUMNS))
 
 # ruff: noqa: S608 - every part is written here
@@ -40,7 +40,7 @@ FROM objects o WHERE o.kind = '{KIND}'
 
 
 def followed(row: str, *, gone: bool = False) -> str:
-    """The statement that brings a cluster's row in line with one row of `fields`."""
+    """Statement that updates a cluster's row after a change of one row of `fields`."""
     changes = ", ".join(
         f"{column} = CASE {row}.name WHEN '{name}' THEN {'NULL' if gone else f'{row}.{of}'} ELSE {column} END"
         for column, name, of in COLUMNS
@@ -64,7 +64,7 @@ TRIGGERS: Sequence[tuple[str, str, str, str]] = (
     ("labels", "UPDATE", f"new.name = '{SET}'", labelled("new")),
     ("labels", "DELETE", f"old.name = '{SET}'", labelled("old", gone=True)),
 )
-"""Table, what is done to it, when that matters, and what follows."""
+"""Table, event, condition and action of each trigger."""
 
 
 def upgrade() -> None:
