@@ -1,7 +1,7 @@
-"""What the hub does by itself: one reconciler per file, each owns one condition or one object.
+"""The hub's controllers: one reconciler per module, each of which owns one condition or one kind of object.
 
-`feed` turns the change log into keys, `batch` takes many keys through one transaction; neither knows a reconciler.
+`feed` turns the change log into keys, and `batch` reconciles many keys in one transaction; neither depends on a reconciler.
 """
 
 ACTOR = "system:muster:controller"
-"""Who the change log names for what controllers write; each appends its own name."""
+"""Prefix of the actor in the change log for writes of controllers; each appends its own name."""

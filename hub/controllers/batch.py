@@ -1,4 +1,4 @@
-"""Many keys, one transaction: for steps that are short, where a commit costs more than the step."""
+"""Base class of reconcilers that handle many keys in one transaction, because a commit costs more than a step."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -11,16 +11,16 @@ from machinery.errors import NotFoundError
 from machinery.runtime.controller import Reconciler
 
 TOGETHER = "waiting"
-"""The one key of a batched reconciler's queue; the names wait in the reconciler."""
+"""The only key of a batched reconciler's queue; names wait in the reconciler."""
 AT_MOST = 50
 Committed = Callable[[Any], None]
-"""Told of what a step returned, once it is committed."""
+"""Called with the result of a step after its commit."""
 
 
 class Batched(Reconciler[str]):
-    """Takes up to `AT_MOST` waiting names through one transaction. Names that fail are retried alone, and hold up no other.
+    """Runs the steps of up to `AT_MOST` waiting names in one transaction. If it fails, each name is retried alone.
 
-    `committed`: called with what each step returned other than None.
+    `committed`: called with each step's result that is not None.
     """
 
     def __init__(self, store: Store, committed: Committed | None = None) -> None:
@@ -29,22 +29,22 @@ class Batched(Reconciler[str]):
         self._waiting: dict[str, None] = {}
 
     def step(self, tx: Transaction, name: str) -> object:
-        """One name's step, safe to repeat. A NotFoundError ends it: the object is gone."""
+        """One name's step; idempotent. A NotFoundError ends it, because the object is gone."""
         raise NotImplementedError
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
-        """The step for all names of one transaction, with what they share."""
+        """The step function for all names of a transaction, with their shared data."""
         return partial(self.step, tx)
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
-        """Reads together what the steps of these names will ask for, where that is known."""
+        """Read the objects of these steps together, if they are known in advance."""
 
     def wants(self, name: str) -> None:
-        """Puts `name` among those of the next step; the caller enqueues TOGETHER."""
+        """Add `name` to the next step; the caller enqueues TOGETHER."""
         self._waiting[name] = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Raises the error of the last name that failed; the names that failed wait again."""
+        """Raises the error of the last name that failed; failed names stay in the queue."""
         names = tuple(self._waiting)[:AT_MOST]
         for name in names:
             del self._waiting[name]
@@ -66,7 +66,7 @@ class Batched(Reconciler[str]):
         return None
 
     async def _each(self, names: Sequence[str]) -> Exception | None:
-        """One by one; the last failure. Where the store is found to be away it is not asked for every name."""
+        """Run the names one by one. Returns the last failure. Stops after GIVEN_UP consecutive failures of the store."""
         last, away = None, 0
         for place, name in enumerate(names):
             failure = await self._attempt((name,))

@@ -1,8 +1,8 @@
-"""Not a controller: whether those that let go of what is old may believe the database's clock.
+"""The clock guard: decides whether retention may trust the database's clock.
 
-A clock that is a year ahead for two minutes makes everything old, and what is gone then does not come back when the clock is
-put right. So nothing goes by its age before the database's clock has gone beside a clock of ours, which never jumps, for a
-while. Each look at it counts, and a look is part of every transaction that removes something.
+If the clock is a year ahead for two minutes, everything is old, and a deletion cannot be undone. So nothing is deleted by age
+until the database's clock has run evenly with this process's monotonic clock for a while. Every transaction that deletes by age
+compares them.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SETTLED = timedelta(minutes=10)
-"""So long the database's clock has to go as ours does."""
+"""How long both clocks must agree."""
 APART = timedelta(minutes=1)
-"""A transaction waits for its turn for some seconds; whoever differs by more has jumped."""
+"""Tolerance: a transaction may wait some seconds for its turn; a larger difference is a jump."""
 
 log = structlog.get_logger(__name__)
 
 
 class Steadiness:
-    """Of the database's clock, as one controller sees it. `clock`: ours."""
+    """One controller's view of the database's clock. `clock`: this process's clock."""
 
     def __init__(self, clock: Clock, settled: timedelta = SETTLED) -> None:
         self._clock = clock
@@ -36,29 +36,29 @@ class Steadiness:
 
     @property
     def wait(self) -> timedelta:
-        """How long it takes until the database's clock is believed, if it goes on as it did."""
+        """Time until the database's clock is trusted, if it runs evenly."""
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 
     async def run(
         self, store: Store, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """What the use case returns; None: it was not run, because the clock is not believed."""
+        """Run a use case and return its result; None: not run, because the clock is not trusted."""
         return await store.run(self._if_steady, lambda tx: use_case(tx, *args, **kwargs))
 
     async def read(
         self, store: Store, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """The same, for a question."""
+        """Like `run`, for a query."""
         return await store.read(self._if_steady, lambda tx: query(tx, *args, **kwargs))
 
     def _if_steady(self, tx: Transaction, work: Callable[[Transaction], T]) -> T | None:
         return work(tx) if self.believes(tx.now) else None
 
     def believes(self, now: datetime) -> bool:
-        """Whether the database's clock is believed; `now`: what it says. Each look counts.
+        """Whether the database's clock, which shows `now`, is trusted. Each call is a comparison of the clocks.
 
-        On a thread of the store; a controller waits for it before it asks again.
+        It runs on a thread of the store; a controller waits for the result before it calls again.
         """
         self._look(now)
         return not self.wait

@@ -1,4 +1,4 @@
-"""Names that wait for a moment: what several controllers look at together, each name at its own time."""
+"""A delaying queue of cluster names, and a batch runner for controllers that handle many names together."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -14,17 +14,17 @@ from machinery.runtime.controller import PartlyFailedError
 R = TypeVar("R")
 AWAY = (UnavailableError, DeadlineError)
 GIVEN_UP = 3
-"""So many names in a row that meet one of these errors alone: the store is away, and not the names are bad."""
+"""Consecutive names that fail alone with one of these errors until the store counts as unavailable."""
 SELDOM = timedelta(seconds=30)
-"""So long a name that fails again and again waits at most."""
+"""Upper bound of the retry delay of a name that fails repeatedly."""
 SOON = timedelta(seconds=1)
-"""And so long one that met a store that was away: that may be back, and what is due is to be seen on time."""
+"""Upper bound of the retry delay while the store is unavailable."""
 FEW = 64
-"""Times that were replaced and need not be forgotten."""
+"""Replaced times that may remain in the heap."""
 
 
 class DelayingQueue:
-    """News is due at once; what was looked at waits for the time that it was given."""
+    """A queue in which new names are due at once and checked names at their given time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,19 +34,19 @@ class DelayingQueue:
         self._failures: dict[ClusterName, Backoff] = {}
 
     def __len__(self) -> int:
-        """All that wait."""
+        """The number of waiting names."""
         return len(self._news.keys() | self._due.keys())
 
     @property
     def remembered(self) -> int:
-        """Times that are kept; a small multiple of what waits, however often they were replaced."""
+        """The size of the heap; at most a small multiple of the waiting names."""
         return len(self._order)
 
     def news(self, names: Iterable[ClusterName]) -> None:
         self._news |= dict.fromkeys(names)
 
     def take(self, at_most: int, *, ahead: timedelta = timedelta()) -> Sequence[ClusterName]:
-        """What is news, then what is due by now; if anything is, also what will be due within `ahead`."""
+        """Take new names, then due ones. If any is due, also take those due within `ahead`."""
         chosen = dict.fromkeys(tuple(self._news)[:at_most])
         for name in chosen:
             del self._news[name]
@@ -61,7 +61,7 @@ class DelayingQueue:
         return tuple(chosen)
 
     def wait(self, name: ClusterName, delay: timedelta | None) -> None:
-        """Until `delay` is over, instead of any earlier time; None: for news."""
+        """Requeue the name after `delay`, replacing an earlier time; None: wait for a change."""
         self._failures.pop(name, None)
         if delay is None:
             self._due.pop(name, None)
@@ -69,7 +69,7 @@ class DelayingQueue:
             self._add(name, delay)
 
     def put_off(self, failed: Mapping[ClusterName, Exception]) -> None:
-        """Those failed: each waits longer from time to time, until it is given another time."""
+        """Requeue failed names with a backoff, which `wait` resets."""
         for name, error in failed.items():
             backoff = self._failures.setdefault(name, Backoff(timedelta(milliseconds=20), SELDOM))
             self._add(name, min(backoff.next(), SOON if isinstance(error, AWAY) else SELDOM))
@@ -77,12 +77,12 @@ class DelayingQueue:
     def _add(self, name: ClusterName, delay: timedelta) -> None:
         due = self._due[name] = self._clock.monotonic() + delay.total_seconds()
         if len(self._order) > 2 * len(self._due) + FEW:
-            self._order = sorted((due, name) for name, due in self._due.items())  # which is a heap
+            self._order = sorted((due, name) for name, due in self._due.items())  # a sorted list is a heap
         else:
             heappush(self._order, (due, name))
 
     def pause(self) -> timedelta | None:
-        """Until something is due; None: nothing waits for a time."""
+        """Time until a name is due; None: no name has a time."""
         if self._news:
             return timedelta()
         self._tidy()
@@ -91,13 +91,13 @@ class DelayingQueue:
         return timedelta(seconds=max(0.0, self._order[0][0] - self._clock.monotonic()))
 
     def _tidy(self) -> None:
-        """Forgets times that were replaced, as far as they come first."""
+        """Remove replaced times from the front of the heap."""
         while self._order and self._due.get(self._order[0][1]) != self._order[0][0]:
             heappop(self._order)
 
 
 class BatchRunner(Generic[R]):
-    """What became of many names, portion by portion: one that fails costs no other its turn."""
+    """Results of many names, processed in portions, in which a failing name does not block others."""
 
     def __init__(self) -> None:
         self.done: dict[ClusterName, R] = {}
@@ -108,7 +108,7 @@ class BatchRunner(Generic[R]):
     async def make(
         self, names: Sequence[ClusterName], run: Callable[[Sequence[ClusterName]], Awaitable[Mapping[ClusterName, R]]]
     ) -> None:
-        """One transaction for all; if that fails one for each. Once the store is found to be away, names are left untried."""
+        """Run all names in one transaction; if it fails, run each alone. Stop once the store is unavailable."""
         if self._away >= GIVEN_UP:
             self.untried += names
             return
@@ -126,7 +126,7 @@ class BatchRunner(Generic[R]):
             await self.make((name,), run)
 
     def settle(self, agenda: DelayingQueue, look_again: Callable[[R], timedelta | None]) -> None:
-        """Gives each name its next time. Where the store is away, that is when it is back: the names are not to blame."""
+        """Give each name its next time. If the store is unavailable, failed names are due again at once, without a backoff."""
         for name, found in self.done.items():
             agenda.wait(name, look_again(found))
         if self.untried:
@@ -135,7 +135,7 @@ class BatchRunner(Generic[R]):
             agenda.put_off(self.failed)
 
     def ended(self, pause: timedelta | None) -> timedelta | None:
-        """`pause`, if none failed; else PartlyFailedError, or, where the store is away, the last error itself."""
+        """Return `pause` if no name failed. Raises PartlyFailedError, or the last error if the store is unavailable."""
         if not self.failed:
             return pause
         name, error = next(reversed(self.failed.items()))

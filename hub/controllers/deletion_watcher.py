@@ -1,4 +1,4 @@
-"""Not a controller: how often those look who wait for what others let go of, and who wakes them when something goes."""
+"""Intervals of checks for content that finalizers hold, and notification when such content is deleted."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,36 +6,36 @@ from datetime import timedelta
 from hub.api.meta.change import ChangeType, Document, Key, Kind
 
 SHARE = 10
-"""So much of the time that something has lasted may pass before it is seen that it is over."""
+"""The interval between checks is this fraction of the time waited so far."""
 SELDOM = timedelta(minutes=1)
 
 
 def pause(lasting: timedelta, shortest: timedelta) -> timedelta:
-    """Until the next look at what has lasted for so long: from `shortest` on, and never more than SELDOM.
+    """The interval between checks after waiting for `lasting`: at least `shortest`, at most SELDOM.
 
-    What ends soon is seen soon. What may last for ever, such as a finalizer of somebody who will never answer, takes next to
-    nothing of the database, however many objects it holds.
+    The end of a short wait is noticed soon, and an endless wait, such as for a finalizer of a controller that is gone, costs
+    the database next to nothing, however many objects it holds.
     """
     return min(max(lasting / SHARE, shortest), SELDOM)
 
 
 class Waiting:
-    """Namespaces whose content is waited for. `shortest`: until the first look after something was done about it."""
+    """Namespaces whose content is waited for. `shortest`: the interval after progress."""
 
     def __init__(self, shortest: timedelta) -> None:
         self._shortest = shortest
         self._done: dict[str, timedelta] = {}
-        """How long the wait had lasted when something was done last."""
+        """How long the deletion had lasted at the last progress."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._done
 
     def begin(self, name: str) -> None:
-        """To be said before the look: what goes meanwhile wakes, too."""
+        """Call it before the check, so that deletions during it cause another one."""
         self._done.setdefault(name, timedelta())
 
     def go_on(self, name: str, lasting: timedelta) -> None:
-        """Something was done, and from now on something else is waited for."""
+        """Note progress: the interval starts from `shortest` again."""
         self._done[name] = lasting
 
     def end(self, name: str) -> None:
@@ -46,16 +46,16 @@ class Waiting:
 
 
 class DeletionWatcher:
-    """Watches all that the feed sees: where something of a namespace has gone that is waited for, `wake` is told the name."""
+    """Observer of the feed that calls `wake` with a waiting namespace when an object in it is deleted."""
 
     def __init__(self, *waiting: tuple[Waiting, Callable[[str], None]]) -> None:
         self._waiting = waiting
 
     def relisting(self) -> None:
-        """Nothing: who waits is among those that are listed."""
+        """No-op: waiting namespaces are listed again."""
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
-        """Nothing: it is there."""
+        """No-op: the object exists."""
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:  # noqa: ARG002
         if change is ChangeType.DELETED:

@@ -1,4 +1,4 @@
-"""Keys for controllers from the store: all objects once, then every change, in order and without a gap."""
+"""Feeds controllers with keys: all objects once, then every change in order without a gap."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class EventHandler:
-    """Sends the keys of one kind to one controller; `wanted` spares it what it would not act on.
+    """Sends the keys of one kind to one controller; `wanted` filters objects that need no step.
 
-    `deleted`: also the keys of objects that are gone, for whoever brings them back or cleans up after them.
+    `deleted`: also send keys of deleted objects, for controllers that recreate them or clean up.
     """
 
     kind: Kind
@@ -34,20 +34,20 @@ class EventHandler:
 
 
 class Observer(Protocol):
-    """Sees every object of the feed's kinds, wanted by a route or not, deleted ones included; before the routes do."""
+    """Receives every object of the feed's kinds, including deleted ones, before the event handlers."""
 
     def relisting(self) -> None:
-        """All objects are about to be listed: of those that are not, none is left."""
+        """All objects are about to be listed; those not listed no longer exist."""
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
 
 
 class Feed:
-    """Follows the store for several routes at once. Deleted objects are sent to the routes that say so.
+    """Follows the store for several event handlers.
 
-    `relisting`: called before all objects are listed, at the start and after trouble. Of those that went in between nobody is
-    told: who remembers objects forgets them then, and who is to make those that are missing looks for them.
+    `relisting`: called before all objects are listed, at the start and after an error. Deletions in between are not sent: a
+    controller that remembers objects forgets them then, and one that creates objects checks for missing ones.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Feed:
             route.kind: [each for each in routes if each.kind == route.kind] for route in routes
         }
         self.synced = asyncio.Event()
-        """Set when all objects there were at the start have been sent."""
+        """Set when all objects that existed at the start have been sent."""
         self._backoff = Backoff(cap=timedelta(seconds=5))
         self._trouble = ""
 
     async def run(self) -> None:
-        """Works until cancelled. A store that cannot be read, or a log that was compacted, makes it begin again."""
+        """Run until cancelled. Starts again after a read error or when the log was compacted."""
         while True:
             try:
                 await self._follow(await self.resync())
@@ -87,7 +87,7 @@ class Feed:
                 self._send_change(change)
 
     async def resync(self) -> int:
-        """Sends all objects; returns the revision from which changes follow."""
+        """Send all objects. Returns the revision from which changes follow."""
         revision = await self._store.read(lambda tx: tx.changes.newest())
         for begin in self._relisting:
             begin()

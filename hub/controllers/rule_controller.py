@@ -1,4 +1,4 @@
-"""The form of a controller that lets rules decide in place of a human: those of the settings, and those that are objects."""
+"""Base class of controllers in which rules decide instead of an operator: those of the settings and ApprovalRules."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,12 +12,12 @@ Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
 def unrecorded(_tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-    """For where nobody records decisions."""
+    """For hubs that do not audit decisions."""
     return outcome
 
 
 class Ruled(Batched):
-    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them.
+    """`globs`: cluster names that need no operator. `are_there_rules`: whether ApprovalRules may exist.
 
     `record`: writes the audit records of each outcome in its transaction.
     """
@@ -41,7 +41,7 @@ class Ruled(Batched):
         return bool(self._globs) or self._are_there_rules()
 
     def rules_in(self, tx: Transaction) -> tuple[ApprovalRule, ...]:
-        """None are looked for where there are none."""
+        """The rules; the store is read only if there may be any."""
         return approving.rules_in(tx, self._globs) if self.has_rules else ()
 
     def _steps(self, tx: Transaction, names: Sequence[str]) -> list[object]:

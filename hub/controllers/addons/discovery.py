@@ -1,4 +1,4 @@
-"""Owns the labels `feature.open-cluster-management.io/addon-<name>` of ManagedClusters: which add-ons there are, and how.
+"""Owns the labels `feature.open-cluster-management.io/addon-<name>` of ManagedClusters: the state of each add-on.
 
 Source: OCM's add-on feature discovery controller.
 """
@@ -18,7 +18,7 @@ NAME = "addon-discovery"
 
 
 class AddOnDiscovery(Batched):
-    """`features`: the states of a cluster's add-ons, as far as the change log was followed."""
+    """`features`: returns the states of a cluster's add-ons, as of the followed change log."""
 
     def __init__(self, store: Store, features: Callable[[str], Mapping[str, str]]) -> None:
         super().__init__(store)

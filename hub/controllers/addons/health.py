@@ -1,6 +1,6 @@
-"""Owns the condition Available of add-ons while their cluster is silent: Unknown, for the cluster's reason.
+"""Owns the condition Available of add-ons while their cluster is silent: Unknown, with the cluster's reason.
 
-Source: OCM's add-on health check controller. When the cluster is heard again, so is what its add-ons last were.
+Source: OCM's add-on health check controller. When the cluster sends beats again, the previous status returns.
 """
 
 from hub.controllers import ACTOR
@@ -13,7 +13,7 @@ NAME = "addon-health"
 
 
 class AddOnHealth(Batched):
-    """All add-ons of one cluster in one step."""
+    """Updates all add-ons of a cluster in one step."""
 
     def step(self, tx: Transaction, name: str) -> None:
         addon_health.settle_health(tx, ClusterName(name), f"{ACTOR}:{NAME}")

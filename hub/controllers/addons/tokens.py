@@ -1,6 +1,6 @@
-"""Owns the token infrastructure of add-ons (ServiceAccount, Role, RoleBinding), and their condition TokenInfrastructureReady.
+"""Owns the token infrastructure of add-ons (ServiceAccount, Role, RoleBinding) and the condition TokenInfrastructureReady.
 
-Source: OCM's add-on manager. It is made for an add-on with a registration by token, kept as it has to be, and goes with it.
+Source: OCM's add-on manager. The objects exist while an add-on has a registration by token, and are restored when changed.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ NAME = "addon-tokens"
 
 
 def wanted(addon: Document) -> bool:
-    """Whether a ManagedClusterAddOn has such infrastructure, or shall have it."""
+    """Whether a ManagedClusterAddOn has or needs token infrastructure."""
     return rules.wants_token(addon) or rules.has_condition(addon)
 
 
 def wanted_of(part: Document) -> bool:
-    """Whether an object is part of such infrastructure."""
+    """Whether an object is part of token infrastructure."""
     return rules.owner(part) is not None
 
 
 class AddOnTokens(Reconciler[Key]):
-    """One add-on by its key. `tell`: has an Event made; it must not wait."""
+    """Reconciles one add-on. `tell` records an Event without blocking."""
 
     def __init__(self, store: Store, tell: Callable[[EventRecord], None]) -> None:
         self._store = store

@@ -1,6 +1,6 @@
-"""Owns the condition Approved of requests that need no human: renewals, add-ons, and registrations that a rule is for.
+"""Owns the condition Approved of requests that need no operator: renewals, add-ons, and registrations that match a rule.
 
-It never denies: what it does not approve waits for an operator. The rules are in `hub.registry.approvalrules.approval`.
+It never denies; other requests wait for an operator. The rules are in `hub.registry.approvalrules.approval`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ NAME = "approval"
 
 
 def wanted(request: Document) -> bool:
-    """Undecided."""
+    """Whether the request is undecided."""
     return rules.phase(request) is RequestPhase.PENDING
 
 
 class Approval(Ruled):
-    """Of many requests in one transaction."""
+    """Reviews many requests in one transaction."""
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
         approving.read_ahead(tx, names)

@@ -1,7 +1,7 @@
-"""Owns the statuses of ApprovalRules, and sees to it that a new or changed rule is asked about all who wait.
+"""Owns the statuses of ApprovalRules, and re-evaluates waiting clusters and requests when a rule changes.
 
-How often a rule matched is counted in memory and written once a second: a decision does not wait for the count, and what a kill
-of the hub loses of it is a second's worth. The decisions themselves are in the audit log and on what they decided.
+Matches are counted in memory and written once a second, so that a decision does not wait for its count; a killed hub loses at
+most a second of counts. The decisions themselves are in the audit log and on the objects.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "approval-rules"
 COUNTS = ""
-"""The key of the counts; every other key is a rule's name, or ACCEPTED."""
+"""Key for the counts. Other keys are rule names, or ACCEPTED."""
 ACCEPTED = "accepted/"
-"""The one key of all clusters that were accepted: their names wait in the reconciler. No rule has a name like this."""
+"""Key for all accepted clusters, whose names wait in the reconciler. No rule can have this name."""
 AT_MOST = 100
 GATHER = timedelta(seconds=1)
 
@@ -29,7 +29,7 @@ Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
 
 
 class Rules(Reconciler[str]):
-    """`look_at_cluster`, `look_at_request`: have one examined by the controller that decides it."""
+    """`look_at_cluster` and `look_at_request` enqueue a name at the controller that decides it."""
 
     def __init__(self, store: Store, now: Callable[[], datetime], look_at_cluster: Look, look_at_request: Look) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Rules(Reconciler[str]):
         return bool(self._generations)
 
     def wanted(self, rule: Document) -> bool:
-        """Whether it is new or says something else than before."""
+        """Whether the rule is new or its generation has changed."""
         name, metadata = doc.name(rule), doc.mapping(rule, "metadata")
         generation = (metadata.get("uid"), metadata.get("generation"))
         known = self._generations.get(name)
@@ -54,12 +54,12 @@ class Rules(Reconciler[str]):
         return known != generation
 
     def count(self, decision: RuleDecision) -> None:
-        """Adds a decision to those that are written next; the caller enqueues COUNTS after GATHER."""
+        """Add a decision to the next write; the caller enqueues COUNTS after GATHER."""
         tally, known = DecisionCount.of(decision, self._now()), self._tallies.get(decision.rule)
         self._tallies[decision.rule] = known.and_then(tally) if known else tally
 
     def accepted(self, cluster: str) -> None:
-        """Has the requests of a cluster looked at that waited for its acceptance; the caller enqueues ACCEPTED."""
+        """Re-evaluate the requests that waited for the cluster's acceptance; the caller enqueues ACCEPTED."""
         self._accepted[cluster] = None
 
     async def reconcile(self, key: str) -> timedelta | None:
@@ -74,7 +74,7 @@ class Rules(Reconciler[str]):
         return None
 
     async def _look_at_accepted(self) -> timedelta | None:
-        """Many in one reading transaction: hundreds are accepted at once where a fleet joins."""
+        """Handle many clusters per transaction, because hundreds may be accepted at once."""
         clusters = tuple(self._accepted)[:AT_MOST]
         for cluster in clusters:
             del self._accepted[cluster]

@@ -1,6 +1,6 @@
-"""Owns the statuses of JWTAuthenticators and WebhookAuthenticators: whom they name is asked at every change, and now and then.
+"""Owns the statuses of JWTAuthenticators and WebhookAuthenticators: checks their servers after each change and periodically.
 
-What is found here is for who looks; a login asks for itself, on each replica, and waits for no status.
+The status is for display only: a login queries the server itself, on each replica.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,9 +19,9 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "authenticators"
 AGAIN, SOON = timedelta(minutes=3), timedelta(seconds=20)
-"""When one is looked at again: one that is ready, and one that is not."""
+"""Intervals between checks of a ready and of an unready authenticator."""
 GRACE = timedelta(seconds=1)
-"""For a look that is under way when the controllers end: it waits on others."""
+"""Time for a running check to end when the controllers stop, because it waits for a remote server."""
 
 Examine = Callable[[str, Document], Awaitable[list[Condition]]]
 WORDS: Mapping[Kind, str] = {kind: word for word, kind in KINDS.items()}
@@ -36,7 +36,7 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
         self._known: dict[tuple[Kind, str], object] = {}
 
     def wanted(self, kind: Kind) -> Callable[[Document], bool]:
-        """Whether one is new or says something else than before."""
+        """Predicate: whether an authenticator is new or its generation has changed."""
 
         def is_news(document: Document) -> bool:
             metadata = doc.mapping(document, "metadata")

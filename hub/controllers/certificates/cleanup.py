@@ -1,4 +1,4 @@
-"""Owns the end of finished requests and of ended bootstrap credentials: they go after a while."""
+"""Deletes finished certificate requests and ended bootstrap credentials after their retention time."""
 
 from datetime import timedelta
 
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 
 
 class RequestCleanup(Reconciler[str]):
-    """`ends`: how long a request can still be looked at; `keep_credentials`: one that expired or was revoked.
+    """`ends`: retention of requests. `keep_credentials`: retention of expired or revoked credentials.
 
-    `steady`: nothing goes while the database's clock is not believed.
+    `steady`: postpones all deletions after a jump of the database's clock.
     """
 
     def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta, steady: Steadiness) -> None:

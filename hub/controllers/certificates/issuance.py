@@ -1,4 +1,4 @@
-"""Owns `status.certificate`: an approved request is signed at once, and once."""
+"""Owns `status.certificate`: signs an approved request once."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ NAME = "issuance"
 
 
 def wanted(request: Document) -> bool:
-    """Approved, not signed."""
+    """Whether the request is approved and not signed."""
     return rules.phase(request) is RequestPhase.APPROVED
 
 
 class Issuance(Batched):
-    """Signs with `issuer`; the hub's records say what."""
+    """Signs with `issuer` and records each certificate."""
 
     def __init__(self, store: Store, issuer: Issuer, lifetimes: Lifetimes) -> None:
         super().__init__(store)

@@ -1,14 +1,14 @@
-"""Owns the changes of the hub's CA: one step when it is due, and nothing while something is waited for.
+"""Performs CA changes, one due step at a time.
 
-A step that cannot be made now holds up no other: a CA whose time is doubted, or a key that cannot be kept, is no reason to
-keep one that is compromised.
+A step that fails does not block the steps of other CAs: a doubted clock or a key that cannot be stored is no reason to keep a
+compromised CA.
 
-It runs on the leader, in its term. Whatever it had done when it was killed is found in the database, or where the keys lie: a
-key that was kept for a CA that nobody knows yet is used for the next one, and a key that was not removed with its CA is later.
+It runs on the leader. After a crash it continues from the database and the key storage: a key stored for a CA that is not
+recorded is used for the next CA, and a key that was not removed with its CA is removed later.
 
-A CA goes when nothing that it signed is good any more, or when a patience is over. By a clock that is ahead for a moment all of
-that is so at once, and what goes does not come back: while the database's clock is not believed, only what an operator wants
-goes; and what he gives up waits for the time that he gave to agents only while some of them are there and could still move.
+A CA is retired when everything it signed has ended or when a patience is over. A clock that is ahead for a moment would make
+all of that true at once, irreversibly. So while the database's clock is not trusted, only steps that an operator ordered are
+made; a CA that the operator gives up still waits for its time only while agents are present that can still move.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -42,11 +42,11 @@ DOUBTED = "the database's clock has to go evenly for a while before a CA goes by
 log = structlog.get_logger(__name__)
 
 Make = Callable[[RotationSurvey, AuthorityRecord], Awaitable[Made]]
-"""Another CA, its key kept, to follow this one."""
+"""Makes and stores the CA that succeeds this one."""
 
 
 class Rotation(Reconciler[str]):
-    """`recovery`: how long what a retiring CA signed opens `Recover`."""
+    """`recovery`: how long certificates of a retiring CA are valid for `Recover`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Rotation(Reconciler[str]):
         self._unforgotten = ""
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """The first step that can be made; the next look is at once while there was one to make."""
+        """Make the first possible step, and run again at once if there was one."""
         seen, is_believed, retired = await self._store.look(self._look)
         if seen is not None and await self._made_one(seen, is_believed=is_believed):
             return timedelta()
@@ -92,7 +92,7 @@ class Rotation(Reconciler[str]):
         return False
 
     async def _forget(self, retired: Collection[AuthorityId]) -> None:
-        """The keys of these, wherever they lie; once each, and again when it could not be done."""
+        """Remove the keys of retired CAs, each once, with retries."""
         try:
             for one in retired:
                 if one not in self._forgotten:
@@ -106,7 +106,7 @@ class Rotation(Reconciler[str]):
             self._unforgotten = ""
 
     async def _make_step(self, step: RotationStep, seen: RotationSurvey) -> str | None:
-        """What hinders it; None: it is made."""
+        """Make a step. Returns the reason if it cannot be made now; None on success."""
         try:
             changed = await self._take(step, seen)
         except MusterError as error:
@@ -116,7 +116,7 @@ class Rotation(Reconciler[str]):
         return None
 
     def _look(self, tx: Transaction) -> tuple[RotationSurvey | None, bool, Sequence[AuthorityId]]:
-        """None: no change is under way. Whether the database's clock is believed: each look counts. Who is retired."""
+        """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
         is_believed = self._steady.believes(tx.now)
         everyone = tx.authorities.all()
         retired = [each.id for each in everyone if each.phase is Phase.RETIRED]

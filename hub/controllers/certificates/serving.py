@@ -1,4 +1,4 @@
-"""Owns the doors' certificate: it is replaced well before its end, while the hub serves."""
+"""Renews the serving certificate of both doors well before its end."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,7 +10,7 @@ PERIOD = timedelta(hours=12)
 
 
 class ServingCertificate(Reconciler[str]):
-    """`renew` looks at the certificate, and replaces it when that is due."""
+    """`renew` checks the certificate and replaces it when due."""
 
     def __init__(self, renew: Callable[[], None]) -> None:
         self._renew = renew

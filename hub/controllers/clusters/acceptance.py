@@ -1,7 +1,7 @@
-"""Owns the condition HubAcceptedManagedCluster: what an operator, or a rule, decided in `spec.hubAcceptsClient`.
+"""Owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a rule.
 
-Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition; a rule accepts once, so that
-a denial by hand stands.
+Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition. A rule accepts only once, so
+an operator's denial is final for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ NAME = "acceptance"
 
 
 class AcceptanceController(Ruled):
-    """Of many clusters in one transaction."""
+    """Updates many clusters in one transaction."""
 
     def wanted(self, cluster: Document) -> bool:
         """Whether a step on this cluster may write."""
@@ -34,7 +34,7 @@ class AcceptanceController(Ruled):
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
         keys = [Key("", name) for name in names]
         tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
-        tx.objects.read_ahead(NAMESPACES, keys)  # an accepted cluster gets one
+        tx.objects.read_ahead(NAMESPACES, keys)  # each accepted cluster gets a namespace
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
         return partial(self._step, tx, self.rules_in(tx))
@@ -51,13 +51,13 @@ class AcceptanceController(Ruled):
 
 
 def _actor(outcome: ApprovalOutcome | None) -> str:
-    """Whoever decided: both writes of one transaction are one change."""
+    """The rule that decided, so that both writes of the transaction have one actor; else this controller."""
     decided = [each.rule for each in outcome.decisions if not each.dry_run] if outcome else []
     return approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{NAME}"
 
 
 def _verdict(cluster: Document) -> Condition | None:
-    """The condition that is due; None: what stands is right."""
+    """The condition to write; None: the current one is right."""
     current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or rules.is_accepted(cluster) == is_true:

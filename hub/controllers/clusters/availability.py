@@ -1,9 +1,9 @@
-"""Owns the end of a silence's patience: ManagedClusterConditionAvailable becomes Unknown exactly when a grace is over.
+"""Sets ManagedClusterConditionAvailable to Unknown when the grace of a silent cluster ends.
 
-A silent cluster is unknown, not down. The end of a silence is not this controller's: the beat that ends it commits that.
+A silent cluster is Unknown, not False. The transaction that stores its next beat ends the silence, not this controller.
 
-Clusters that are due together are looked at together, in one reading transaction, and those that have fallen silent are told so
-in a few writing ones: thousands that fall silent at once cost dozens of commits.
+Clusters that are due together are read in one transaction, and the silent ones are written in a few: thousands of clusters that
+become silent at once cost dozens of commits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,21 +22,21 @@ from machinery.runtime.controller import Reconciler
 NAME = "availability"
 
 UNSURE = timedelta(seconds=1)
-"""When to look again while beats cannot be stored, so that nobody can be called silent."""
+"""Interval between checks while beats cannot be stored, so that no cluster counts as silent."""
 AHEAD = timedelta(seconds=5)
-"""Who is due so soon is looked at with who is due now. Nearly always a beat has come, and the next look is a grace away: with
-1,000 clusters the hub is woken every five seconds for that, in place of three times a second."""
+"""Clusters due within this time are checked with those due now: most have sent a beat and are next due a grace later. With
+1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
 LOOKED_AT, WRITTEN = 500, 100
-"""Clusters in one reading and in one writing transaction."""
+"""Clusters per reading and per writing transaction."""
 
 Since = Callable[[Transaction], datetime | None]
 _Judge = Callable[..., Expiry]
 
 
 class AvailabilityController(Reconciler[str]):
-    """Judges in database time. Its queue holds one key; the clusters wait here, each for the end of its grace.
+    """Judges in database time. The queue holds one key; clusters wait here for the end of their grace.
 
-    `since`: asked inside a transaction, answers from when on beats could be stored without a gap; None: not at the moment.
+    `since`: returns, in a transaction, since when beats could be stored without a gap; None: they cannot be stored now.
     """
 
     def __init__(self, store: Store, clock: Clock, *, window: timedelta, since: Since) -> None:
@@ -46,13 +46,13 @@ class AvailabilityController(Reconciler[str]):
         self._since = since
 
     def wants(self, cluster: ClusterName) -> None:
-        """Has the cluster looked at in the next step, which the caller enqueues."""
+        """Check the cluster in the next step, which the caller enqueues."""
         self._agenda.news((cluster,))
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Returns how long the next grace to end still lasts. A cluster that fails holds up no other; see `BatchRunner.ended`.
+        """Return the time until the next grace ends. A failing cluster does not block others; see `BatchRunner.ended`.
 
-        Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
+        Nearly every check finds a beat, so it only reads. The writing transaction judges again.
         """
         attempts: BatchRunner[Expiry] = BatchRunner()
         await attempts.make(self._agenda.take(LOOKED_AT, ahead=AHEAD), self._silence)

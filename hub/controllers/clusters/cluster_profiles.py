@@ -1,6 +1,6 @@
-"""Owns ClusterProfiles: a cluster's inventory entry in every namespace that has a bound binding of one of its sets.
+"""Owns ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets.
 
-Source: OCM's ClusterProfile controllers, both in one step per cluster: which profiles there are, and what they say.
+Source: OCM's ClusterProfile controllers (existence and content), combined in one step per cluster.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ NAME = "cluster-profiles"
 
 
 class ClusterProfiles(Batched):
-    """All profiles of one cluster in one step."""
+    """Updates all profiles of a cluster in one step."""
 
     def step(self, tx: Transaction, name: str) -> None:
         clusterprofiles.settle(tx, name, f"{ACTOR}:{NAME}")
 
 
 class ProfiledNamespaces(Reconciler[Key]):
-    """Sends the clusters that may need a profile more, or less, to `enqueue`.
+    """Enqueues the clusters that may gain or lose a profile.
 
-    Keys: a namespace, whose bindings have changed (no name); a set, whose selector has changed (no namespace).
+    Keys: a namespace with changed bindings (empty name), or a set with a changed selector (empty namespace).
     """
 
     def __init__(self, store: Store, enqueue: Callable[[str], None]) -> None:

@@ -12,11 +12,11 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-sets"
 GATHER = timedelta(seconds=1)
-"""Clusters that come or go together are counted together."""
+"""Delay before counting, so that clusters that come or go together are counted once."""
 
 
 class ClusterSets(Reconciler[str]):
-    """Counts one set."""
+    """Counts the clusters of a set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

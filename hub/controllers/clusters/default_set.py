@@ -1,7 +1,7 @@
-"""Owns the cluster set label of ManagedClusters that have none: they are in `default`.
+"""Puts ManagedClusters without a cluster set into `default`.
 
-`hub.registry.managedclusters.default_set` puts new clusters there when they are stored. This controller is for
-clusters that were stored before the set was.
+`hub.registry.managedclusters.default_set` does so for new clusters when they are stored. This controller handles clusters that
+were stored before the set existed.
 """
 
 from hub.api.managedclustersets import clusterset as rules
@@ -22,7 +22,7 @@ def wanted(cluster: Document) -> bool:
 
 
 class DefaultSet(Batched):
-    """Labels clusters, many in one transaction."""
+    """Labels many clusters in one transaction."""
 
     def step(self, tx: Transaction, name: str) -> None:
         clustersets.put_in_default(tx, ClusterName(name), f"{ACTOR}:{NAME}")

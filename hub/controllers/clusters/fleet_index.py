@@ -1,6 +1,6 @@
-"""What the change log has told of cluster sets and add-ons, kept so that a change of one object is known to concern another.
+"""In-memory index of cluster sets and add-ons that maps a change of one object to others that it concerns.
 
-It only says where to look. What is written is decided in a transaction, on what the store holds then.
+It only selects what to reconcile. Transactions decide on the stored objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,19 +19,19 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FleetCallbacks:
-    """Who is told what. Each is told a name, and must not wait."""
+    """Callbacks with a name; they must not block."""
 
     members: Tell
-    """Of a set whose members may have changed."""
+    """Called with a set whose members may have changed."""
     reach: Tell
-    """Of a set whose selector or managed namespaces have changed, or that has come or gone."""
+    """Called with a set whose selector or managed namespaces have changed, or that was created or deleted."""
     addons: Tell
-    """Of a cluster whose add-ons have changed in what its labels say of them."""
+    """Called with a cluster whose feature labels may have to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Membership:
-    """The sets that a cluster was in, by the selectors of that time."""
+    """The sets of a cluster, by the selectors of age `age`."""
 
     age: int
     sets: frozenset[str]
@@ -39,14 +39,14 @@ class _Membership:
 
 @dataclass(frozen=True, slots=True)
 class _AddOn:
-    """What its label says ("": it has none), and the reason of its cluster's silence that stands in it."""
+    """The state for its label ("": no label), and the reason of its cluster's silence that its status shows."""
 
     state: str = ""
     silence: str | None = None
 
 
 class FleetView:
-    """An observer of the controllers' feed. Sets and add-ons are to be listed before clusters."""
+    """Observer of the feed. Sets and add-ons must be listed before clusters."""
 
     def __init__(self, tidings: FleetCallbacks) -> None:
         self._tell = tidings
@@ -66,16 +66,16 @@ class FleetView:
         return {name: addon.state for name, addon in self._addons.get(cluster, {}).items() if addon.state}
 
     def needs_health(self, cluster: Document) -> bool:
-        """Whether the health of a cluster's add-ons is not in step with the cluster."""
+        """Whether an add-on's health does not match its cluster."""
         silence = addon_health.reason_of(availability(cluster))
         return any(addon.silence != silence for addon in self._addons.get(doc.name(cluster), {}).values())
 
     def addon_needs_health(self, addon: Document) -> bool:
-        """Whether the health of an add-on is not in step with its cluster."""
+        """Whether this add-on's health does not match its cluster."""
         return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
 
     def relisting(self) -> None:
-        """Forgets everything."""
+        """Clear the index."""
         self._sets.clear()
         self._selecting = ()
         self._clusters.clear()
@@ -84,7 +84,7 @@ class FleetView:
         self._age += 1
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
-        """An object that is there. Nobody is told: all that is listed is looked at."""
+        """Add an existing object. No callbacks: all listed objects are reconciled anyway."""
         if kind == CLUSTER_SETS:
             self._note_set(key.name, clusterset.cluster_set(document))
         elif kind == ADDONS:
@@ -94,7 +94,7 @@ class FleetView:
             self._clusters[key.name] = self._membership(document)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
-        """A change; `document` is how it left the object."""
+        """Apply a change; `document` is the object after it, or the deleted object."""
         del actor
         gone = change is ChangeType.DELETED
         if kind == CLUSTER_SETS:
@@ -108,7 +108,7 @@ class FleetView:
             self._move(key.name, None if gone else document)
 
     def _note_set(self, name: str, found: ClusterSet | None) -> bool:
-        """Whether that is news."""
+        """Store a set (None: deleted). Returns whether it changed."""
         if self._sets.get(name) == found:
             return False
         self._age += 1
@@ -120,7 +120,7 @@ class FleetView:
         return True
 
     def _note_addon(self, key: Key, addon: Document | None) -> bool:
-        """Whether the labels of its cluster are to say something else."""
+        """Store an add-on (None: deleted). Returns whether the labels of its cluster have to change."""
         of_cluster = self._addons.setdefault(key.namespace, {})
         before = of_cluster.get(key.name, _AddOn())
         if addon is None:
@@ -140,12 +140,12 @@ class FleetView:
             self._silent[name] = reason
 
     def _move(self, name: str, cluster: Document | None) -> None:
-        """Tells of the sets that have a member more, or less."""
+        """Notify the sets that gained or lost a member."""
         before = self._clusters.pop(name, None)
         after = self._membership(cluster) if cluster is not None else None
         if after is not None:
             self._clusters[name] = after
-        if before is not None and before.age != self._age:  # what the selectors of that time chose is not known any more
+        if before is not None and before.age != self._age:  # the selectors have changed since, so its former sets are unknown
             concerned = frozenset(self._sets) | before.sets
         else:
             concerned = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())

@@ -1,6 +1,6 @@
-"""Owns `status.managedNamespaces` of ManagedClusters: the namespaces that their sets want on them.
+"""Owns `status.managedNamespaces` of ManagedClusters: the namespaces that their sets require.
 
-Source: OCM's managed namespace controller. What the agent has said of a namespace is kept as long as the namespace is wanted.
+Source: OCM's managed namespace controller. The agent's conditions of a namespace are kept while the namespace is required.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ NAME = "managed-namespaces"
 
 
 class ManagedNamespacesController(Batched):
-    """`sets`: the sets that there are, as far as the change log was followed."""
+    """`sets`: returns the existing sets, as of the followed change log."""
 
     def __init__(self, store: Store, sets: Callable[[], Iterable[ClusterSet]]) -> None:
         super().__init__(store)

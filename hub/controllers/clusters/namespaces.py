@@ -1,7 +1,7 @@
-"""Owns Namespaces: an accepted cluster has one that bears its label, and one that is deleted is emptied and then goes.
+"""Owns Namespaces: an accepted cluster has one with its label, and a deleted one is emptied and then removed.
 
-Sources: OCM's ManagedCluster controller (the namespace comes with the acceptance, comes again when somebody deleted it, and
-outlives the ManagedCluster), Kubernetes' namespace controller.
+Sources: OCM's ManagedCluster controller (the namespace is created at acceptance, recreated when deleted, and outlives the
+ManagedCluster), Kubernetes' namespace controller.
 """
 
 from datetime import timedelta
@@ -22,13 +22,13 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)
-"""When finalizers hold a namespace's content, at first, and when something of it goes; of some kinds nobody tells."""
+"""Shortest interval between checks while finalizers hold a namespace's content; some kinds send no change."""
 
 log = structlog.get_logger(__name__)
 
 
 class Namespaces(Reconciler[str]):
-    """Knows which clusters have their namespace, so that changes of clusters that have theirs cost nothing."""
+    """Remembers which clusters have their namespace, so that changes of those need no step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,11 +36,11 @@ class Namespaces(Reconciler[str]):
         self.waiting = Waiting(LOOK_AGAIN)
 
     def relisting(self) -> None:
-        """All Namespaces are about to be asked of: those that went unseen are none that a cluster has."""
+        """Forget the known namespaces before all are listed again."""
         self._present.clear()
 
     def wanted(self, namespace: Document) -> bool:
-        """Whether this Namespace needs a step. To be asked of all of them before clusters are."""
+        """Whether this Namespace needs a step. Call it for all namespaces before clusters are handled."""
         name = doc.name(namespace)
         if not doc.is_deleting(namespace) and rules.is_of_cluster(namespace):
             self._present.add(name)
@@ -67,7 +67,7 @@ class Namespaces(Reconciler[str]):
 
 
 def _step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, timedelta]:
-    """One step; whether it was the namespace's last (a cluster may need another then), and for how long it has been ending."""
+    """One step. Returns its progress, whether the namespace is gone, and how long it has been deleting."""
     found = namespaces.get(tx, name)
     if found is not None and doc.is_deleting(found.document):
         progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")

@@ -1,6 +1,6 @@
-"""Owns the condition Deleting and the end of ManagedClusters: what belongs to a deleted cluster goes in order, then it goes.
+"""Owns the condition Deleting, and removes a deleted ManagedCluster after everything that belongs to it, in order.
 
-Source: OCM's garbage collection. Unlike there an operator is told when it takes too long, and can give up what remains.
+Source: OCM's garbage collection. Unlike OCM, the hub warns an operator when it takes too long, and the operator can force it.
 """
 
 from collections.abc import Callable
@@ -21,18 +21,18 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)
-"""When finalizers hold what remains, at first, and when something of it goes; of some kinds nobody tells."""
+"""Shortest interval between checks while finalizers hold the rest; some kinds send no change."""
 
 log = structlog.get_logger(__name__)
 
 
 def wanted(cluster: Document) -> bool:
-    """Deleted, and waiting for the hub."""
+    """Whether the cluster is deleted and the hub has steps to do."""
     return needs_steps(cluster)
 
 
 class Removal(Reconciler[str]):
-    """`deadline`: when the order of what goes gives way, and an operator is told. `tell`: has an Event made."""
+    """`deadline`: after this time the deletion order is ignored and an operator is warned. `tell` records an Event."""
 
     def __init__(self, store: Store, deadline: timedelta, tell: Callable[[EventRecord], None]) -> None:
         self._store = store
@@ -64,13 +64,13 @@ class Removal(Reconciler[str]):
         return self._pause(key, lasting)
 
     def _pause(self, key: str, lasting: timedelta) -> timedelta:
-        """What is overdue is told on time."""
+        """The time until the next check, which is not after the deadline."""
         left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
         return min(left, usual) if left > timedelta() else usual
 
 
 def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
-    """One step; the cluster as it was before, and for how long it has waited for the hub; None: it does not."""
+    """One step. Returns the cluster before it, how long the hub has been deleting it (None: it is not), and the progress."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}
     began = doc.deleted_at(about) if needs_steps(about) else None

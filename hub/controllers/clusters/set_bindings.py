@@ -1,4 +1,4 @@
-"""Owns the condition Bound of ManagedClusterSetBindings: whether the set that they bind is there.
+"""Owns the condition Bound of ManagedClusterSetBindings: whether their set exists.
 
 Source: OCM's ManagedClusterSetBinding controller.
 """
@@ -16,7 +16,7 @@ NAME = "set-bindings"
 
 
 class SetBindings(Reconciler[Key]):
-    """One binding by its key. A key without a namespace is a set, whose bindings are each sent to `enqueue`."""
+    """Reconciles one binding. A key without a namespace is a set, whose bindings are enqueued."""
 
     def __init__(self, store: Store, enqueue: Callable[[Key], None]) -> None:
         self._store = store

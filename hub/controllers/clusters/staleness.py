@@ -1,7 +1,7 @@
-"""Owns the condition ManagedClusterStale: clusters that stay silent are marked, and later removed, if an operator wants that.
+"""Owns the condition ManagedClusterStale: marks clusters that stay silent, and removes them later if configured.
 
-Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored,
-nor while the database's clock is not believed: by one that is a year ahead every cluster that is silent was so for too long.
+It marks and removes nothing while the brake holds, before every cluster had a whole grace since beats could last be stored, or
+while the database's clock is not trusted: if it were a year ahead, every silent cluster would be stale.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "staleness"
 PAGE, WRITTEN = 200, 50
-"""Clusters in one reading and in one writing transaction."""
+"""Clusters per reading and per writing transaction."""
 PERIOD = timedelta(minutes=1)
 MARKED = Requirement(CONDITIONS + stale.STALE, Operator.EQUALS, (conditions.TRUE,))
 SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (conditions.UNKNOWN,))
@@ -40,7 +40,7 @@ Since = Callable[[Transaction], datetime | None]
 
 
 class Staleness(Reconciler[str]):
-    """`since`: from when beats could be stored without a gap; None: not at the moment."""
+    """`since`: returns since when beats could be stored without a gap; None: they cannot be stored now."""
 
     def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: Steadiness) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Staleness(Reconciler[str]):
         self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """One look at all who are silent or marked. A cluster that fails holds up no other."""
+        """Check all silent or marked clusters. A failing cluster does not block others."""
         attempts: BatchRunner[StalenessStep | None] = BatchRunner()
         for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
             after: Key | None = None
@@ -68,14 +68,14 @@ class Staleness(Reconciler[str]):
         return done
 
     def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
-        """The names of one page for which something is due, and where the next begins."""
+        """The due clusters of one page, and the start of the next page."""
         page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
         policy = self._policy_at(tx)
         due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
         return due, page.items[-1].key if page.more else None
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
-        """Off while the database's clock is not believed: only marks of clusters that were heard again are taken away."""
+        """The policy; off while the database's clock is not trusted, so that marks can only be removed."""
         return self._policy if self._steady.believes(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:

@@ -1,6 +1,6 @@
-"""Owns the ManagedClusterSets `default` and `global`: they are there, and select what they always select.
+"""Owns the ManagedClusterSets `default` and `global`: ensures that they exist with their fixed selectors.
 
-Source: OCM's default and global set controllers. What an operator adds to them (managed namespaces, labels) stays.
+Source: OCM's default and global set controllers. Managed namespaces and labels that an operator adds are kept.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class StandingSets(Reconciler[str]):
-    """`tell`: has an Event made; it must not wait."""
+    """`tell` records an Event without blocking."""
 
     def __init__(self, store: Store, tell: Callable[[EventRecord], None]) -> None:
         self._store = store

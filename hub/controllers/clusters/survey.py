@@ -1,4 +1,4 @@
-"""Looks at all ManagedClusters again, when something has changed that may concern any of them."""
+"""Re-examines all ManagedClusters after a change that may concern any of them."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,7 +12,7 @@ PAGE = 500
 
 
 class ClusterResync(Reconciler[str]):
-    """Sends those that are `wanted` to `enqueue`. It has one key."""
+    """Enqueues the clusters for which `wanted` is true. It has only one key."""
 
     def __init__(self, store: Store, wanted: Callable[[Document], bool], enqueue: Callable[[str], None]) -> None:
         self._store = store

@@ -1,8 +1,8 @@
-"""Owns the taints that follow from availability, the alarms that go with them, and the brake that holds both.
+"""Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
-As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once
-or after a delay (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm about a cluster (a log
-line and an Event) is written with its taint, so it is written once, whichever replica leads.
+As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
+after a delay (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm (a log line and an Event)
+is written with the taint, so exactly once across leaders.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "taints"
 LOOKED_AT, WRITTEN = 500, 100
-"""Clusters in one reading and in one writing transaction."""
+"""Clusters per reading and per writing transaction."""
 HELD_LOOKS = timedelta(seconds=5)
-"""How often it is seen whether the brake still has to hold."""
+"""Interval between checks of a brake that holds."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ _Found = Mapping[ClusterName, TaintOutcome]
 
 
 class Taints(Reconciler[str]):
-    """Its queue holds one key; the clusters wait here. `tell` has an Event made; it must not wait."""
+    """The queue holds one key; clusters wait here. `tell` records an Event without blocking."""
 
     def __init__(self, store: Store, clock: Clock, patience: Patience, limits: BrakeLimits, tell: Tell) -> None:
         self._store = store
@@ -48,18 +48,18 @@ class Taints(Reconciler[str]):
         self._tell = tell
         self._agenda = DelayingQueue(clock)
         self._held: dict[ClusterName, None] = {}
-        self._holds = True  # until it was looked at
+        self._holds = True  # until the first check
 
     def wanted(self, cluster: Document) -> bool:
-        """Whether the cluster's taints are not what they should be."""
+        """Whether the cluster's taints are wrong."""
         return not rules.is_right(cluster)
 
     def wants(self, cluster: ClusterName) -> None:
-        """Has the cluster looked at in the next step, which the caller enqueues."""
+        """Check the cluster in the next step, which the caller enqueues."""
         self._agenda.news((cluster,))
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Returns how long until the next taint is due, or until the brake is to be looked at."""
+        """Return the time until the next taint is due or the brake is checked."""
         await self._look_at_brake()
         attempts: BatchRunner[TaintOutcome] = BatchRunner()
         await attempts.make(self._agenda.take(LOOKED_AT), self._read)
@@ -76,7 +76,7 @@ class Taints(Reconciler[str]):
         return attempts.ended(HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause)
 
     async def _look_at_brake(self) -> None:
-        """While it holds, whether it still has to; what it held goes on when it does not."""
+        """While the brake holds, check it; after its release, requeue the clusters that it held."""
         if not self._holds:
             return
         state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
@@ -112,7 +112,7 @@ class Taints(Reconciler[str]):
         return found, state, news
 
     def _alarm(self, news: EventRecord | None, found: _Found) -> None:
-        """The fleet's alarm, whose Event is there already, then the clusters'."""
+        """Log the fleet's alarm, whose Event is already stored, then log the clusters' alarms and record their Events."""
         if news is not None:
             level = "error" if news.type == WARNING else "info"
             getattr(log, level)("the brake holds" if news.type == WARNING else "the brake is released", detail=news.message)

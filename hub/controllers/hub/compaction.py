@@ -1,4 +1,4 @@
-"""Owns what is kept for a time only: the change log and the past in it, Events, audit records, transitions, certificates."""
+"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,29 +22,29 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "compaction"
 PORTION = 200
-"""Events that go in one transaction: others write meanwhile."""
+"""Events deleted per transaction, so that other writers wait only briefly."""
 PORTIONS = 25
-"""Of Events that are looked for at once: a look reads all there are, while others write."""
+"""Portions of Events per query, which scans all Events."""
 FORGOTTEN_AT_ONCE = 1_000
-"""Transitions, and records of certificates."""
+"""Transitions or certificate records per transaction."""
 LOGINS_KEPT = timedelta(days=1)
-"""Somebody who is logged in leaves a dozen of them an hour, and each opens something for minutes."""
+"""A logged-in operator causes a dozen records an hour, each for a certificate of some minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
-"""After their end. Each agent leaves some forty a year; a recovery or a list of revocations asks for none that has ended."""
+"""After their end. Each agent causes about forty a year; recovery and revocation lists need only valid ones."""
 STRANGERS_KEPT = 50_000
-"""Audit records of refused strangers, some 75 MB at most."""
+"""Audit records of refused callers without an identity, at most about 75 MB."""
 PAUSE = timedelta(milliseconds=100)
-"""What left something old behind goes on after this. Others write meanwhile; a portion blocks them for some milliseconds."""
+"""Pause between portions, each of which blocks other writers for some milliseconds."""
 
 log = structlog.get_logger(__name__)
 
 
 class Compaction(Reconciler[str]):
-    """Each step is a few short transactions, one portion of each thing that has more; it comes again at once while there is.
+    """Each step runs one portion per table, and runs again at once while there is more.
 
-    `steady`: nothing goes by its age while the database's clock is not believed.
-    `standing`: what is kept and what it takes, as of the last time that all was done, for whoever shows numbers; None: not yet.
-    `tell`: has an Event made of it.
+    `steady`: postpones deletion by age after a jump of the database's clock.
+    `standing`: retention and sizes after the last complete run, for metrics; None: not yet known.
+    `tell`: records an Event.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Compaction(Reconciler[str]):
         self._gone: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
-        """How many refusals of strangers, and the other audit records by caller; None: to be measured."""
+        """The number of refusals without an identity, and sizes of other audit records by user; None: to be measured."""
         self.standing: HistoryStanding | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)
-        self._due = due  # what fails is due again
+        self._due = due  # a failed part stays due
         self._due = [part for part in due if await part()]
         if self._due:
             return PAUSE
@@ -71,7 +71,7 @@ class Compaction(Reconciler[str]):
         return self._steady.wait or None
 
     async def _events(self) -> bool:
-        """Found by a look that holds up nobody, and removed in portions."""
+        """Query without blocking writers, then delete in portions."""
         most = PORTION * PORTIONS
         due = await self._steady.read(self._store, events.due, self._keeping.events, limit=most) or {}
         keys = list(due)
@@ -81,18 +81,18 @@ class Compaction(Reconciler[str]):
         return len(due) == most
 
     async def _changes(self) -> bool:
-        """The past follows the log: what is compacted can be forgotten then."""
+        """Compact the log first, because only compacted history can be deleted."""
         return any([await self._log(), await self._past()])
 
     async def _log(self) -> bool:
-        """Compacted, and counted as it is then."""
+        """Compact, then measure."""
         trimmed = await self._steady.run(self._store, history.compact, self._keeping.window) or Trimmed()
         self._gone["changes"] += trimmed.rows
         uncounted = await self._store.run(history.measure)
         return trimmed.more or uncounted
 
     async def _past(self) -> bool:
-        """By age first, and what is left by size."""
+        """Delete by age, then by size."""
         trimmed = await self._steady.run(self._store, history.forget, self._keeping.history) or Trimmed()
         self._gone["past"] += trimmed.rows
         if trimmed.more:
@@ -105,7 +105,7 @@ class Compaction(Reconciler[str]):
         return await self._steady.run(self._store, _forget, self._keeping.transitions) == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
-        """Those that are kept for good are passed by a look that holds up nobody."""
+        """Query without blocking writers: it skips the records that are kept for ever."""
         logins = await self._steady.run(self._store, _forget_logins)
         ended = await self._steady.read(self._store, _ended) or ()
         if ended:
@@ -118,9 +118,9 @@ class Compaction(Reconciler[str]):
         return records >= audit.TRIMMED_AT_ONCE or await self._audit_size()
 
     async def _audit_size(self) -> bool:
-        """Measured by a look that holds up nobody, once for all portions that go then.
+        """Measure once per run without blocking writers, then delete in portions.
 
-        Above the size each portion is of the caller with most bytes: a caller that floods the log loses its own records first.
+        Above the size limit, each portion is from the user with most bytes: a user who floods the log loses their own first.
         """
         if self._records is None:
             self._records = await self._store.read(audit.sizes)

@@ -1,7 +1,7 @@
-"""Owns the hub's own Events: what the chronicle has to tell becomes objects, many in one transaction.
+"""Records the hub's own Events, many in one transaction.
 
-Events are told in the hub's spare time: portions of `AT_MOST`, `GATHER` apart. A storm of joins makes four of them per cluster,
-and the clusters' certificates come first.
+Portions of `AT_MOST` are `GATHER` apart: a mass registration causes four Events per cluster, and issuing certificates comes
+first.
 """
 
 from collections import deque
@@ -19,17 +19,17 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "events"
 TOGETHER = "told"
-"""The one key of the queue; the news waits in the recorder."""
+"""The only key of the queue; Events wait in the recorder."""
 AT_MOST, KEPT = 50, 10_000
 GATHER = timedelta(seconds=1)
 PASSING = (UnavailableError, DeadlineError, ConflictError)
-"""What a later attempt may not meet."""
+"""Errors after which a retry may succeed."""
 
 log = structlog.get_logger(__name__)
 
 
 class Recorder(Reconciler[str]):
-    """Keeps the newest news, `kept` of them, while they wait; what is older is lost, and the log says how much."""
+    """Keeps the newest `kept` Events while they wait; the number of dropped ones is logged."""
 
     def __init__(self, store: Store, *, kept: int = KEPT) -> None:
         self._store = store
@@ -37,10 +37,10 @@ class Recorder(Reconciler[str]):
         self._kept = kept
         self._lost = 0
         self._alone = 0
-        """So many of the next ones go one by one: one of them is bad."""
+        """The number of next Events to record one by one, because one of them causes an error."""
 
     def wants(self, told: EventRecord) -> None:
-        """Puts it among what the next steps record; the caller enqueues TOGETHER after GATHER."""
+        """Add an Event to the next steps; the caller enqueues TOGETHER after GATHER."""
         self._lost += len(self.waiting) == self._kept
         self.waiting.append(told.brief())
 
@@ -63,7 +63,7 @@ class Recorder(Reconciler[str]):
         return GATHER if self.waiting else None
 
     def _set_apart(self, portion: Sequence[EventRecord], error: Exception) -> None:
-        """Of many each is tried alone; what fails alone is given up."""
+        """Retry the Events of a portion one by one; drop an Event that fails alone."""
         if len(portion) > 1:
             self._put_back(portion)
             self._alone = min(len(portion), len(self.waiting))

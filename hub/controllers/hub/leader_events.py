@@ -1,4 +1,4 @@
-"""Owns the Events of changes of leader: each term has one, by its own leader or, where that was too brief, by a later one."""
+"""Records one Event per leader term, by its own leader or, after a very short term, by a later leader."""
 
 from datetime import timedelta
 
@@ -10,18 +10,18 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "succession"
 UP_TO_NOW = "terms"
-"""The one key of the queue."""
+"""The only key of the queue."""
 
 
 class LeaderEvents(Reconciler[str]):
-    """Of one term; nothing is told before `begins`."""
+    """Records the Events up to the current term; nothing before `begins`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ours: tuple[int, EventRecord] | None = None
 
     def begins(self, term: int, ours: EventRecord) -> None:
-        """`ours`: what there is to say of the term. The caller enqueues UP_TO_NOW."""
+        """Set the Event `ours` of the term. The caller enqueues UP_TO_NOW."""
         self._ours = term, ours
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one

@@ -1,4 +1,4 @@
-"""Owns what dead replicas leave behind: sessions that nobody has, and after a while their rows."""
+"""Ends the sessions of lost replicas, and later deletes their rows."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,10 +17,10 @@ log = structlog.get_logger(__name__)
 
 
 class LostReplicas(Reconciler[str]):
-    """Looks often, writes where there is something to end.
+    """Checks often, and writes only if there are sessions to end.
 
-    `since`: from when on the hub could write without a gap; None: it cannot now. A replica that could not say that it lives is
-    not dead: nobody is taken for that before all had the time for it that they always have.
+    `since`: returns since when the hub could write without a gap; None: it cannot write now. A replica that could not write its
+    row is not lost: after an outage, all replicas get the usual time again.
     """
 
     def __init__(self, store: Store, *, since: Since) -> None:

@@ -1,7 +1,7 @@
-"""What happens to clusters, add-ons and certificate requests, told in the log and as Events: who did it, and what is next.
+"""Logs transitions of clusters, add-ons and certificate requests and records them as Events, with actor and next step.
 
-It is told from the change log and so once for the whole hub, whichever door or controller it came through. Only transitions are
-told: neither heartbeats nor status reports are. What is there at the start is no news.
+It reads the change log, so each transition is recorded once per hub, whichever door or controller wrote it. Heartbeats and
+status reports are not recorded, and neither are objects that exist at the start.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What is worth a line when it changes."""
+    """The recorded aspects of a cluster."""
 
     accepted: bool = False
     deleting: bool = False
@@ -46,7 +46,7 @@ class _Cluster:
 
 
 class TransitionRecorder:
-    """Remembers per object what was told of it last. `tell`: has an Event made; it must not wait."""
+    """Remembers the recorded state of each object. `tell` records an Event without blocking."""
 
     def __init__(self, tell: Callable[[EventRecord], None] = lambda _told: None) -> None:
         self._tell = tell
@@ -54,23 +54,23 @@ class TransitionRecorder:
         self._requests: dict[Key, RequestPhase] = {}
         self._ill_addons: set[Key] = set()
         self._unlisted: set[tuple[Kind, Key]] = set()
-        """Known from before all were listed anew, and not seen since: when changes follow again, they have gone."""
+        """Objects known before a relisting and not listed since: deleted when changes follow again."""
         self.phases: Counter[str] = Counter()
-        """How many requests have come into each phase since this began."""
+        """Requests that entered each phase since the start."""
         self.availability: Counter[str] = Counter()
-        """How many clusters have become True, False or Unknown since this began."""
+        """Clusters that became True, False or Unknown since the start."""
 
     def standing(self) -> Mapping[str, int]:
-        """How many requests are in each phase now."""
+        """The current number of requests per phase."""
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
-        """What was told once is not told again."""
+        """Keep the known states, so that nothing is recorded twice."""
         known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._ill_addons))
         self._unlisted = {(kind, key) for kind, keys in known for key in keys}
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
-        """An object that is there; who changed it since it was last seen is not known."""
+        """Process an existing object; the actor of its last change is unknown."""
         self._unlisted.discard((kind, key))
         if kind == MANAGED_CLUSTERS:
             self._cluster(key, document, told=key not in self._clusters)
@@ -80,7 +80,7 @@ class TransitionRecorder:
             self._addon(key, document, told=True)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
-        """A change by `actor`; `document` is how it left the object."""
+        """Process a change by `actor`; `document` is the object after it, or the deleted object."""
         if self._unlisted:
             self._forget_unlisted()
         if change is ChangeType.DELETED:
@@ -95,7 +95,7 @@ class TransitionRecorder:
             self._revocation(key, document)
 
     def _forget_unlisted(self) -> None:
-        """Nobody knows who deleted them, or when."""
+        """Forget objects whose deletion was not observed; actor and time are unknown."""
         for kind, key in self._unlisted:
             if kind == MANAGED_CLUSTERS:
                 self._clusters.pop(key, None)
@@ -142,7 +142,7 @@ class TransitionRecorder:
             verdict = "accepted" if now.accepted else "denied"
             tell.info(f"cluster {verdict}")
             self._tell(EventRecord(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
-        if before.cluster_set not in ("", now.cluster_set):  # from none into one is how each begins
+        if before.cluster_set not in ("", now.cluster_set):  # every cluster begins by getting a set
             tell.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
             moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
             self._tell(EventRecord(key.name, document, "ClusterSetChanged", moved))
@@ -153,7 +153,7 @@ class TransitionRecorder:
         if available and now.available != before.available:
             self.availability[available.status] += 1
             _tell_availability(key.name, available)
-            if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
+            if available.status == TRUE or has_parted(available):  # the alarm of an unavailable cluster comes with its taint
                 self._tell(EventRecord(key.name, document, available.reason, available.message))
         for reason, message in _ordered(now, before, available):
             tell.info("cluster order", reason=reason, detail=message)
@@ -165,7 +165,7 @@ class TransitionRecorder:
         self._of_the_agent(key, document, now, before)
 
     def _of_the_agent(self, key: Key, document: Document, now: _Cluster, before: _Cluster) -> None:
-        """What nobody at the hub did."""
+        """Record changes that the agent reported."""
         if now.kubernetes and before.kubernetes not in ("", now.kubernetes):
             log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
             said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
@@ -176,7 +176,7 @@ class TransitionRecorder:
             self._tell(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
     def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
-        """Its health, where somebody knows: the add-ons of a silent cluster are Unknown, and its own alarm says so."""
+        """Record a change of health, except to Unknown, which follows from a silent cluster with its own alarm."""
         available = conditions.find(doc.conditions(document), ADDON_AVAILABLE)
         if available is None or available.status == UNKNOWN:
             return
@@ -190,7 +190,7 @@ class TransitionRecorder:
             self._tell(EventRecord(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
 
     def _revocation(self, key: Key, document: Document) -> None:
-        """Told of the cluster that it is about, where there is one."""
+        """Record a revocation on the cluster that it concerns, if there is one."""
         status, message = doc.mapping(document, "status"), revocation_rules.told(document)
         cluster = str(status.get("cluster") or "")
         log.warning("revoked", revocation=key.name, detail=message, by=status.get("revokedBy"))
@@ -214,7 +214,7 @@ class TransitionRecorder:
             said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
             level = "warning" if phase is RequestPhase.FAILED else "info"
             getattr(tell, level)(f"certificate request {phase.lower()}", **said)
-            if phase is not RequestPhase.APPROVED:  # what ends a request is an event; 5,000 that join make enough of them
+            if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join at once
                 why = f": {state.message}" if said and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
                 self._tell(
@@ -228,7 +228,7 @@ def _tell_availability(name: str, available: Condition) -> None:
 
 
 def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
-    """What an operator wants of the agent: reason and message."""
+    """Orders of an operator to the agent: reason and message."""
     if now.move_to != before.move_to:
         yield _moving(now.move_to, before.move_to, available)
     if now.renewal and now.renewal != before.renewal:
@@ -236,7 +236,7 @@ def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> It
 
 
 def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str]:
-    """Reason and message: an order came, was carried out, or was taken back."""
+    """Reason and message of an order to move: requested, completed or cancelled."""
     if to:
         return "MoveRequested", f"to move to the hub {to}"
     if has_parted(available) and available is not None and before in available.message:

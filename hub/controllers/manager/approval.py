@@ -1,4 +1,4 @@
-"""The controllers that decide without a human, and what ties them together: rules, clusters, requests, and who is told."""
+"""Connects the controllers of acceptance, approval and approval rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -22,16 +22,16 @@ from machinery.runtime.controller import Controller
 
 
 class DecisionRecorder(Protocol):
-    """Records decisions in the transaction that makes them."""
+    """Writes audit records of decisions in the deciding transaction."""
 
     def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-        """The outcome with its records, which are written."""
+        """Write the records; returns the outcome including them."""
 
     def committed(self, outcome: ApprovalOutcome) -> None: ...
 
 
 class Deciding:
-    """`tell`: has an Event made, and may not wait. `decisions`: None: nobody records them."""
+    """`tell` records an Event without blocking. `decisions`: None: decisions are not audited."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Deciding:
         self._tell = tell
         self._decisions = decisions
         record = decisions.write if decisions is not None else unrecorded
-        # ApprovalRules: what they have decided, and who is asked again when one changes
+        # ApprovalRules: statuses, and re-evaluation after a change
         self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
         self._ruling = Controller(rules.NAME, self._rules)
-        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
+        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster, and acceptance by rules
         self._accepting = AcceptanceController(
             store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record
         )
         self._acceptance = Controller(acceptance.NAME, self._accepting)
-        # renewals, add-ons, and registrations that a rule is for -> condition Approved
+        # renewals, add-ons, and registrations that match a rule -> condition Approved
         self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self.committed, record=record)
         self._approval = Controller(approval.NAME, self._approving)
 
@@ -63,7 +63,7 @@ class Deciding:
 
     @property
     def routes(self) -> Sequence[EventHandler]:
-        """Rules come first, so that they are known when clusters and requests are looked at."""
+        """Rules come first, so that they are known when clusters and requests are handled."""
         return (
             EventHandler(APPROVAL_RULES, lambda key: self._ruling.enqueue(key.name), self._rules.wanted),
             EventHandler(MANAGED_CLUSTERS, lambda key: self._look_at_cluster(key.name), self._accepting.wanted),
@@ -82,7 +82,7 @@ class Deciding:
         self._approval.enqueue(TOGETHER)
 
     def committed(self, outcome: ApprovalOutcome) -> None:
-        """What follows from a step of one of the deciding controllers."""
+        """Process the outcome of a step after its commit."""
         if self._decisions is not None:
             self._decisions.committed(outcome)
         for decision in outcome.decisions:
@@ -92,13 +92,13 @@ class Deciding:
                 self._tell(_told(decision))
         if outcome.asking:
             self._look_at_cluster(outcome.asking)
-        if outcome.accepted:  # what waited for the acceptance: renewals, add-ons
+        if outcome.accepted:  # renewals and add-ons that waited for the acceptance
             self._rules.accepted(outcome.accepted)
             self._ruling.enqueue(rules.ACCEPTED)
 
 
 def _told(decision: RuleDecision) -> EventRecord:
-    """An acceptance is told by the chronicle, with who did it."""
+    """The Event of a decision; TransitionRecorder records acceptances."""
     verb, noun = ("accept", "cluster") if decision.verdict is RuleVerdict.ACCEPT else ("approve", "certificate request")
     if decision.dry_run:
         message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'

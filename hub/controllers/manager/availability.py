@@ -1,4 +1,4 @@
-"""The controllers of silence and of what follows from it, with what feeds them, by what operators decided."""
+"""Connects the controllers of availability, taints and staleness, configured by the settings."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -29,23 +29,23 @@ from machinery.runtime.scheduler import Timetable
 PERIOD = timedelta(minutes=5)
 ALL = "all"
 GATHER = timedelta(milliseconds=250)
-"""A cluster that joins changes several times in a moment, and hundreds may join at once: they are looked at after that."""
+"""A joining cluster changes several times at once, and hundreds may join together: their checks wait for this time."""
 
 
 class AvailabilityControllers:
-    """`since`: from when on beats could be stored; `tell`: has an Event made, and must not wait."""
+    """`since`: returns since when beats could be stored. `tell` records an Event without blocking."""
 
     def __init__(
         self, store: Store, settings: HubSettings, clock: Clock, since: Since, tell: Callable[[EventRecord], None]
     ) -> None:
-        # silence -> Unknown, when a grace ends
+        # end of a grace -> Unknown
         judging = AvailabilityController(store, clock, window=settings.flush_window, since=since)
         self._availability = Controller(availability.NAME, judging, longest=SOON)
-        # what follows from Unknown: taints and alarms, marks and removals
+        # effects of Unknown: taints and alarms, stale marks and removals
         tainting = Taints(store, clock, patience_of(settings), brake_of(settings), tell)
         self._taints = Controller(taints.NAME, tainting)
         policy = stale_policy_of(settings)
-        steady = Steadiness(clock, min(SETTLED, policy.mark))  # who tries a policy of seconds waits no ten minutes
+        steady = Steadiness(clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
         aging = Staleness(store, policy, brake_of(settings), since=since, steady=steady)
         self._staleness = Controller(staleness.NAME, aging)
         self.routes: Sequence[EventHandler] = (
@@ -55,13 +55,13 @@ class AvailabilityControllers:
         self.controllers: Sequence[Controller[Any]] = (self._availability, self._taints, self._staleness)
 
     def wake(self, timetable: Timetable) -> None:
-        """Puts what is done periodically on the timetable."""
+        """Add the periodic work to the timetable."""
         looking = partial(self._taints.enqueue, TOGETHER)
         timetable.every(PERIOD, looking, name=taints.NAME, jitter=0.25, at_once=True)
         timetable.every(staleness.PERIOD, partial(self._staleness.enqueue, ALL), name=staleness.NAME, jitter=0.25)
 
     def rest(self, timetable: Timetable) -> None:
-        """Takes all of it from the timetable."""
+        """Remove it from the timetable."""
         for controller in (self._taints, self._staleness):
             timetable.drop(controller.name)
 
@@ -84,7 +84,7 @@ def _waiting(
     controller: Controller[str],
     wanted: Callable[[Document], bool] = lambda _cluster: True,
 ) -> EventHandler:
-    """A route of clusters into a reconciler where each waits for its own time; its queue holds one key for all."""
+    """Event handler for a reconciler in which each cluster waits for its own time; the queue holds one key for all."""
 
     def enqueue(key: Key) -> None:
         wants(ClusterName(key.name))

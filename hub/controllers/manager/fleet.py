@@ -1,4 +1,4 @@
-"""The controllers of what lies around clusters: sets, bindings, managed namespaces, add-ons, profiles; and what feeds them."""
+"""Connects the controllers of cluster sets, bindings, managed namespaces, add-ons and profiles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,46 +53,44 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What of it a hub does."""
+    """Optional features."""
 
     default_cluster_set: bool = True
-    """The sets `default` and `global` are there, and clusters without a set are in `default`."""
+    """Create the sets `default` and `global`, and put clusters without a set into `default`."""
     cluster_profiles: bool = False
-    """Clusters are exported as ClusterProfiles."""
+    """Export clusters as ClusterProfiles."""
 
 
 class FleetControllers:
-    """`tell`: has an Event made; it must not wait."""
+    """`tell` records an Event without blocking."""
 
     def __init__(self, store: Store, gates: Gates, tell: Callable[[EventRecord], None]) -> None:
         self._gates = gates
         self._view = FleetView(FleetCallbacks(members=self._recount, reach=self._reached, addons=self._features_changed))
-        # ClusterSetEmpty, and how many clusters a set has
+        # ClusterSetEmpty and the number of clusters
         self._sets = Controller(cluster_sets.NAME, ClusterSets(store))
-        # `default` and `global` are there
+        # existence of `default` and `global`
         self._standing = Controller(standing_sets.NAME, StandingSets(store, tell))
-        # who is in no set is in `default`
+        # clusters without a set
         self._default = _Together(default_set.NAME, DefaultSet(store))
-        # Bound
         self._bindings = Controller(set_bindings.NAME, SetBindings(store, self._settle))
-        # status.managedNamespaces
         housing = ManagedNamespacesController(store, lambda: self._view.sets)
         self._namespaces = _Together(managed_namespaces.NAME, housing)
         self._survey = Controller(survey.NAME, ClusterResync(store, housing.wanted, self._namespaces.enqueue))
-        # labels that say which add-ons there are
+        # feature labels of add-ons
         labelling = AddOnDiscovery(store, self._view.features)
         self._discovery = _Together(addon_discovery.NAME, labelling)
         # add-ons of silent clusters
         self._health = _Together(addon_health.NAME, AddOnHealth(store))
-        # what add-ons identify themselves with
+        # token infrastructure of add-ons
         self._tokens = Controller(addon_tokens.NAME, AddOnTokens(store, tell))
-        # the inventory for others
+        # ClusterProfiles
         self._profiles = _Together(cluster_profiles.NAME, ClusterProfiles(store))
         self._profiled = Controller(f"{cluster_profiles.NAME}-namespaces", ProfiledNamespaces(store, self._profiles.enqueue))
         self.routes: Sequence[EventHandler] = (
             *self._routes_of_sets(),
             *self._routes_of_addons(),
-            # after sets and add-ons, which the view is to know by then
+            # after sets and add-ons, which the view must know by then
             EventHandler(MANAGED_CLUSTERS, _name(self._namespaces.enqueue), housing.wanted),
             EventHandler(MANAGED_CLUSTERS, _name(self._discovery.enqueue), labelling.wanted),
             EventHandler(MANAGED_CLUSTERS, _name(self._health.enqueue), self._view.needs_health),
@@ -106,7 +104,7 @@ class FleetControllers:
 
     @property
     def observer(self) -> Observer:
-        """To be told of everything before the routes are."""
+        """Receives everything before the event handlers."""
         return self._view
 
     @property
@@ -116,7 +114,7 @@ class FleetControllers:
         return (*alone, *(each.controller for each in together))
 
     def begin(self) -> None:
-        """To be called before everything is listed: looks at what nothing tells of, sets that are missing."""
+        """Call it before everything is listed: enqueues the standing sets, whose absence causes no change."""
         if self._gates.default_cluster_set:
             for name in clusterset.STANDING:
                 self._standing.enqueue(name)
@@ -169,7 +167,7 @@ class FleetControllers:
 
 
 class _Together:
-    """A batched reconciler with its controller: the names wait in the one, the queue of the other holds one key for all."""
+    """A batched reconciler and its controller: names wait in the reconciler, and the queue holds one key for all."""
 
     def __init__(self, name: str, reconciler: Batched) -> None:
         self._reconciler = reconciler

@@ -1,4 +1,4 @@
-"""The controllers of a hub, each with what feeds it: the change log, the timetable, and nothing else."""
+"""Creates the controllers and connects each to the change log and the timetable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -49,20 +49,20 @@ from machinery.runtime.scheduler import Timetable
 from machinery.runtime.tasks import GuardedTasks
 
 PERIODIC = "all"
-"""The one key of a periodic controller."""
+"""The only key of a periodic controller."""
 PERIOD = timedelta(minutes=5)
 HOUSES = 4
-"""Namespaces that are looked after at the same time: one that is emptied holds up no other."""
+"""Namespaces handled concurrently, so that emptying one does not block others."""
 SYNCED_WITHIN = timedelta(seconds=60)
 
 
 class ControllerManager:
-    """What the hub does by itself, on the replica that leads, in one of its terms.
+    """The controllers of the leading replica in one term.
 
-    `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
-    controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
-    controllers, which begin with a look at every object. `since`: from when beats could be stored. `decisions`: records
-    what rules decide. `rotation`: changes the hub's CA; None: nobody does.
+    `store` is fenced (`hub.election.fence`): it always reads, and writes only while this replica leads in that term.
+    Controllers use it as any store, and stop when the term ends. Each term has new controllers, which begin by examining every
+    object. `since`: returns since when beats could be stored. `decisions`: audits the decisions of rules. `rotation`: makes the
+    controller of CA changes; None: there is none.
     """
 
     def __init__(
@@ -77,55 +77,55 @@ class ControllerManager:
         decisions: DecisionRecorder | None = None,
         rotation: Callable[[Store, Callable[[EventRecord], None]], Rotation] | None = None,
     ) -> None:
-        # what the hub tells becomes Events
+        # the hub's own Events
         self._recording = Recorder(store)
         self._events = Controller(recorder.NAME, self._recording)
-        # and so does who leads, and who did
+        # Events of leader terms
         self._terms = LeaderEvents(store)
         self._succession = Controller(succession.NAME, self._terms)
-        # who is accepted and approved, by operators and by rules
+        # acceptance and approval, by operators and by rules
         self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decisions=decisions)
         # approved -> certificate
         issuing = Issuance(store, issuer, lifetimes)
         self._issuance = Controller(issuance.NAME, issuing)
-        # an accepted cluster's namespace; a deleted one is emptied
+        # namespaces of accepted clusters; emptying of deleted ones
         housing = Namespaces(store)
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
-        # what belongs to a deleted cluster goes before it
+        # deletion of everything that belongs to a deleted cluster
         removing = Removal(store, settings.deletion_deadline, self.tell)
         self._removal = Controller(removal.NAME, removing, workers=HOUSES)
-        # what is over goes
+        # retention
         ends = Ends(settings.finished_requests, settings.pending_requests)
         expiring = RequestCleanup(store, ends, settings.ended_credentials, Steadiness(clock))
         self._cleanup = Controller(cleanup.NAME, expiring)
         self.keeping = Compaction(store, keeping_of(settings), Steadiness(clock), self.tell)
-        """Its `standing` says what is kept, and what room that takes."""
+        """Its `standing` has retention and sizes."""
         self._compaction = Controller(compaction.NAME, self.keeping)
-        # what replicas that died have left behind
+        # sessions of lost replicas
         self._replicas = Controller(replicas.NAME, LostReplicas(store, since=since))
-        # whether those can be asked who know operators' tokens
+        # reachability of authenticators
         looking = AuthenticatorStatus(store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
         self._authenticators = Controller(authenticators.NAME, looking, workers=HOUSES, grace=authenticators.GRACE)
-        # what lies around clusters: sets, bindings, add-ons, profiles
+        # sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
         self._fleet = FleetControllers(store, gates, self.tell)
-        # another CA, when an operator wants one
+        # change of the CA
         self._rotation = [] if rotation is None else [Controller(rotations.NAME, rotation(store, self.tell))]
-        # silence, and what follows from it
+        # availability and its effects
         self._silence = AvailabilityControllers(store, settings, clock, since, self.tell)
-        # what the operator reads in the log
+        # transitions in the log
         self.chronicle = TransitionRecorder(self.tell)
-        # where keys come from
+        # the source of keys
         self._feed = Feed(
             store,
             (
-                # first, so that clusters that have a namespace are known to have one
+                # first, so that existing namespaces of clusters are known
                 EventHandler(NAMESPACES, self._house, housing.wanted),
                 *self._fleet.routes,
                 EventHandler(MANAGED_CLUSTERS, self._house, housing.wanted_of),
                 EventHandler(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
                 *self._deciding.routes,
-                # told of, and nothing more to be done
+                # observed only
                 EventHandler(REVOCATIONS, lambda _key: None),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
@@ -147,7 +147,7 @@ class ControllerManager:
         self._authenticators.enqueue((kind, key.name))
 
     def wake(self, timetable: Timetable) -> None:
-        """Puts what is done periodically on the timetable."""
+        """Add the periodic work to the timetable."""
         for controller in (self._cleanup, self._compaction):
             timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
         timetable.every(LOST_AFTER / 2, partial(self._replicas.enqueue, PERIODIC), name=self._replicas.name)
@@ -156,23 +156,23 @@ class ControllerManager:
         self._silence.wake(timetable)
 
     def rest(self, timetable: Timetable) -> None:
-        """Takes all of it from the timetable."""
+        """Remove it from the timetable."""
         for controller in (self._cleanup, self._compaction, self._replicas, *self._rotation):
             timetable.drop(controller.name)
         self._silence.rest(timetable)
 
     def tell(self, told: EventRecord) -> None:
-        """Has an Event made of it. The news waits in the recorder; its queue holds one key for all."""
+        """Record an Event. It waits in the recorder, whose queue holds one key for all."""
         self._recording.wants(told)
         self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
     def begin(self, term: int, ours: EventRecord) -> None:
-        """Has Events made of the term that begins, and of those before it that nobody was told of."""
+        """Record Events of the term that begins and of earlier unreported ones."""
         self._terms.begins(term, ours)
         self._succession.enqueue(succession.UP_TO_NOW)
 
     async def start(self, tasks: GuardedTasks) -> None:
-        """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
+        """Return when every object was examined once. Raises StartError when that takes too long."""
         for controller in self.everyone:
             tasks.start(controller.name, controller.run())
         tasks.start("feed", self._feed.run())
@@ -180,7 +180,7 @@ class ControllerManager:
         await in_time("the controllers' first look at every object", self._feed.synced.wait(), SYNCED_WITHIN, then=then)
 
     def waiting(self) -> Mapping[str, int]:
-        """How many keys wait in each controller's queue."""
+        """Keys in each controller's queue."""
         return {controller.name: len(controller.queue) for controller in self.everyone}
 
     @property
@@ -204,14 +204,14 @@ class ControllerManager:
 
 
 class OwnControllers:
-    """What every replica does for itself, whoever leads. `renew`: looks after its doors' certificate."""
+    """Controllers that run on every replica. `renew`: renews the doors' certificate."""
 
     def __init__(self, renew: Callable[[], None]) -> None:
-        # what the doors show is replaced before its end
+        # renewal of the serving certificate
         self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
 
     def wake(self, timetable: Timetable) -> None:
-        """Puts what is done periodically on the timetable."""
+        """Add the periodic work to the timetable."""
         renewal = partial(self._serving.enqueue, PERIODIC)
         timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
 
@@ -220,7 +220,7 @@ class OwnControllers:
 
 
 def keeping_of(settings: HubSettings) -> Keeping:
-    """How long things are kept."""
+    """The retention settings."""
     return Keeping(
         window=settings.watch_window,
         history=settings.history_retention,
@@ -234,7 +234,7 @@ def keeping_of(settings: HubSettings) -> Keeping:
 
 
 def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> EventHandler:
-    """A route into a batched reconciler: the name waits there, the queue holds one key for all."""
+    """Event handler for a batched reconciler: names wait there, and the queue holds one key for all."""
 
     def enqueue(key: Key) -> None:
         reconciler.wants(key.name)
