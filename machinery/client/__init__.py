@@ -1,5 +1,5 @@
-"""The Kubernetes API as this project needs it: JSON documents over `kubernetes.aio`, and a reflector that never spins.
+"""Client for the Kubernetes API: JSON documents over `kubernetes.aio`, and a reflector with back-off.
 
-Not for typed models: importing `CoreV1Api` costs an agent more than all its other libraries together. Not for rules either:
-what a node or a claim means is known to the adapters in `spoke.cluster` and `spoke.secrets`.
+No typed models: importing `CoreV1Api` costs an agent more than all its other libraries together. No rules of kinds: the adapters
+in `spoke.cluster` and `spoke.secrets` interpret nodes and claims.
 """

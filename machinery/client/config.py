@@ -1,7 +1,7 @@
-"""Where an API server is and who we are there: a kubeconfig (file or mapping) or a pod's service account.
+"""Configuration of a client from a kubeconfig (file or mapping) or a pod's service account.
 
-What is missing in a kubeconfig is said at once and by name, before anything is dialled. Key material given inline is written
-only into the caller's own folder, which the caller removes as soon as the TLS context holds it.
+Missing parts of a kubeconfig are reported by name before any connection. Inline key material is written only into the caller's
+own directory, which the caller removes as soon as the TLS context has loaded it.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _TOKEN_REREAD_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The cluster and the user that a context names."""
+    """The cluster and the user of a context."""
 
     cluster: dict[str, Any]
     user: dict[str, Any]
 
 
 def read_kubeconfig(path: Path) -> Kubeconfig:
-    """The file's document. Raises InvalidError when it cannot be read or is no mapping."""
+    """Read the file's document. Raises InvalidError when it is unreadable or not a mapping."""
     try:
         document = boundedyaml.load(path.read_bytes())
     except OSError as error:
@@ -59,8 +59,8 @@ async def from_kubeconfig(
 ) -> Configuration:
     """The client configuration of a context (default: the current one).
 
-    `origin` names the kubeconfig in errors, relative files are looked up in `base`, inline certificates go into `folder`.
-    Raises InvalidError with everything that is missing.
+    `origin` names the kubeconfig in errors, relative paths start at `base`, inline certificates are written to `folder`.
+    Raises InvalidError that names everything that is missing.
     """
     entries = _entries(document, origin, context)
     _check(entries, origin)
@@ -91,7 +91,7 @@ async def from_kubeconfig(
 
 
 def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Configuration:
-    """The configuration of the pod we run in; the token is read again every minute. Raises InvalidError outside of a pod."""
+    """The configuration of this pod; the token is read again every minute. Raises InvalidError outside of a pod."""
     configuration = Configuration()
     loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
         token_filename=str(account / "token"), cert_filename=str(account / "ca.crt"), environ=environment
@@ -153,7 +153,7 @@ def _check(entries: _Entries, origin: str) -> None:
 
 
 def _materialised(entry: Mapping[str, Any], kind: str, origin: str, base: Path, folder: Path) -> dict[str, Any]:
-    """`entry` with inline data as files in `folder` and all paths absolute; inline data wins, as in kubectl."""
+    """`entry` with inline data as files in `folder` and absolute paths; inline data wins, as in kubectl."""
     result = {key: value for key, value in entry.items() if not key.endswith("-data")}
     for key in _FILES[kind]:
         if inline := entry.get(f"{key}-data"):
@@ -197,7 +197,7 @@ class _TokenFile:
 
 
 class _ExecPlugin:
-    """Runs a credential plugin again when its token is about to expire, once for all requests that wait for it."""
+    """Runs a credential plugin again when its token is about to expire, once for all waiting requests."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

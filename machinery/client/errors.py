@@ -1,4 +1,4 @@
-"""From what an API server answers, or fails to answer, to the tree of `machinery.errors`."""
+"""Conversion of an API server's error responses and of transport errors to `machinery.errors`."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ _SHOWN = 200
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> MusterError:
-    """The error in a refused answer: by the Status document's reason, else by the HTTP code, else UnavailableError."""
+    """The error of a response: by the Status document's reason, else by the HTTP code, else UnavailableError."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -59,7 +59,7 @@ def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None) -> MusterError:
-    """The error that a Status document describes: an answer's body, or the object of an ERROR event."""
+    """The error of a Status document, from a response body or an ERROR event."""
     details = document.get("details") or {}
     code = code or int(document.get("code") or 0)
     error = _BY_REASON.get(str(document.get("reason") or ""), _BY_CODE.get(code, UnavailableError))
@@ -84,7 +84,7 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
 
 
 def from_transport(server: str, error: Exception) -> MusterError:
-    """The error of a request that got no answer."""
+    """The error of a request without response."""
     if isinstance(error, TimeoutError):
         return DeadlineError(f"no answer from {server} in time")
     return UnavailableError(f"cannot reach {server}: {error or type(error).__name__}")

@@ -1,8 +1,8 @@
-"""A command in a running container, over the WebSocket form of Kubernetes' exec channel; what it writes comes back as bytes.
+"""Runs a command in a container over the WebSocket form of Kubernetes' exec channel and returns its output as bytes.
 
-Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`: each binary message is the number of a stream and bytes of it;
-the last of stream 3 is a Status that tells how the command ended. The output is given to the caller and to nobody else: no
-error and no log holds a part of it. Nothing is written to the command.
+Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`: each binary message is a stream number and bytes of the stream;
+the last message of stream 3 is a Status with the result. Only the caller gets the output: it never appears in errors or logs,
+except for the standard error of a failed command. Nothing is written to the command.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PODS = RestResource("", "v1", "pods")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where a command runs."""
+    """A container in a pod."""
 
     namespace: str
     pod: str
@@ -35,13 +35,13 @@ class Container:
 
 @dataclass(slots=True)
 class _Heard:
-    """What has come so far, per stream."""
+    """Received bytes per stream."""
 
     limit: int
     streams: dict[int, bytearray] = field(default_factory=dict, repr=False)
 
     def take(self, message: bytes) -> None:
-        """Raises InvalidError when it becomes too much."""
+        """Raises InvalidError above the limit."""
         if not message:
             return
         stream = self.streams.setdefault(message[0], bytearray())
@@ -56,9 +56,10 @@ class _Heard:
 async def execute(
     client: KubeClient, container: Container, command: Sequence[str], *, within: timedelta, limit: int = 1 << 20
 ) -> bytes:
-    """What the command wrote to its standard output, once it has ended well.
+    """Return the standard output of the command after it has succeeded.
 
-    Raises the server's refusal, UnavailableError (not reached, or it ended badly), DeadlineError, InvalidError (too much).
+    Raises the server's refusal, UnavailableError (not reached, or the command failed), DeadlineError, InvalidError (output above
+    `limit` bytes).
     """
     heard, seconds = _Heard(limit), within.total_seconds()
     try:
@@ -84,7 +85,7 @@ async def _listen(client: KubeClient, container: Container, command: Sequence[st
 
 
 def _failure(heard: _Heard, pod: str) -> MusterError | None:
-    """What the last word on the error stream says; what the command wrote to its standard error comes with a bad end."""
+    """The error from the Status on the error stream, with the standard error of a failed command; None: success."""
     try:
         status = json.loads(heard.of(ERROR))
         ended = str(status.get("status"))

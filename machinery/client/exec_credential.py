@@ -1,6 +1,6 @@
-"""Credential plug-ins of kubeconfigs (client.authentication.k8s.io): programs that tell a token or a client certificate.
+"""Credential plugins of kubeconfigs (client.authentication.k8s.io): programs that output a token or a client certificate.
 
-Source: Kubernetes' ExecCredential, v1 and v1beta1, and the field `exec` of a kubeconfig's user. Nothing is run here.
+Source: Kubernetes' ExecCredential, v1 and v1beta1, and the field `exec` of a kubeconfig's user. This module runs no program.
 """
 
 import base64
@@ -17,13 +17,13 @@ from machinery.meta.timestamps import parse_time
 API_VERSION, KIND = "client.authentication.k8s.io/v1", "ExecCredential"
 API_VERSIONS = (API_VERSION, "client.authentication.k8s.io/v1beta1")
 EXEC_INFO = "KUBERNETES_EXEC_INFO"
-"""The variable in which a plug-in is told for whom it is asked."""
+"""Environment variable with the cluster for which a plugin is called."""
 CLUSTER_EXTENSION = "client.authentication.k8s.io/exec"
-"""What a cluster of a kubeconfig has for plug-ins alone, among its extensions."""
+"""Extension of a kubeconfig's cluster with configuration for plugins."""
 
 
 class Interactive(StrEnum):
-    """Whether a plug-in has the terminal to ask a person with."""
+    """Whether a plugin may use the terminal."""
 
     NEVER = "Never"
     IF_AVAILABLE = "IfAvailable"
@@ -32,7 +32,7 @@ class Interactive(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecUser:
-    """A user of a kubeconfig whose credential a program tells."""
+    """A kubeconfig's user whose credential a plugin provides."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -42,12 +42,12 @@ class ExecUser:
     api_version: str = API_VERSION
     interactive: Interactive = Interactive.IF_AVAILABLE
     cluster_config: Any = field(default=None, repr=False)
-    """What the cluster has for plug-ins; None: nothing."""
+    """The cluster's configuration for plugins; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedCluster:
-    """The cluster that a plug-in is asked for."""
+    """The cluster for which a plugin is called."""
 
     server: str
     certificate_authority: bytes
@@ -57,7 +57,7 @@ class AskedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ToldCredential:
-    """What a plug-in tells: a client certificate (PEM) with its key, a token, or both. `expires` as it is written."""
+    """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires` is unparsed."""
 
     chain: str = ""
     key: str = field(default="", repr=False)
@@ -66,7 +66,7 @@ class ToldCredential:
 
 
 def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
-    """The plug-in of a kubeconfig's user; None: it has none, or one that `why_no_exec` tells of."""
+    """The plugin of a kubeconfig's user; None: none, or one that `why_no_exec` rejects."""
     told = entry.get("exec")
     if not isinstance(told, Mapping) or why_no_exec(entry):
         return None
@@ -85,7 +85,7 @@ def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser 
 
 
 def why_no_exec(entry: Mapping[str, Any]) -> str:
-    """What is wrong with the `exec` of a user, after its name; empty: nothing, or it has none."""
+    """What is wrong with the `exec` of a user, as the continuation of a sentence; empty: nothing, or there is no `exec`."""
     told = entry.get("exec")
     if told is None:
         return ""
@@ -121,7 +121,7 @@ def written_exec(user: ExecUser) -> dict[str, Any]:
 def exec_info(
     cluster: AskedCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
 ) -> str:
-    """What `EXEC_INFO` says. `config`: what the cluster has for plug-ins."""
+    """Value of `EXEC_INFO`. `config`: the cluster's configuration for plugins."""
     spec: dict[str, Any] = {"interactive": interactive}
     if cluster is not None:
         authority = base64.b64encode(cluster.certificate_authority).decode("ascii")
@@ -136,7 +136,7 @@ def exec_info(
 
 
 def read_exec_info(text: str) -> AskedCluster:
-    """Raises InvalidError that says what the kubeconfig lacks."""
+    """Parse `EXEC_INFO`. Raises InvalidError that states what the kubeconfig lacks."""
     document = _document(text, f"the variable {EXEC_INFO}", API_VERSION)
     cluster = (document.get("spec") or {}).get("cluster")
     if not isinstance(cluster, Mapping) or not isinstance(cluster.get("server"), str):
@@ -153,7 +153,7 @@ def read_exec_info(text: str) -> AskedCluster:
 
 
 def told_credential(credential: ToldCredential) -> dict[str, Any]:
-    """What the plug-in writes to its output. It holds a private key."""
+    """Output of a plugin. It contains a private key."""
     status = {
         "expirationTimestamp": credential.expires,
         "clientCertificateData": credential.chain,
@@ -163,7 +163,7 @@ def told_credential(credential: ToldCredential) -> dict[str, Any]:
 
 
 def read_told(text: str, api_version: str = API_VERSION) -> ToldCredential:
-    """What a plug-in wrote to its output. Raises InvalidError, which holds nothing of the text."""
+    """Parse the output of a plugin. Raises InvalidError without any part of the text."""
     document = _document(text, "what the plug-in told", api_version)
     status = document.get("status")
     if not isinstance(status, Mapping):

@@ -1,9 +1,9 @@
-"""The parts of `kubernetes.aio` that are used here: the one place that imports the package.
+"""The used parts of `kubernetes.aio`. Only this module imports the package.
 
-Importing anything of `kubernetes` first runs its `__init__`, which imports the synchronous client with requests and oauthlib;
-that of `kubernetes.aio` imports dynamic clients, websockets and leader election. Together they are 11 MB and a tenth of a
-second that no agent of ours needs. So both packages are entered without running those files; each is run when somebody asks
-for something that it defines, so that other users of the package see no difference.
+Importing anything of `kubernetes` runs its `__init__`, which imports the synchronous client with requests and oauthlib; that of
+`kubernetes.aio` imports dynamic clients, websockets and leader election. Together they cost 11 MB and a tenth of a second, and
+no agent uses them. Both packages are therefore registered without running these files; each file runs on the first access to a
+name that it defines, so that other users of the package see no difference.
 """
 
 import sys
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def _enter_without_running(name: str) -> None:
-    """Makes `name` importable as a parent; its `__init__` runs when something is asked for that only it defines."""
+    """Make `name` importable as a parent; its `__init__` runs on the first access to a name that only it defines."""
     spec = None if name in sys.modules else find_spec(name)
     if spec is None or spec.loader is None:
-        return  # it is there already, or the imports below say better that it is missing
+        return  # it is loaded already, or missing, which the imports below report better
     loader, package = spec.loader, module_from_spec(spec)
 
     def run_on_demand(wanted: str) -> Any:

@@ -1,4 +1,4 @@
-"""One term of one leader: from the moment the lock is held until nobody works under it any more."""
+"""One term of a leader: renews the lock while the work runs, and ends both in order."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,27 +32,27 @@ class TermEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What the leader's work is told of the term that begins."""
+    """The new term, as passed to the leader's work."""
 
     number: int
     holder: str
     because: str
-    """Why the lock could be taken."""
+    """Why the lock was free."""
     transitions: int
 
 
 Work = Callable[[Term], Coroutine[Any, Any, None]]
-"""What the leader does until it is cancelled, which it is when the term ends."""
+"""The leader's work. It is cancelled when the term ends."""
 
 
 def nothing_endures() -> bool:
-    """Work that ends as soon as the lock could not be renewed in time."""
+    """An `endures` for work that ends when the lock could not be renewed in time."""
     return False
 
 
 @dataclass(slots=True)
 class ElectionCounts:
-    """What a metric would count."""
+    """Counters for metrics."""
 
     gained: int = 0
     lost: dict[str, int] = field(default_factory=dict)
@@ -63,15 +63,15 @@ class ElectionCounts:
 
 
 class LeaderTerm:
-    """Keeps the lock renewed while the work runs, and ends both in the right order.
+    """Renews the lock while the work runs, and ends both in the right order.
 
-    1. The flag stands from the moment the lock was taken; it falls when the term ends, before anything is awaited.
-    2. A term that the process itself ends (a stop) is kept until the work has stopped; then the flag falls, then the lock is
-       released. Work that does not stop within `stop_within` keeps the lock from being released: it runs out.
-    3. A term that is lost ends the work, which has `stop_within` as well. It can write no more in either case.
-    4. Where the lock cannot be renewed in time, the flag falls, and the work ends unless it `endures`. Then renewing is tried
-       on: the flag stands again when that succeeds, and the term is lost when another is seen to hold the lock, or when
-       the work endures no longer.
+    1. The flag is set since the lock was taken; it is cleared when the term ends, before anything is awaited.
+    2. A term that the process itself ends (a stop) lasts until the work has stopped; then the flag is cleared, then the lock is
+       released. If the work does not stop within `stop_within`, the lock is not released and expires.
+    3. A lost term ends the work, also within `stop_within`. The work can write no more in either case.
+    4. When the lock cannot be renewed in time, the flag is cleared and the work ends unless it `endures`. Renewals are then
+       tried further: on success the flag is set again; the term is lost when another holder is seen, or when the work no longer
+       endures.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class LeaderTerm:
         self._enduring = False
 
     async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
-        """`since`: when the taking was begun, monotonic. The flag stands already. Returns why the term ended."""
+        """`since`: monotonic time at which `take` began. The flag is already set. Return why the term ended."""
         self._enduring = False
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
         working = asyncio.create_task(work, name="election/work")
@@ -125,7 +125,7 @@ class LeaderTerm:
         return loss
 
     async def _ended(self, working: asyncio.Task[None]) -> bool:
-        """Cancels the work and waits for it, so long; whether it has ended."""
+        """Cancel the work and wait up to `stop_within`. Return whether it has ended."""
         working.cancel()
         await asyncio.wait((working,), timeout=self._stop_within.total_seconds())
         if not working.done():
@@ -158,12 +158,12 @@ class LeaderTerm:
             self._leadership.drop()
 
     def _nap(self, since: float) -> float:
-        """Until the next renewal; a lock that is overdue is tried as often."""
+        """Seconds until the next renewal; an overdue lock is tried at the same period."""
         retry = self._timings.retry.total_seconds()
         return min(retry, self._left(since)) or retry
 
     def _goes_on(self, term: int) -> bool:
-        """The lock is overdue: the flag falls, and whether the work goes on without it."""
+        """Clear the flag of an overdue lock. Return whether the work continues without it."""
         self._leadership.drop()
         if not self._endures():
             return False
@@ -192,7 +192,7 @@ class LeaderTerm:
         return renewed
 
     async def _deposed(self, within: float) -> bool:
-        """Sleeps so long, unless a writer finds that the term is over."""
+        """Sleep up to `within` seconds. Return True early when a writer finds that the term is over."""
         try:
             async with asyncio.timeout(within):
                 await self._leadership.deposed.wait()
@@ -201,7 +201,7 @@ class LeaderTerm:
         return True
 
     async def _release(self, held: LockRecord) -> None:
-        """A release that fails costs time and nothing else: the lock runs out."""
+        """Release the lock. A failure is only logged: the lock expires."""
         try:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
                 released = await self._lock.release(held)
@@ -213,16 +213,16 @@ class LeaderTerm:
 
 
 def told(error: Exception) -> str:
-    """What kept us from the lock, for people."""
+    """Message of an error of the lock, for logs."""
     return str(error) or (NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def stack_of(error: Exception) -> Exception | None:
-    """Of what no lock should raise; what is expected of one needs none."""
+    """The error if no lock should raise it, for a stack trace in the log; None for expected errors."""
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 
 def _tell(term: int, loss: TermEnd) -> None:
-    """The flag has fallen."""
+    """Log the end of a term, after the flag was cleared."""
     tell = log.info if loss is TermEnd.STOPPED else log.warning
     tell("leadership lost", term=term, because=str(loss))

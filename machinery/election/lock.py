@@ -1,4 +1,4 @@
-"""The lock that one candidate holds at a time: a record that is changed under condition, and nothing else."""
+"""The port of the leader's lock: a record that one candidate holds, changed by conditional writes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who may lead. `incarnation` differs between two processes of the same `identity`, one after the other."""
+    """A candidate for the lock. `incarnation` differs between successive processes of the same `identity`."""
 
     identity: str
     incarnation: str
@@ -15,36 +15,36 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """What the lock says. A released one has no holder (""), and keeps everything else."""
+    """The content of the lock. A released lock has the holder "" and keeps everything else."""
 
     holder: str
     incarnation: str
     term: int
-    """Rises with every taking and never falls: of two writers the one with the lower term is late."""
+    """Increases with every `take` and never decreases: of two writers, the one with the lower term is late."""
     transitions: int
-    """How often the holder was another one than before."""
+    """Number of changes of the holder."""
     lease: timedelta
     acquired_at: datetime
-    """By the lock's clock, for people: nobody compares it with a clock of their own."""
+    """By the lock's clock, for display only; it is not compared with any clock."""
     renewed_at: datetime
-    """Likewise."""
+    """As `acquired_at`."""
     version: str
-    """Differs after every write."""
+    """Changes with every write."""
     status: str = ""
-    """What the holder reports of its work; "": nothing, or not yet."""
+    """The holder's report about its work; "": none."""
 
 
 class Lock(Protocol):
-    """Everything raises UnavailableError when the lock cannot be reached. A call that is cancelled may have had its effect."""
+    """All methods raise UnavailableError when the lock cannot be reached. A cancelled call may have taken effect."""
 
     async def read(self) -> LockRecord | None:
-        """The record as it is now; None: nobody ever held the lock."""
+        """The current record; None: the lock was never held."""
 
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        """Makes `candidate` the holder, in a new term. Raises ConflictError when the record is no longer as `seen`."""
+        """Make `candidate` the holder in a new term. Raises ConflictError when the record differs from `seen`."""
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """Says that the holder lives. Raises ConflictError when the lock is no longer held by it in that term."""
+        """Renew the lease. Raises ConflictError when `held` is no longer the holder in that term."""
 
     async def release(self, held: LockRecord) -> bool:
-        """Lets go of it; whether it was still held by that holder in that term."""
+        """Release the lock. Return whether it was still held by that holder in that term."""

@@ -1,19 +1,19 @@
-"""When a candidate may take the lock: judged by what it saw itself and for how long, never by another's clock."""
+"""When a candidate may take the lock, by its own observations and its own clock."""
 
 from machinery.election.lock import Candidate, LockRecord
 
 
 class Observation:
-    """What one candidate has seen of the lock. Instants are its own monotonic clock's, in seconds.
+    """What one candidate has seen of the lock. Instants are seconds of its own monotonic clock.
 
-    Rules (client-go's, and two of ours):
-    - a lock that nobody holds may be taken at once;
-    - a lock that somebody holds may be taken when its record has not changed for its lease since it was first seen so;
-    - ours: a lock held by this very process may be taken at once: its leadership ended, and the record did not say so;
-    - ours: at its first look a process may take what an earlier process of its own name holds. That one is gone, as two
-      replicas of one name never run; and were it still there, its term is over. Only at the first look: two that were given
-      one name by mistake do not take it from each other for ever. `alone` says that no other process can use this lock at
-      all: then whoever held it before the first look is gone.
+    Rules (the first two are client-go's):
+    - A lock without holder may be taken at once.
+    - A held lock may be taken when its record has not changed for its lease since it was first seen so.
+    - A lock held by this very process may be taken at once: its leadership ended without a release.
+    - At its first look, a process may take a lock that an earlier process of its own name holds. That process has ended, since
+      two replicas never share a name; if it still ran, its term is over. The rule is limited to the first look so that two
+      processes that share a name by mistake do not take the lock from each other for ever. With `alone`, no other process can
+      use this lock, so any holder seen at the first look has ended.
     """
 
     def __init__(self, candidate: Candidate, *, alone: bool = False) -> None:
@@ -25,11 +25,11 @@ class Observation:
 
     @property
     def record(self) -> LockRecord | None:
-        """What was seen last."""
+        """The last seen record."""
         return self._seen
 
     def look(self, record: LockRecord | None, now: float) -> None:
-        """Takes in what the lock says now."""
+        """Record the current state of the lock."""
         first = self._since is None
         if first or record is None or self._seen is None or record.version != self._seen.version:
             self._since = now
@@ -37,7 +37,7 @@ class Observation:
         self._seen = record
 
     def free_at(self) -> float:
-        """The instant from which on the lock may be taken, unless it changes; 0: at once. To be asked after a look."""
+        """Instant from which the unchanged lock may be taken; 0: at once. Call `look` first."""
         seen, since = self._seen, self._since
         if seen is None or since is None or not seen.holder or self._inherits:
             return 0.0
@@ -46,7 +46,7 @@ class Observation:
         return since + seen.lease.total_seconds()
 
     def predecessor(self) -> str:
-        """Why the lock may be taken, for people."""
+        """Why the lock may be taken, for logs."""
         seen = self._seen
         if seen is None:
             return "nobody held the lock before"

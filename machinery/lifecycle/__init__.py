@@ -1,7 +1,6 @@
-"""How a server lives: it starts, is ready, is asked to stop, stops accepting, drains and ends, in one proven order.
+"""The life of a server: start, readiness, stop request, end of accepting, drain and end, in a fixed order.
 
-After Kubernetes' genericapiserver. The parts: `signals` (what has happened so far), `process` (what ends a process), `hooks`
-(what others do at both ends), `health` (what /livez, /readyz and /healthz ask), `paths` (whether all are there), `starting` and
-`listening` (a start that cannot go on says why), `debug` (what a process does right now), `systemd`, and `server` (the order
-itself).
+After Kubernetes' genericapiserver. Modules: `signals` (lifecycle moments), `process` (what ends a process), `hooks` (hooks of
+start and stop), `health` (checks of /livez, /readyz and /healthz), `paths` (whether all paths are installed), `starting` and
+`listening` (errors of a failed start), `debug` (stacks and counters), `systemd`, and `server` (the order itself).
 """

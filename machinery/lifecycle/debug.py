@@ -1,7 +1,7 @@
-"""What a process does right now: the stacks of its threads and tasks, and what its parts count. The tool for one that hangs.
+"""Stacks of all threads and tasks and counters of a process, for debugging one that hangs.
 
-Told on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and in the log on SIGUSR1.
-Both work while the event loop stands still: they run on a thread of their own. Stacks are files, lines and names, never values.
+Served on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and logged on SIGUSR1. Both
+use their own thread, so they work while the event loop is blocked. Stacks contain files, lines and names, never values.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ import structlog
 from machinery.lifecycle.server import StartError
 
 Section = Callable[[], Mapping[str, Any]]
-"""What a part counts, such as queues and sessions. Called on another thread: it only looks. It names no secret."""
+"""Counters of a part, such as queues and sessions. Called on another thread, so it must only read; never returns a secret."""
 
 PATIENCE = 5.0
-"""Seconds that a reader of the socket may take."""
+"""Seconds that a client of the socket may take to read."""
 
 log = structlog.get_logger(__name__)
 
 
 class Inspection:
-    """What can be told of a process. `add` sections; `report` from any thread."""
+    """The report about a process. `add` sections; call `report` from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sections: dict[str, Section] = {}
 
     def add(self, name: str, section: Section) -> None:
-        """Raises ValueError for a name that is taken."""
+        """Raises ValueError for a duplicate name."""
         if name in self._sections:
             raise ValueError(f'a section named "{name}" is there already')
         self._sections[name] = section
 
     def report(self) -> str:
-        """Everything, as text."""
+        """All sections, threads and tasks as text."""
         return "\n".join([*self._counts(), *self._threads(), *self._tasks(), ""])
 
     def _counts(self) -> Iterator[str]:
@@ -71,7 +71,7 @@ class Inspection:
 
 
 def _awaiting(waiter: Any) -> Iterator[FrameType]:
-    """The frames of a suspended coroutine and of what it waits for, outermost first."""
+    """Frames of a suspended coroutine and of what it awaits, outermost first."""
     while waiter is not None:
         for prefix in ("cr", "gi", "ag"):
             frame = getattr(waiter, f"{prefix}_frame", None)
@@ -89,7 +89,7 @@ def _lines(frames: Iterator[FrameType]) -> Iterator[str]:
 
 
 class DebugSocket:
-    """A `with` block in which `path` answers every connection with a report, to its owner alone."""
+    """A `with` block in which `path` answers each connection with a report, for its owner only."""
 
     def __init__(self, path: Path, inspection: Inspection) -> None:
         self._path = path
@@ -119,7 +119,7 @@ class DebugSocket:
         self._path.unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Removes what a killed process left. Raises OSError when the path is something else, or somebody listens there."""
+        """Remove the socket of a killed process. Raises OSError when the path is no socket, or a process listens on it."""
         try:
             if not stat.S_ISSOCK(self._path.lstat().st_mode):
                 raise FileExistsError(None, "there is a file of this name")
@@ -148,9 +148,10 @@ class DebugSocket:
 
 
 class DebugSignal:
-    """A `with` block in which SIGUSR1 writes a report into the log.
+    """A `with` block in which SIGUSR1 logs a report.
 
-    The interpreter's own signal handler writes a byte at once; a Python one would wait for the main thread, which may be stuck.
+    The interpreter's C signal handler writes a byte at once (`set_wakeup_fd`); a Python handler would wait for the main thread,
+    which may be blocked.
     """
 
     def __init__(self, inspection: Inspection) -> None:

@@ -1,7 +1,7 @@
-"""Named health checks behind /livez, /readyz and /healthz. How an answer looks is the door's business.
+"""Registry of named health checks for /livez, /readyz and /healthz. Each door formats its own response.
 
 A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration. The
-registry is sealed before it is first served: a check that came later would go unseen by who asked before.
+registry is sealed before it is first served, because earlier responses would lack a check that is added later.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One check as a door serves it: bounded in time. A `group` can be excluded as a whole."""
+    """One check with a time limit, as doors serve it. A `group` can be excluded as a whole."""
 
     name: str
     ask: Check
@@ -49,13 +49,13 @@ class _Registered:
     group: str
     timeout: timedelta
     lenient_until: float | None
-    """On livez it passes up to this moment of monotonic time, and at it."""
+    """Monotonic time up to which the check passes on livez even when it fails."""
 
 
 class HealthChecks:
-    """The registry. `ping` is always there and always passes.
+    """The registry. `ping` is always registered and always passes.
 
-    `livez_grace`: how long after its registration a check of the boot sequence counts as passed on livez, and there alone.
+    `livez_grace`: time after its registration in which a check of the boot sequence passes on livez, and only there.
     """
 
     def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
@@ -76,7 +76,7 @@ class HealthChecks:
         boots: bool = False,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
-        """`boots`: part of the boot sequence. Raises ValueError when the name is taken, RuntimeError once sealed."""
+        """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name, RuntimeError once sealed."""
         if name in self._checks:
             raise ValueError(f'a health check named "{name}" is registered already')
         if self._sealed:
@@ -85,11 +85,11 @@ class HealthChecks:
         self._checks[name] = _Registered(name, check, endpoints, group, timeout, lenient)
 
     def seal(self) -> None:
-        """No check may be added from now on."""
+        """Reject further checks."""
         self._sealed = True
 
     def probes(self) -> tuple[Probe, ...]:
-        """Every check, in order. One that livez is lenient with comes twice, for livez and for the others."""
+        """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
         return tuple(probe for entry in self._checks.values() for probe in self._of(entry))
 
     def _of(self, entry: _Registered) -> tuple[Probe, ...]:
@@ -103,13 +103,13 @@ class HealthChecks:
         )
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
-        """Whether each of the endpoint's checks passed when `failing` last asked all of them; empty: nobody has asked yet."""
+        """Results of the endpoint's checks at the last call of `failing`; empty before the first call."""
         told = self._told.get(endpoint)
         names = {probe.name for probe in self.probes() if endpoint in probe.endpoints}
         return {} if told is None else {name: name not in told for name in sorted(names)}
 
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
-        """The endpoint's checks that fail now, each with its reason. News is logged."""
+        """The checks of the endpoint that fail now, with reasons. Changes are logged."""
         failing: dict[str, str] = {}
         for probe in self.probes():
             if endpoint in probe.endpoints:
@@ -143,10 +143,10 @@ async def _ping() -> None:
 
 
 class SharedCheck:
-    """A check that costs something, asked at most once per `every` however many probes come; all share what came of it.
+    """An expensive check that runs at most once per `every`; concurrent probes share its result.
 
-    An answer that is still out is waited for, up to `timeout`, and no second question is asked meanwhile: what hangs is not
-    made worse by who looks at it.
+    A probe waits for a running check up to `timeout` and never starts a second one, so probes do not add load to a dependency
+    that hangs.
     """
 
     def __init__(
@@ -179,13 +179,13 @@ class SharedCheck:
 
 
 def _is_seen(asking: asyncio.Future[None]) -> None:
-    """An answer that came when nobody waited any more is no error of the program's."""
+    """Retrieve the exception of a check that no probe waited for, so that asyncio does not log it."""
     if not asking.cancelled():
         asking.exception()
 
 
 class LoopProgress:
-    """A check that says whether the event loop and what it runs have moved: `beat` is called by what must not stand still."""
+    """A check of the progress of the event loop: fails unless `beat` was called within `within`."""
 
     def __init__(self, clock: Clock, within: timedelta) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What others do when the server has started, before it stops, and once it is drained. Each has a name of its own."""
+"""Named hooks that run after the start, before the stop, and after the drain."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ Hook = Callable[[], Awaitable[None]]
 
 
 class HookError(Exception):
-    """Hooks failed; the message names each with its error."""
+    """Hooks failed; the message names each hook with its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Registered:
 
 
 class _Names:
-    """Hooks by name. Whoever takes a name twice is told where it was taken first."""
+    """Hooks by name. The error for a duplicate name contains the place of the first registration."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -48,10 +48,10 @@ class _Names:
 
 
 class PostStartHooks:
-    """Run side by side once the server serves, in no order. A failing one ends the server at once.
+    """Hooks that run concurrently once the server serves. A failing hook ends the server at once.
 
-    Each has a health check `poststarthook/<name>` that fails until the hook has returned. They may meet each other's and
-    clients' traffic.
+    Each has a health check `poststarthook/<name>` that fails until the hook has returned. Hooks must tolerate concurrent
+    requests of clients and of other hooks.
     """
 
     def __init__(self, health: HealthChecks) -> None:
@@ -60,7 +60,7 @@ class PostStartHooks:
         self._finished: set[str] = set()
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for a name without content or taken, RuntimeError after the launch or the sealing."""
+        """Raises ValueError for an empty or duplicate name, RuntimeError after the launch or the sealing."""
         self._names.add(name, hook)
 
         async def finished() -> None:
@@ -70,7 +70,7 @@ class PostStartHooks:
         self._health.add(f"poststarthook/{name}", finished, boots=True)
 
     async def run(self) -> None:
-        """Returns when all have; raises HookError with the first that failed, after the others were cancelled."""
+        """Run all hooks. On a failure cancel the others and raise its HookError."""
         self._names.closed = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -89,18 +89,18 @@ class PostStartHooks:
 
 
 class StoppingHooks:
-    """Run one after the other, last added first. A failing one, or one that hangs, stops none of the rest."""
+    """Hooks that run one after the other, last added first. A hook that fails or hangs does not stop the others."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._names = _Names(kind)
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for a name without content or taken, RuntimeError after they ran."""
+        """Raises ValueError for an empty or duplicate name, RuntimeError after they ran."""
         self._names.add(name, hook)
 
     async def run(self, limit: timedelta) -> list[Exception]:
-        """Runs each once, all of them within `limit`; what failed is logged, and returned for the end."""
+        """Run each hook once, all of them within `limit`. Failures are logged and returned."""
         self._names.closed = True
         loop = asyncio.get_running_loop()
         end = loop.time() + limit.total_seconds()
@@ -127,7 +127,7 @@ class StoppingHooks:
 
 
 def _calling_place() -> str:
-    """File and line of whoever registers a hook: the first caller outside of this file."""
+    """File and line of the first caller outside of this file."""
     frame = sys._getframe(1)  # noqa: SLF001 - documented, and the only way that does not read source files
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Addresses to listen on: why one cannot be used, in words for the person who chose it, and free ports."""
+"""Addresses to listen on: error messages for those that cannot be used, and free ports."""
 
 import errno
 import socket
@@ -9,7 +9,7 @@ from machinery.lifecycle.server import StartError
 
 
 def listening_failed(setting: str, host: str, port: int, error: OSError | None) -> StartError:
-    """The error of a door: `setting` names where the address was chosen; None: the library told no reason."""
+    """StartError of a door. `setting`: option that chose the address; `error` None: the library gave no reason."""
     where = f"the address {host} port {port} ({setting})"
     choose = f"choose another with --{setting.replace('_', '-')}"
     if error is None:
@@ -25,7 +25,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """What the system says when the address is bound; None: nothing. For libraries that keep the reason to themselves."""
+    """OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -39,10 +39,9 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 @contextmanager
 def reserved_port(host: str) -> Iterator[int]:
-    """A free port that the system gives to nobody else within the block; a server may listen on it by its number.
+    """Reserve a free port for the block; a server in this process may listen on it by its number.
 
-    The socket that holds it is bound and does not listen, so that a listener with SO_REUSEADDR can share the port.
-    Raises StartError.
+    A bound socket that does not listen holds the port, so a listener with SO_REUSEADDR can share it. Raises StartError.
     """
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

@@ -1,6 +1,6 @@
-"""Whether all paths are installed: until then a missing one is not "gone", only "not yet".
+"""Whether all paths are installed. Until then a missing path is "not yet", not "not found".
 
-Garbage collectors act on a 404. So whoever installs paths says here that it will, and again when it has.
+Garbage collectors act on a 404. Each part that installs paths therefore announces them first and confirms them later.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from machinery.lifecycle.signals import LifecycleSignal
 
 
 class PathsInstalled:
-    """Signals `complete` once it is sealed and everything expected has been installed."""
+    """Signals `complete` when it is sealed and all announced paths are installed."""
 
     def __init__(self, complete: LifecycleSignal) -> None:
         self._complete = complete
@@ -18,7 +18,7 @@ class PathsInstalled:
         self._sealed = False
 
     def expect(self, name: str) -> Callable[[], None]:
-        """What to call when the paths of this name are there. Raises ValueError for a name taken, RuntimeError once sealed."""
+        """Announce paths; call the result when they are installed. Raises ValueError (duplicate), RuntimeError once sealed."""
         if name in self._names:
             raise ValueError(f'paths named "{name}" are expected already')
         if self._sealed:
@@ -33,7 +33,7 @@ class PathsInstalled:
         return installed
 
     def seal(self) -> None:
-        """Nothing more will be expected."""
+        """Reject further announcements."""
         self._sealed = True
         self._judge()
 

@@ -1,6 +1,6 @@
-"""What ends a process: SIGTERM and SIGINT, a request from inside, and a deadline for a start or an end that hangs.
+"""Ends of a process: SIGTERM and SIGINT, a request from inside, and a deadline for a start or stop that hangs.
 
-The first signal asks for a graceful stop, the second ends the process at once with code 1.
+The first signal requests a graceful stop, the second ends the process at once with code 1.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def _exit_at_once() -> NoReturn:
 class StopSignals:
     """A `with` block in which the stop signals set `requested`. Only one may be open in a process.
 
-    Plain signal functions, not the event loop's: the second signal must work when the loop hangs.
+    Uses plain signal handlers instead of the event loop's: the second signal must work when the loop hangs.
     """
 
     _open: ClassVar["StopSignals | None"] = None
@@ -54,7 +54,7 @@ class StopSignals:
         StopSignals._open = None
 
     def request(self) -> None:
-        """Asks for a graceful stop without a signal. The next signal is then the second."""
+        """Request a graceful stop without a signal. The next signal then counts as the second."""
         self._seen = max(self._seen, 1)
         self._loop.call_soon_threadsafe(self.requested.set)
 
@@ -67,7 +67,7 @@ class StopSignals:
 
 
 def request_shutdown() -> bool:
-    """Asks this process to stop gracefully, from any thread; False: nobody listens, so nothing will happen."""
+    """Request a graceful stop of this process from any thread. Return False if no StopSignals block is open."""
     taken = StopSignals._open  # noqa: SLF001 - the same module
     if taken is None:
         return False
@@ -76,14 +76,14 @@ def request_shutdown() -> bool:
 
 
 class LastResort:
-    """Ends the process with code 1 when a step takes too long. On a thread of its own: it works while the loop hangs."""
+    """Ends the process with code 1 when a step takes too long. Uses its own thread, so it works while the loop hangs."""
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self._at_once = at_once
         self._timer: threading.Timer | None = None
 
     def arm(self, limit: timedelta, why: str) -> None:
-        """From now on the process has `limit` until it is disarmed or armed anew; `why` is the log's last line otherwise."""
+        """End the process after `limit` unless `disarm` or `arm` is called before; `why` is then the last log line."""
         self.disarm()
         self._timer = threading.Timer(limit.total_seconds(), self._end, (limit, why))
         self._timer.daemon = True

@@ -1,4 +1,4 @@
-"""What this process uses of its machine: processor since it was looked at last, and memory."""
+"""Processor and memory use of this process."""
 
 import os
 import resource
@@ -10,13 +10,13 @@ KIBIBYTE = 1024
 
 
 class ProcessUsage:
-    """Two clocks, and what they said at the look before."""
+    """Measures processor time between calls."""
 
     def __init__(self) -> None:
         self._at, self._used = time.monotonic(), time.process_time()
 
     def processor(self) -> float:
-        """Processor seconds per second since the look before; 0 right after it."""
+        """Processor seconds per second since the last call; 0 right after it."""
         at, used = time.monotonic(), time.process_time()
         passed, spent = at - self._at, used - self._used
         self._at, self._used = at, used
@@ -24,7 +24,7 @@ class ProcessUsage:
 
 
 def resident() -> int:
-    """Bytes in memory now; where the system does not tell, the most that there ever were."""
+    """Resident bytes now; where the system does not report them, the maximum so far."""
     try:
         return int(_statm().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -32,7 +32,7 @@ def resident() -> int:
 
 
 def _statm() -> bytes:
-    """Without a file object: it is read every two seconds by a process that has little else to do."""
+    """Read without a file object: an otherwise idle process calls this every two seconds."""
     file = os.open(STATM, os.O_RDONLY)
     try:
         return os.read(file, ROOM)

@@ -1,16 +1,16 @@
-"""The order in which a server starts and stops, one for all of its doors.
+"""The order in which a server starts and stops, common to all its doors.
 
-    start:  doors listen -> post-start hooks (systemd is told) -> ready
-    stop:   ShutdownInitiated (readiness falls, everything is still served)
-            -> the delay, and beside it the pre-shutdown hooks -> NotAcceptingNewRequest (doors refuse)
+    start:  doors listen -> post-start hooks (systemd is notified) -> ready
+    stop:   ShutdownInitiated (readiness fails, everything is still served)
+            -> the delay, concurrent with the pre-shutdown hooks -> NotAcceptingNewRequest (doors refuse)
             then, with `send_retry_after`, the doors answer "try again" until they are drained:
-                -> InFlightRequestsDrained -> what is buffered is flushed -> HTTPServerStoppedListening
+                -> InFlightRequestsDrained -> buffers are flushed -> HTTPServerStoppedListening
             without it they close their listeners first:
-                -> HTTPServerStoppedListening -> InFlightRequestsDrained -> what is buffered is flushed
-            -> whoever opened the rest closes it
+                -> HTTPServerStoppedListening -> InFlightRequestsDrained -> buffers are flushed
+            -> the callers close the resources that they opened
 
-A post-start hook that fails ends the server at once: it was never whole. A guarded task that fails asks for the graceful stop
-and is raised at its end. What fails while it stops is logged, cuts nothing short, and is raised at the end.
+A failed post-start hook ends the server at once without a graceful stop. A failed guarded task requests the graceful stop and is
+raised at its end. A failure during the stop is logged, does not shorten the stop, and is raised at the end.
 """
 
 import asyncio
@@ -38,59 +38,59 @@ Stop = Callable[[], Awaitable[BaseException | None]]
 
 
 class StartError(Exception):
-    """The server cannot start. The message is a sentence for the person who started it: what is wrong, and what to do."""
+    """The server cannot start. The message states what is wrong and what to do."""
 
 
 class Door(Protocol):
-    """Something that listens. Each step is taken once; `close` also after a start that failed, and then alone."""
+    """A listener. Each step is called once; after a failed start only `close` is called."""
 
     @property
     def name(self) -> str: ...
 
     async def start(self) -> None:
-        """Listens and serves. Raises StartError."""
+        """Listen and serve. Raises StartError."""
 
     async def tell_ready(self, *, ready: bool) -> None:
-        """Tells who asks this door for health by its own protocol. Everything is served in either case."""
+        """Set the readiness in this door's own health protocol. Requests are served in either case."""
 
     async def refuse(self) -> None:
-        """Tells who brings new work to try again; health is still answered. Only with `send_retry_after`."""
+        """Answer new work with "try again"; health is still answered. Only with `send_retry_after`."""
 
     async def stop_listening(self) -> None:
-        """Takes no more connections and lets go of idle ones; work in flight goes on, and no new work is begun."""
+        """Stop accepting connections and close idle ones; work in flight continues, new work is not begun."""
 
     async def drain(self, grace: timedelta) -> None:
-        """Returns when the work in flight is done. Streams are told to end and are ended at a bounded rate, within `grace`."""
+        """Wait until the work in flight is done. Streams are asked to end, and ended at a bounded rate within `grace`."""
 
     async def close(self, grace: timedelta) -> None:
-        """Stops listening, and ends what is left after `grace`."""
+        """Stop listening and end what is left after `grace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """How a server stops, and how long the steps may take."""
+    """How a server stops, with the time limits of the steps."""
 
     delay: timedelta = timedelta()
-    """Everything is still served while readiness is down, for load balancers to notice."""
+    """Time with failing readiness in which everything is still served, so that load balancers react."""
     send_retry_after: bool = True
     """Answer "try again" until drained (True), or close the listeners at once (False)."""
     hooks: timedelta = timedelta(seconds=20)
     requests: timedelta = timedelta(seconds=60)
-    """The longest that a request in flight may take: as long as a request may take at all."""
+    """Longest wait for requests in flight: the longest duration of a request."""
     streams: timedelta = timedelta(seconds=10)
-    """The longest that watches and sessions stay."""
+    """Longest wait for watches and sessions."""
     flush: timedelta = timedelta(seconds=10)
     close: timedelta = timedelta(seconds=2)
 
     @property
     def longest(self) -> timedelta:
-        """What a stop may take altogether, without what the process lets go of afterwards."""
+        """Longest duration of a stop, without the clean-up of the process after it."""
         beside = max(self.delay, self.hooks)
         return beside + max(self.requests, self.streams) + self.flush + 3 * self.close
 
 
 class Server:
-    """The building stage: parts are added, nothing runs yet."""
+    """A server under construction: parts are added, nothing runs."""
 
     def __init__(self, clock: Clock, times: StopTimes = StopTimes(), *, livez_grace: timedelta = timedelta()) -> None:
         self.signals = LifecycleSignals(clock)
@@ -100,7 +100,7 @@ class Server:
         self.post_start = PostStartHooks(self.health)
         self.pre_shutdown = StoppingHooks("pre-shutdown hook")
         self.flush = StoppingHooks("flush")
-        """What is buffered: run when the work in flight is done, before the doors close."""
+        """Flush hooks: run when the work in flight is done, before the doors close."""
         self._times = times
         self._doors: list[Door] = []
         self._prepared = False
@@ -112,7 +112,7 @@ class Server:
         self._doors.append(door)
 
     def prepare(self) -> "PreparedServer":
-        """Seals what was added. Only the prepared server can run."""
+        """Seal the parts. Raises RuntimeError on a second call."""
         if self._prepared:
             raise RuntimeError("a server is prepared once")
         self._prepared = True
@@ -126,7 +126,7 @@ class Server:
 
 
 class PreparedServer:
-    """The running stage."""
+    """A server that can run."""
 
     def __init__(self, server: Server, doors: tuple[Door, ...], times: StopTimes) -> None:
         self._server = server
@@ -135,10 +135,10 @@ class PreparedServer:
         self._times = times
 
     async def run(self, stop: Stop) -> None:
-        """Serves until `stop` returns; an error that it returns is raised after the graceful stop.
+        """Serve until `stop` returns; an error that it returns is raised after the graceful stop.
 
-        Raises StartError at once when a door cannot open, HookError soon when a post-start hook fails, and HookError at the end
-        when a hook failed while stopping.
+        Raises StartError at once when a door cannot open, HookError when a post-start hook fails, and HookError at the end when
+        a hook failed during the stop.
         """
         await self._open()
         failure = await self._serve(stop)
@@ -184,7 +184,7 @@ class PreparedServer:
         return stopped.result()
 
     async def _look(self, hooks: asyncio.Task[None]) -> None:
-        """Keeps the doors told whether the server is ready. The first look is our own: the log tells when it was ready."""
+        """Pass readiness to the doors. The first check runs without a probe, so that the log records when it was ready."""
         await asyncio.wait({hooks})
         told = False
         while True:
@@ -223,7 +223,7 @@ class PreparedServer:
         self._signals.http_server_stopped_listening.signal()
 
     async def _abandon(self) -> None:
-        """A server that was never whole ends without ceremony; whoever is connected is cut off."""
+        """End a server whose post-start hook failed: flush, and disconnect all clients without a drain."""
         self._signals.shutdown_initiated.signal()
         await self._server.flush.run(AT_ONCE)
         await self._each("close", self._times.close, lambda door: door.close(AT_ONCE))

@@ -1,4 +1,4 @@
-"""The eight named moments in the life of a server. Each happens once and stays happened."""
+"""The eight named moments in the life of a server. Each happens once."""
 
 import asyncio
 from datetime import datetime
@@ -11,7 +11,7 @@ log = structlog.get_logger(__name__)
 
 
 class LifecycleSignal:
-    """A one-shot latch with a name; `signaled_at` is set by the time a waiter wakes."""
+    """A named one-shot latch. `signaled_at` is set before waiters wake."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -20,7 +20,7 @@ class LifecycleSignal:
         self._at: datetime | None = None
 
     def signal(self) -> None:
-        """It has happened. Idempotent: the first time counts."""
+        """Set the latch. Idempotent: the first call counts."""
         if self._at is not None:
             return
         self._at = self._clock.now()
@@ -36,12 +36,12 @@ class LifecycleSignal:
         return self._at
 
     async def wait(self) -> None:
-        """Returns once it has happened."""
+        """Wait until the latch is set."""
         await self._latch.wait()
 
 
 class LifecycleSignals:
-    """All eight, named as in Kubernetes, in the order in which they usually happen."""
+    """The eight signals with Kubernetes' names, in their usual order."""
 
     def __init__(self, clock: Clock) -> None:
         self.mux_and_discovery_complete = LifecycleSignal("MuxAndDiscoveryComplete", clock)

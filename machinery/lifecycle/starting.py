@@ -1,4 +1,4 @@
-"""A start that does not hang: each step that waits for something outside has a name and an end."""
+"""Time limits and retries for the steps of a start that wait for other systems."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str = "") -> T:
-    """What `work` returns. Raises StartError, which names `what` and says what to do (`then`), once `limit` is over."""
+    """Await `work`. After `limit` raises StartError, which names `what` and the remedy `then`."""
     try:
         async with asyncio.timeout(limit.total_seconds()) as bound:
             return await work
@@ -30,20 +30,19 @@ async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str 
 
 
 class StartupRetry:
-    """Steps of a start that need something which may be away now and back in a moment.
+    """Retries steps of a start whose dependency may be unavailable for a moment.
 
-    A step that raises UnavailableError is made again, so it has to be safe to make twice. `stop`: set when the start is to be
-    given up.
+    A step that raises UnavailableError is repeated, so it must be safe to repeat. `stop`: set to abandon the start.
     """
 
     def __init__(self, limit: timedelta, *, then: str, stop: asyncio.Event) -> None:
-        """`limit`: for each step, all its attempts together; `then`: what to do when it is over."""
+        """`limit`: for each step, all attempts together; `then`: the remedy to state when it is exceeded."""
         self._limit = limit
         self._then = then
         self._stop = stop
 
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
-        """What `step` returns. Raises StartError, which names `what` and why it failed last, in time or when it is to stop."""
+        """Return the result of `step`. Raises StartError with `what` and the last failure, after the limit or on a stop."""
         pauses, last = Backoff(FIRST, LONGEST), ""
         try:
             async with asyncio.timeout(self._limit.total_seconds()) as bound:

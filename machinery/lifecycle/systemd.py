@@ -1,4 +1,4 @@
-"""Tells systemd that the service is up: one datagram to the socket that it names, as sd_notify(3) has it."""
+"""Readiness notification to systemd by sd_notify(3): one datagram to the socket that systemd names."""
 
 import os
 import socket
@@ -12,9 +12,9 @@ log = structlog.get_logger(__name__)
 
 
 def notify_ready(environment: MutableMapping[str, str] | None = None) -> None:
-    """Sends READY=1, once: the name of the socket leaves the environment, so that no child sends in our name.
+    """Send READY=1 once. The socket's name is removed from the environment, so that no child process can notify.
 
-    Without such a socket nothing happens; a failure is only logged.
+    Without such a socket this does nothing; a failure is only logged.
     """
     address = (os.environ if environment is None else environment).pop(SOCKET, "")
     if not address:

@@ -1,4 +1,4 @@
-"""What a process uses, by the names that every Prometheus client gives it. Read from /proc when somebody scrapes."""
+"""Process metrics with the standard Prometheus names, read from /proc at each scrape."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), Path("/proc/self/statm"), Path("/proc/stat"), Path("/proc/self/fd")
 _START_TICKS = 19
-"""The place of `starttime` behind the program's name in /proc/self/stat."""
+"""Index of `starttime` after the program's name in /proc/self/stat."""
 
 CPU = Metric(MetricKind.COUNTER, "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
 RESIDENT = Metric(MetricKind.GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.")
@@ -27,14 +27,14 @@ METRICS = (CPU, RESIDENT, VIRTUAL, OPEN_FILES, MOST_FILES, STARTED, COLLECTIONS)
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as its hard limit says. Each connection is one."""
+    """Raise the soft limit of open files to the hard limit. Each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def bind_usage(registry: Registry) -> None:
-    """Has the registry tell what this process uses."""
+    """Bind the process metrics to the registry."""
     registry.bind(CPU, time.process_time)
     registry.bind(RESIDENT, lambda: _pages(1))
     registry.bind(VIRTUAL, lambda: _pages(0))
@@ -50,6 +50,6 @@ def _pages(place: int) -> int:
 
 
 def _started() -> float:
-    """Seconds since 1970: when the machine started, and the ticks from then on."""
+    """Start time in seconds since 1970: the machine's boot time plus the process's start in ticks."""
     booted = next(int(line.split()[1]) for line in _UPTIME.read_text().splitlines() if line.startswith("btime "))
     return booted + int(_STAT.read_text().rpartition(")")[2].split()[_START_TICKS]) / _TICKS

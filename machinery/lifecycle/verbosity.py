@@ -1,6 +1,6 @@
-"""How much a process logs while it runs: as it was started, unless others order more or less, or SIGUSR2 asks it to tell all.
+"""Log level of a running process: its setting, overridden by an order, overridden by SIGUSR2 for `debug`.
 
-SIGUSR2 works for one process and without anything else that works: the first asks for `debug`, the second takes that back.
+SIGUSR2 affects one process and works without any other part: the first signal sets `debug`, the second resets it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Verbosity:
-    """The level of one process. `started`: as its settings say. `apply`: makes it so."""
+    """The log level of one process. `started`: level of its settings. `apply`: sets the level."""
 
     def __init__(self, started: str, apply: Callable[[str], None] = logs.set_level) -> None:
         self._started = started
@@ -38,13 +38,13 @@ class Verbosity:
         return self._started
 
     def order(self, level: str | None) -> None:
-        """What somebody orders who may; None: nobody does any more."""
+        """Set the level that an operator orders; None: no order."""
         if level != self._ordered:
             self._ordered = level
             self._renew("ordered")
 
     def toggle(self) -> None:
-        """Everything, whatever is ordered; and back."""
+        """Switch `debug` on, whatever is ordered, or off again."""
         self._everything = not self._everything
         self._renew("SIGUSR2")
 
@@ -59,7 +59,7 @@ class Verbosity:
 
 
 class VerbositySignal:
-    """A `with` block in which SIGUSR2 toggles `verbosity`, on the event loop."""
+    """A `with` block in which SIGUSR2 toggles `verbosity` on the event loop."""
 
     def __init__(self, verbosity: Verbosity) -> None:
         self._verbosity = verbosity
@@ -74,5 +74,5 @@ class VerbositySignal:
         signal.signal(signal.SIGUSR2, self._before)
 
     def _received(self, _number: int, _frame: FrameType | None) -> None:
-        """Nothing but a word to the loop: whatever was interrupted may be in the middle of a line of the log."""
+        """Only schedule the toggle: the signal may interrupt the writing of a log line."""
         self._loop.call_soon_threadsafe(self._verbosity.toggle)

@@ -1,8 +1,8 @@
-"""Logging of a process: events with fields, as JSON lines or for a console, and never a secret among them.
+"""Logging of a process: events with fields, as JSON lines or for a console, without secrets.
 
-Called once by each program's `__main__`; every other module only takes `structlog.get_logger(__name__)`. Lines of libraries
-that use the standard logging end in the same stream and form, and pass through the same redaction. While a request is served,
-its `request_id`, the `cluster` that asks, and its trace stand on every line (`of_request`).
+`configure` is called once by each program's `__main__`; other modules only use `structlog.get_logger(__name__)`. Log lines of
+libraries that use the standard logging have the same stream, format and redaction. While a request is served, its `request_id`,
+its `cluster` and its trace are on every line (`of_request`).
 """
 
 import json
@@ -23,7 +23,7 @@ from machinery.observability import tracing
 
 REDACTED = "[redacted]"
 DEEPEST = 64
-"""Levels of a value: what is nested further is left out, whatever it is."""
+"""Nesting levels of a logged value; deeper values are omitted."""
 _SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secret_?value|bearer|authorization|token)(_?data)?$")
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)"
@@ -34,10 +34,10 @@ _SECRET_TEXT = re.compile(
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})",
     re.DOTALL,
 )
-"""A PEM private key, as it is or in base64; a bootstrap token; a JSON web token; a password in a URL; what follows "Bearer"."""
+"""PEM private keys, plain or base64; bootstrap tokens; JSON web tokens; passwords in URLs; text after "Bearer"."""
 _MARKS = ("://", "eyJ", "-----BEGIN ", "LS0tLS1CRUdJTi")
 _TOKEN_LENGTH = 49
-"""Of a bootstrap token, its dot included."""
+"""Length of a bootstrap token with its dot."""
 _NOISY = {
     "apscheduler": logging.WARNING,
     "aiohttp.access": logging.WARNING,
@@ -51,7 +51,7 @@ _NOISY = {
     "psycopg": logging.ERROR,
 }
 LEVELS = ("debug", "info", "warning", "error")
-"""What may be asked for, the most first."""
+"""Selectable levels, most verbose first."""
 _GRPC = "grpc._cython.cygrpc"
 
 
@@ -64,7 +64,7 @@ class LogFormat(StrEnum):
 
 
 def redacted(value: Any, deepest: int = DEEPEST) -> Any:
-    """`value` without what looks like a secret, and without what stands deeper than anybody reads. Bytes are read as text."""
+    """`value` without apparent secrets and without values nested deeper than `deepest`. Bytes are decoded as text."""
     if isinstance(value, str):
         return _SECRET_TEXT.sub(REDACTED, value) if _may_hold_secrets(value) else value
     if isinstance(value, bytes | bytearray):
@@ -83,7 +83,7 @@ def _without_secrets(value: Mapping[Any, Any] | Iterable[Any], deepest: int) -> 
 
 
 def _may_hold_secrets(text: str) -> bool:
-    """False only where `_SECRET_TEXT` matches nowhere: to look for all of it is a quarter of what a line costs."""
+    """False only if `_SECRET_TEXT` cannot match: the full search is a quarter of the cost of a line."""
     for mark in _MARKS:
         if mark in text:
             return True
@@ -96,16 +96,16 @@ def _is_secret(field: str) -> bool:
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The processor just before rendering: no field passes it unseen. Runs after stacks are turned into text."""
+    """Processor before rendering that redacts every field. Runs after stacks are formatted as text."""
     for key, value in event.items():
         event[key] = REDACTED if _is_secret(key) else redacted(value)
     return event
 
 
 class _Written:
-    """The last processor of our own lines: renders, and writes at once what others send through a record and a formatter.
+    """Last processor for lines of this project: renders and writes directly instead of through a LogRecord and a formatter.
 
-    That was half of what a line costs. A stream that takes nothing any more is nobody's failure.
+    This halves the cost of a line. Errors of a closed stream are ignored.
     """
 
     def __init__(self, render: Renderer, target: "logging.StreamHandler[TextIO]") -> None:
@@ -126,7 +126,7 @@ class _Written:
 
 
 def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: TextIO | None = None) -> None:
-    """Sets up structlog and the standard logging of this process; a second call replaces the first."""
+    """Set up structlog and the standard logging of this process; a second call replaces the first."""
     shared: list[Processor] = [
         merge_contextvars,
         _traced,
@@ -154,7 +154,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *told, _renderer(form)],
         )
     )
-    # what no line shows is not looked up for each: the caller's file, threads, processes
+    # fields that no line shows are not looked up: the caller's file, threads, processes
     logging._srcfile = None  # noqa: SLF001 - the standard library advises it
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
@@ -164,7 +164,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
 
 
 def set_level(level: str) -> None:
-    """From now on `level`, one of LEVELS, is the least that is logged; libraries that are noisy tell less than that."""
+    """Set the lowest logged level, one of LEVELS; noisy libraries have a higher one."""
     root = logging.getLogger()
     root.setLevel(level.upper())
     for name, least in _NOISY.items():
@@ -172,7 +172,7 @@ def set_level(level: str) -> None:
 
 
 def _traced(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The trace in which a line is written, where there is one."""
+    """Add the current trace to a line, if there is one."""
     context = tracing.current()
     if context is not None:
         event["trace_id"], event["span_id"] = context.trace_id, context.span_id
@@ -180,40 +180,40 @@ def _traced(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Muta
 
 
 def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
-    """False for gRPC's stack trace about a peer that left before its answer: nothing went wrong on this side."""
+    """False for gRPC's stack trace about a peer that disconnected before the response, which is no fault of this side."""
     failure = record.exc_info[0] if record.exc_info else None
     return failure is None or failure.__name__ != "ExecuteBatchError"
 
 
 def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
-    """A block whose lines, and those of the tasks that begin in it, are a request's. Enter and leave it in one task."""
+    """A block whose log lines, and those of tasks started in it, belong to a request. Enter and leave it in one task."""
     return bound_contextvars(request_id=request_id, **fields)
 
 
 def also(**fields: str) -> None:
-    """What is only known later of the request that is served: on its lines from now on, until its task or block ends."""
+    """Add fields to the log lines of the current request, until its task or block ends."""
     bind_contextvars(**fields)
 
 
 def request_id() -> str:
-    """Of the request that is served here; empty: of none."""
+    """Id of the current request; empty: none."""
     return str(get_contextvars().get("request_id") or "")
 
 
 def flush() -> None:
-    """Writes out what is still buffered: the last act of a program, also when it fails."""
+    """Flush all log handlers. Called last by each program, also after a failure."""
     for target in logging.getLogger().handlers:
         try:
             target.flush()
         except (OSError, ValueError):
-            continue  # the stream is gone: nobody is left to tell
+            continue  # the stream is closed
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def _as_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-    """After `redact`, which leaves nothing that JSON has no word for."""
+    """Encode an event as JSON. `redact` has replaced all values that JSON cannot represent."""
     return _ENCODER.encode(event)
 
 

@@ -1,11 +1,11 @@
-"""What a program counts, for Prometheus: declarations, a registry without global state, and the text format 0.0.4.
+"""Metrics for Prometheus: declarations, a registry without global state, and the text format 0.0.4.
 
-A part of a program counts for itself, in plain attributes, a `Distribution` or a `Tally`: that costs what adding a number
-costs. Who puts the program together binds each `Metric` to a function that reads the number, which is called when somebody
-scrapes and at no other time. What must be asked of a database is asked by a look (`Registry.look`) before the reading.
+Each part counts in plain attributes, a `Distribution` or a `Tally`, which costs no more than an addition. The composition root
+binds each `Metric` to a function that reads the number; it is called only at a scrape. Values that need a database query are
+fetched by a look (`Registry.look`) before the reading.
 
-A label has few values, known when the program is written or bounded by what it serves. A metric whose labels grow with the
-fleet is `detailed`, and is told only where an operator has asked for that.
+Labels have few values, known when the program is written or bounded by what it serves. A metric with labels that grow with the
+fleet is `detailed`, and is exported only if an operator enables that.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from machinery.product import METRIC_PREFIX
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds in seconds, for what is over in a moment."""
+"""Bounds in seconds for short durations."""
 COUNTS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
-"""Bounds for how many."""
+"""Bounds for counts."""
 
 log = structlog.get_logger(__name__)
 
 
 class MetricKind(StrEnum):
-    """What Prometheus calls the type."""
+    """Prometheus' metric types."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -40,40 +40,40 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is told, for the scrape and for the reference page."""
+    """Declaration of a metric, for the scrape and for the reference page."""
 
     kind: MetricKind
     name: str
     help: str
     labels: tuple[str, ...] = ()
     detailed: bool = False
-    """It has a series for each cluster."""
+    """Whether it has a series per cluster."""
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names by which queries find it."""
+        """Names of its series in queries."""
         if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
 
 
 def counter(name: str, text: str, *labels: str) -> Metric:
-    """What only grows while the process lives; its name ends in `_total`. The product's prefix is put before the name."""
+    """A value that only increases during the process; its name ends in `_total`. The product's prefix is added."""
     return Metric(MetricKind.COUNTER, METRIC_PREFIX + name, text, labels)
 
 
 def gauge(name: str, text: str, *labels: str, detailed: bool = False) -> Metric:
-    """What goes up and down."""
+    """A value that can increase and decrease. The product's prefix is added."""
     return Metric(MetricKind.GAUGE, METRIC_PREFIX + name, text, labels, detailed)
 
 
 def histogram(name: str, text: str, *labels: str) -> Metric:
-    """How values are distributed."""
+    """A distribution of values. The product's prefix is added."""
     return Metric(MetricKind.HISTOGRAM, METRIC_PREFIX + name, text, labels)
 
 
 class Distribution:
-    """How observed values are distributed over bounds. Written by one thread, read by any."""
+    """Counts of observed values per bucket. Written by one thread, read by any."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -88,16 +88,16 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """Number of observations."""
         return sum(self._counts)
 
     @property
     def total(self) -> float:
-        """What was observed, added up."""
+        """Sum of the observed values."""
         return self._sum
 
     def cumulated(self) -> Iterator[tuple[float, int]]:
-        """Each bound, infinity last, with how many were at most that."""
+        """Each bound, infinity last, with the number of values up to it."""
         so_far = 0
         for bound, count in zip((*self._bounds, math.inf), tuple(self._counts), strict=True):
             so_far += count
@@ -105,20 +105,20 @@ class Distribution:
 
 
 Tally = Counter[tuple[str, ...]]
-"""A counter for each combination of values of labels, in the order of the metric's labels."""
+"""A counter per combination of label values, in the order of the metric's labels."""
 
 Value = float | Distribution | None
-"""None: there is nothing to tell now, and no series."""
+"""None: no series."""
 Values = Value | Mapping[Any, Value]
-"""One; or one for each combination of the labels' values, a tuple of texts; for one label the text alone will do."""
+"""One value; or one per combination of label values, a tuple of strings, or a string for a single label."""
 Reading = Callable[[], Values]
 Look = Callable[[], Awaitable[None]]
 
 
 class Registry:
-    """What one program tells. `bind` metrics and `look`s while it is put together; `scrape` gives the text.
+    """The metrics of one program. Add metrics with `bind` and `look` during the composition; `scrape` returns the text.
 
-    `detailed`: whether metrics with a series for each cluster are told.
+    `detailed`: whether metrics with a series per cluster are exported.
     """
 
     def __init__(self, *, detailed: bool = False) -> None:
@@ -128,23 +128,23 @@ class Registry:
         self._failing: set[str] = set()
 
     def bind(self, metric: Metric, read: Reading) -> None:
-        """Has `read` say what the metric is. Raises ValueError for a name that is taken."""
+        """Use `read` for the value of the metric. Raises ValueError for a duplicate name."""
         if metric.name in self._readings:
             raise ValueError(f'a metric named "{metric.name}" is there already')
         if self.detailed or not metric.detailed:
             self._readings[metric.name] = (metric, read)
 
     def look(self, look: Look) -> None:
-        """Awaits `look` before each reading, at the same time as others. It bounds itself and raises nothing."""
+        """Await `look` before each reading, concurrently with others. It must bound its own time and not raise."""
         self._looks.append(look)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All that are bound, by name."""
+        """All bound metrics by name."""
         return tuple(metric for _, (metric, _) in sorted(self._readings.items()))
 
     async def scrape(self) -> str:
-        """Everything, as text, read now. Others have their turn between metrics that have many series."""
+        """Text of all metrics, read now. Yields to the event loop after each `detailed` metric."""
         await asyncio.gather(*(look() for look in self._looks))
         told: list[str] = []
         for _, (metric, read) in sorted(self._readings.items()):
@@ -154,7 +154,7 @@ class Registry:
         return "".join(told)
 
     def text(self) -> str:
-        """The same without a look. What cannot be read is left out, and said once in the log: the rest is worth telling."""
+        """As `scrape` without looks. A metric that cannot be read is omitted and logged once."""
         return "".join(line for _, (metric, read) in sorted(self._readings.items()) for line in self._told(metric, read))
 
     def _told(self, metric: Metric, read: Reading) -> Sequence[str]:
@@ -170,7 +170,7 @@ class Registry:
 
 
 def _lines(metric: Metric, values: Values) -> Iterator[str]:
-    """The metric's lines; none where it has no series."""
+    """Lines of the metric; none without series."""
     series = [line for labels, value in _labelled(metric, values) for line in _series(metric, labels, value)]
     if series:
         yield f"# HELP {metric.name} {_escaped(metric.help)}\n"
@@ -179,7 +179,7 @@ def _lines(metric: Metric, values: Values) -> Iterator[str]:
 
 
 def _labelled(metric: Metric, values: Values) -> Iterator[tuple[str, Value]]:
-    """Each value with its labels as they are written. Raises ValueError when the labels are not the metric's."""
+    """Values with their encoded labels. Raises ValueError when the labels do not fit the metric."""
     of_each = values if isinstance(values, Mapping) else {(): values}
     for key, value in tuple(of_each.items()):
         given = (key,) if isinstance(key, str) else key
@@ -206,7 +206,7 @@ def _braced(labels: str) -> str:
 
 
 def _number(value: float) -> str:
-    """As Go reads it: Prometheus does."""
+    """Format a number for Go, which Prometheus uses."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(value)
@@ -218,7 +218,7 @@ def _escaped(text: str, *, quoted: bool = False) -> str:
 
 
 def described(metrics: Iterable[Metric]) -> str:
-    """The metrics as rows of a Markdown table, in their order."""
+    """Rows of a Markdown table for the metrics, in their order."""
     rows = (
         f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} | {_escaped(each.help)} |"
         for each in metrics

@@ -1,7 +1,7 @@
-"""The tracer that sends spans to a collector by OTLP: the one place that knows OpenTelemetry, which is an extra.
+"""The tracer that exports spans to a collector by OTLP. Only this module uses OpenTelemetry, which is an optional extra.
 
-Spans wait in a bounded queue for a thread of OpenTelemetry's own; a collector that is away costs spans and nothing else. What
-OpenTelemetry reads from its own environment counts too: headers, certificates and attributes of the resource (`OTEL_*`).
+Spans wait in a bounded queue for a thread of OpenTelemetry; an unavailable collector causes only the loss of spans. OpenTelemetry
+also reads its own environment variables (`OTEL_*`): headers, certificates and resource attributes.
 """
 
 import socket
@@ -24,21 +24,21 @@ EXTRA = "tracing"
 QUEUED, TOGETHER = 2_048, 512
 EVERY_MS = 5_000
 ANSWERED_WITHIN = 5
-"""Seconds that a collector has for one batch."""
+"""Seconds in which a collector must accept a batch."""
 ENDED_WITHIN_MS = 2_000
-"""Of the last batch: how long the end of a process waits for a collector."""
+"""Milliseconds for which the end of a process waits for the export of the last batch."""
 SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceExporter:
-    """Who sends, and where to."""
+    """Service name and collector of the exported spans."""
 
     service: str
     endpoint: str
-    """`http://HOST:PORT` or `https://HOST:PORT` of a collector that takes OTLP over gRPC."""
+    """`http://HOST:PORT` or `https://HOST:PORT` of a collector for OTLP over gRPC."""
     share: float = 1.0
-    """Of the traces: which ones follows from their ids, so that hub and agents choose the same."""
+    """Sampled share of traces, chosen by trace id, so that hub and agents choose the same ones."""
     instance: str = ""
 
 
@@ -46,7 +46,7 @@ _Processing = Callable[["SpanExporter"], "SpanProcessor"]
 
 
 def endpoint(text: str) -> str:
-    """`text`, if it can be one. Raises ValueError."""
+    """Validate a collector's URL. Raises ValueError."""
     split = urlsplit(text)
     if split.scheme not in SCHEMES or not split.hostname or split.username or split.path not in ("", "/") or split.query:
         raise ValueError(f'"{_without_login(text)}" is no collector: write http://HOST:4317 or https://HOST:4317')
@@ -59,7 +59,7 @@ def _without_login(text: str) -> str:
 
 @contextmanager
 def sending(told: TraceExporter | None) -> Iterator[None]:
-    """A block in which the spans of this process go to a collector; None: there are no spans, and nothing is imported.
+    """A block in which the spans of this process are exported; None: no spans, and nothing is imported.
 
     Raises InvalidError when the extra is not installed.
     """
@@ -76,11 +76,11 @@ def sending(told: TraceExporter | None) -> Iterator[None]:
 
 
 def tracer_of(told: TraceExporter, exporter: "SpanExporter", processing: _Processing) -> tuple[Tracer, Callable[[], None]]:
-    """A tracer whose spans reach `exporter`, and what ends it."""
+    """A tracer that exports to `exporter`, and the function that shuts it down."""
     sdk = _sdk()
     keep = sdk.sampling.TraceIdRatioBased(told.share)
     provider = sdk.trace.TracerProvider(
-        # Whoever asks may say that a trace is not to be recorded, but not that it is: what that costs is ours to say.
+        # A caller can disable the recording of its trace, and cannot enable it: the cost is limited by our own share.
         sampler=sdk.sampling.ParentBased(root=keep, remote_parent_sampled=keep),
         resource=sdk.Resource.create(
             {
@@ -109,7 +109,7 @@ def _batched(exporter: "SpanExporter") -> "SpanProcessor":
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
 
     class Bounded(BatchSpanProcessor):
-        """Ends a process soon, though its collector is away: OpenTelemetry's own patience is 30 seconds."""
+        """Limits the shutdown to ENDED_WITHIN_MS; OpenTelemetry's default is 30 seconds."""
 
         def shutdown(self) -> None:
             self._batch_processor.shutdown(timeout_millis=ENDED_WITHIN_MS)
@@ -157,7 +157,7 @@ class _OtelTracer(Tracer):
         return _OtelSpan(begun, self._api)
 
     def _within(self, parent: TraceContext | None, *, remote: bool) -> Any:
-        """OpenTelemetry's context: never its own current one, which nobody here sets."""
+        """OpenTelemetry's context for a parent; its own current context is never used."""
         from opentelemetry.context import Context  # noqa: PLC0415 - an extra
 
         if parent is None:

@@ -1,8 +1,8 @@
-"""What a request causes, as spans, and the W3C trace context that ties them together across processes and into the log.
+"""Spans of requests, and the W3C trace context that connects them across processes and with the log.
 
-Off until a program's `__main__` calls `use` with a tracer; `machinery.observability.telemetry` makes one of OpenTelemetry's.
-Until then a span costs one read of a variable. The log has the trace that a peer has begun either way. Names of spans are few
-and bounded: a cluster's name is an attribute. No attribute holds a secret, and heartbeats have no spans.
+Tracing is off until a program's `__main__` calls `use` with a tracer, such as that of `machinery.observability.telemetry`. Until
+then a span costs one variable access. Log lines contain a peer's trace in either case. Span names are few and bounded: a
+cluster's name is an attribute. No attribute contains a secret, and heartbeats have no spans.
 """
 
 import re
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 LONGEST_STATE = 512
-"""Characters of a `tracestate` that are passed on: more need not be."""
+"""Longest `tracestate` in characters that is passed on; W3C requires no more."""
 SAMPLED = 0x01
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE = re.compile(r"[\x20-\x7e]*")
@@ -32,13 +32,13 @@ Carried = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Which trace, and which span of it: lower-case hexadecimal, as on the wire."""
+    """Ids of a trace and of a span in it, in lower-case hexadecimal as on the wire."""
 
     trace_id: str
     span_id: str
     sampled: bool
     state: str = ""
-    """Other tracing systems' own words, passed on as they came."""
+    """Data of other tracing systems, passed on unchanged."""
 
     @property
     def traceparent(self) -> str:
@@ -46,7 +46,7 @@ class TraceContext:
 
 
 def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """The context that a peer sent; None for what is not one, which by W3C's rules is as if nothing had been sent."""
+    """The context that a peer sent; None for a malformed one, which W3C requires to ignore."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or (match[1] == "00" and match[5]):
         return None
@@ -61,7 +61,7 @@ class SpanKind(StrEnum):
 
 
 class Span(Protocol):
-    """One piece of work, from `Tracer.begin` to `end`."""
+    """One unit of work, from `Tracer.begin` to `end`."""
 
     @property
     def context(self) -> TraceContext: ...
@@ -69,23 +69,23 @@ class Span(Protocol):
     def note(self, name: str, value: Value) -> None: ...
 
     def end(self, error: str = "") -> None:
-        """`error`: of which sort, as a bounded word. Called once."""
+        """`error`: kind of the error, from a bounded set. Called once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is known of a span when it begins."""
+    """Data of a span at its beginning."""
 
     name: str
     kind: SpanKind
     parent: TraceContext | None
     remote: bool
-    """Whether the parent is a peer's."""
+    """Whether the parent is a span of a peer."""
     attributes: Mapping[str, Value]
 
 
 class Tracer(Protocol):
-    """Takes spans; never raises and never waits for anybody."""
+    """Accepts spans. Never raises and never blocks."""
 
     def begin(self, beginning: Beginning) -> Span: ...
 
@@ -94,23 +94,23 @@ _current: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
 
 
 class _Process:
-    """The tracer of this process, as logging has one configuration per process."""
+    """The tracer of this process; global, as the logging configuration is."""
 
     tracer: Tracer | None = None
 
 
 def use(tracer: Tracer | None) -> None:
-    """Every span of this process goes to `tracer` from now on; None: there are none."""
+    """Send all spans of this process to `tracer` from now on; None: create no spans."""
     _Process.tracer = tracer
 
 
 def current() -> TraceContext | None:
-    """The span in which the caller works, or the peer's that caused the work."""
+    """The current span, or the peer's span that caused the current work."""
     return _current.get()
 
 
 def carried() -> Carried:
-    """Headers, or metadata, with which a peer goes on with this trace."""
+    """Headers or metadata that continue the current trace at a peer."""
     context = _current.get()
     if context is None:
         return ()
@@ -118,7 +118,7 @@ def carried() -> Carried:
 
 
 class Traced:
-    """A `with` block in which a span, if there is one, is the current one. An error that leaves it is the span's."""
+    """A `with` block in which a span, if any, is the current one. An error that leaves the block is recorded on the span."""
 
     __slots__ = ("_before", "_context", "_open", "_span")
 
@@ -129,17 +129,17 @@ class Traced:
         self._open = False
 
     def note(self, name: str, value: Value) -> None:
-        """An attribute that is only known now. Nothing once it has ended."""
+        """Set an attribute. Ignored after the end."""
         if self._span is not None:
             self._span.note(name, value)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether anybody will see what is noted: False after the end too."""
+        """Whether attributes are recorded; False after the end."""
         return self._span is not None
 
     def end(self, error: str = "") -> None:
-        """Ends the span before the block does: what follows in the block belongs to no span. A second end is none."""
+        """End the span before the block ends; the rest of the block belongs to no span. Idempotent."""
         if self._open:
             self._open = False
             _current.set(self._before)
@@ -160,16 +160,16 @@ class Traced:
 
 
 NOTHING = Traced(None, None)
-"""The block where nobody traces: it does nothing, and so is one for all."""
+"""The shared block without a span."""
 
 
 def sort_of(error: BaseException) -> str:
-    """A bounded word for an error: Kubernetes' reason where it has one, else the name of its class."""
+    """Kind of an error from a bounded set: Kubernetes' reason, or the class name."""
     return str(getattr(error, "reason", "")) or type(error).__name__
 
 
 def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[str, Value]) -> Traced:
-    """A block around the answer to a request. `sent`: the request's header, or metadata, of a name."""
+    """A block around the answer to a request. `sent`: returns the request's header or metadata of a name."""
     parent = parsed(sent(TRACEPARENT) or "", sent(TRACESTATE) or "")
     if _Process.tracer is None:
         return NOTHING if parent is None else Traced(None, parent)
@@ -177,14 +177,14 @@ def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[st
 
 
 def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
-    """A block of its own: part of the current trace, or the beginning of one."""
+    """A block with its own span, part of the current trace or the first of a new one."""
     if _Process.tracer is None:
         return NOTHING
     return _begun(Beginning(name, kind, _current.get(), remote=False, attributes=attributes))
 
 
 def within(name: str) -> Traced:
-    """A block that is only told as part of a trace that is recorded: what nobody asked for begins none."""
+    """A block with a span only inside of a sampled trace; it never begins a trace."""
     if _Process.tracer is None:
         return NOTHING
     parent = _current.get()
@@ -194,7 +194,7 @@ def within(name: str) -> Traced:
 
 
 def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]]:
-    """For a function that asks a peer: each call is a span of that name, with which the peer goes on."""
+    """Decorator for a function that calls a peer: each call is a client span that the peer continues."""
 
     def told(function: Callable[P, Asked[T]]) -> Callable[P, Asked[T]]:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""Who asks: authenticators of one kind of credential each, and the chain of them that a server asks."""
+"""Authentication of requests: one authenticator per kind of credential, and their chain."""
 
 from machinery.apiserver.authn.chain import BearerTokens, Chain, TokenUnion
 from machinery.apiserver.authn.credential_end import Presence

@@ -1,4 +1,4 @@
-"""The https URLs that requests may go to where others than the administrator of this machine name them."""
+"""Allowlist of https URLs for requests whose URL is not chosen by the administrator of this machine."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 class AllowedUrls:
     """Without entries, no URL is allowed.
 
-    An entry is a whole URL, or `https://HOST[:PORT]` for every URL of that host. `*.` before a host means its subdomains.
+    An entry is a whole URL, or `https://HOST[:PORT]` for all URLs of that host. `*.` before a host matches its subdomains.
     """
 
     entries: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class AllowedUrls:
 
 
 def _is_at(entry: str, host: str, port: int) -> bool:
-    """Whether an entry for a whole host includes this one."""
+    """Whether an entry for a whole host matches this host and port."""
     named, named_port = _https_host(entry.replace("*.", "any.", 1))
     if urlsplit(entry).path or port != named_port:
         return False
@@ -35,7 +35,7 @@ def _is_at(entry: str, host: str, port: int) -> bool:
 
 
 def _https_host(url: str) -> tuple[str, int]:
-    """Host in lower case and port of an https URL; ("", 0): it is none, or its host has characters that no host has."""
+    """Lower-case host and port of an https URL; ("", 0): not https, or invalid characters in the host."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or HTTPS_PORT

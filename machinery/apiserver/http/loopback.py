@@ -1,7 +1,7 @@
-"""The server as a client of itself, for its own hooks: a token and a certificate that exist in this process's memory alone.
+"""The server as a client of itself, for its own hooks, with a token and a certificate that exist only in memory.
 
-The token stands for `system:apiserver` in `system:masters`. The certificate is shown to who asks for a name that nobody else
-has, so that the loopback client needs to trust neither the public certificate nor the names in it.
+The token identifies `system:apiserver` in `system:masters`. The certificate is presented to clients that request its unique
+server name (SNI), so the loopback client does not depend on the public certificate and its names.
 """
 
 import hmac
@@ -36,7 +36,7 @@ TIMEOUT = 60
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """A fresh identity. Nothing of it is stored, logged or shown."""
+    """A new identity, which is never stored, logged or displayed."""
 
     token: str = field(repr=False)
     material: Material
@@ -44,7 +44,7 @@ class Loopback:
 
     @classmethod
     def fresh(cls, now: datetime) -> "Loopback":
-        """With an authority of its own, whose key is forgotten once it has signed."""
+        """Create an identity with its own CA, whose key is discarded after the signature."""
         signing, key = pki.generate_key(), pki.generate_key()
         begin, end = now - BACKDATED, now + LIFETIME
         authority = pki.create_authority(
@@ -62,7 +62,7 @@ class Loopback:
         return cls(secrets.token_urlsafe(32), Material(authority.sign(plan), key, authority.certificate), end)
 
     def shown_by(self, context: ssl.SSLContext) -> None:
-        """Has a listener's context show this certificate to who asks for its name, and its own to everybody else."""
+        """Make a listener's context present this certificate for SERVER_NAME and its own certificate for other names."""
         mine, others = server_context(self.material), context.sni_callback
 
         def choose(connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
@@ -74,12 +74,12 @@ class Loopback:
         context.sni_callback = choose
 
     def is_shown_by(self, request: web.Request) -> bool:
-        """Whether a request is the server's own: it bears the token."""
+        """Whether a request carries the token, so it is the server's own."""
         shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         return hmac.compare_digest(shown, f"Bearer {self.token}".encode())
 
     def check(self, clock: Clock) -> Callable[[], Awaitable[None]]:
-        """A health check that fails once the certificate is over: the process must start anew then."""
+        """A health check that fails after the certificate has expired; the process must be restarted then."""
 
         async def valid() -> None:
             if clock.now() > self.not_after:
@@ -89,7 +89,7 @@ class Loopback:
 
 
 class LoopbackAuthenticator(Authenticator):
-    """Knows the token; everybody else is established by `others`."""
+    """Authenticates the loopback token; other requests are passed to `others`."""
 
     def __init__(self, loopback: Loopback, others: Authenticator) -> None:
         self._loopback = loopback
@@ -102,10 +102,10 @@ class LoopbackAuthenticator(Authenticator):
 
 
 class LoopbackClient:
-    """The server's own API, as its hooks use it. `async with`; each call raises the error that the API answers."""
+    """Client for the server's own API, an `async with` block. Each call raises the error of the response."""
 
     def __init__(self, loopback: Loopback, host: str, port: int) -> None:
-        """`host` is what is listened on; a listener on every address is reached at the loopback one."""
+        """`host`: the listen address; for a wildcard address the client uses the loopback address."""
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - reads it, binds nothing
         self._url = f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
         self._loopback = loopback
@@ -122,7 +122,7 @@ class LoopbackClient:
         return await self.request("GET", path)
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer's document, or its text. Raises MusterError."""
+        """Return the response's document or text. Raises MusterError."""
         try:
             async with self._opened().request(method, self._url + path, json=body, server_hostname=SERVER_NAME) as response:
                 text = await response.text()

@@ -1,4 +1,4 @@
-"""What a client wants back: media type, and whether the objects, their metadata alone, or a table."""
+"""Content negotiation: media type, and objects, their metadata only, or a table."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class ResponseShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """How to answer. `version` is that of the table or partial metadata."""
+    """Form of the response. `version` is that of the table or partial metadata."""
 
     media: str = JSON
     shape: ResponseShape = ResponseShape.OBJECT
@@ -37,7 +37,7 @@ class Clause:
 
 
 def clauses(accept: str) -> Iterator[Clause]:
-    """The entries of the header, the most wanted first; an empty header accepts everything."""
+    """Entries of the header by descending quality; an empty header accepts everything."""
     found = _entries(accept) or [Clause("*/*")]
     yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
 
@@ -68,7 +68,7 @@ def _served(media: str) -> str | None:
 def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> ResponseForm:
     """The first form of the header that can be served. Raises NotAcceptableError.
 
-    `shapes`: whether tables and partial metadata exist for what is asked; clauses that ask for them are skipped otherwise.
+    `shapes`: whether tables and partial metadata are available; otherwise clauses that request them are skipped.
     """
     for clause in clauses(accept):
         media = _served(clause.media)
@@ -89,19 +89,19 @@ _FALSE = ("0", "f", "F", "false", "False", "FALSE")
 
 
 def is_pretty(asked: str | None, user_agent: str) -> bool:
-    """Whether to print for people: as `?pretty=` says, and if it says nothing, to browsers, curl and wget."""
+    """Whether to indent: by `?pretty=`, and without it for browsers, curl and wget."""
     if asked:
         return asked not in _FALSE
     return asked == "" or user_agent.startswith(_FOR_PEOPLE)
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether a client wants gzip: named, or meant by `*`, and not with quality 0."""
+    """Whether a client accepts gzip, by name or by `*`, with a quality above 0."""
     wanted = {part.media: part.quality for part in _entries(accept_encoding)}
     return wanted.get("gzip", wanted.get("*", 0)) > 0
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:
-    """Whether the client has what `etag` names: one of the entries, weak or strong, or `*`."""
+    """Whether If-None-Match contains `etag`, weak or strong, or `*`."""
     known = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
     return etag in known or "*" in known

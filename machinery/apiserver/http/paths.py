@@ -1,4 +1,4 @@
-"""From method and path to what is asked: verb, resource, namespace, name, subresource."""
+"""Parser from method and path to request attributes: verb, resource, namespace, name, subresource."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _NAMESPACE_PARTS = ("status", "finalize")
 
 
 def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
-    """What a request asks. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
+    """Attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
     parts = [part for part in path.split("/") if part]
     if len(parts) > 2 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
         return _resource(method, path, query, ("", parts[1]), parts[2:])
@@ -47,9 +47,9 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
 
 
 def _selected_name(field_selector: str) -> str:
-    """The name in `metadata.name=NAME`; "" when there is none, or the selector cannot be read.
+    """The name in `metadata.name=NAME`; "" without one, or for a malformed selector.
 
-    Read by the very parser that selects: what is authorized by a name must be selected by it.
+    Uses the parser that also selects, so that authorization and selection agree on the name.
     """
     try:
         requirements = parse_field_selector(field_selector).requirements
@@ -69,5 +69,5 @@ def _verb(method: str, name: str, *, watched: bool) -> str:
 
 
 def is_true(text: str) -> bool:
-    """A boolean query parameter: given and not one of the spellings of false."""
+    """A boolean query parameter: present and not one of the spellings of false."""
     return text not in ("", "0", "false", "False", "F", "f")

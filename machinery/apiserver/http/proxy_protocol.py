@@ -1,6 +1,6 @@
-"""The header of the PROXY protocol, versions 1 and 2: from which address a balancer has taken a connection.
+"""Parser for the PROXY protocol header, versions 1 and 2, which carries a client's address through a load balancer.
 
-As https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt has it. Type-length-values of version 2 are skipped.
+Source: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt. Type-length-values of version 2 are skipped.
 """
 
 from collections.abc import Iterable
@@ -12,24 +12,24 @@ LONGEST_LINE = 107
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 FIXED = len(SIGNATURE) + 4
 LONGEST = 2048
-"""Bytes of a header of version 2, which could have 64 KiB."""
+"""Longest accepted header of version 2 in bytes; the protocol allows 64 KiB."""
 LOCAL, PROXIED = 0x20, 0x21
 ADDRESSES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {0x11: (IPv4Address, 4), 0x21: (IPv6Address, 16)}
-"""TCP over IPv4 and IPv6: bytes of one address."""
+"""Address type and size in bytes for TCP over IPv4 and IPv6."""
 
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """`address`: of the client; "": the balancer speaks for itself, or does not know. `length`: bytes of the header."""
+    """`address`: of the client; "": the balancer's own connection, or unknown. `length`: bytes of the header."""
 
     address: str
     length: int
 
 
 def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
-    """Whether an address is of one of the networks; an IPv4 address that IPv6 carries counts as IPv4."""
+    """Whether an address is in one of the networks; an IPv4-mapped IPv6 address counts as IPv4."""
     try:
         there = ip_address(address)
     except ValueError:
@@ -39,7 +39,7 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """The header that `data` begins with, of length 0 when it begins with none; None: more bytes are needed.
+    """The header at the start of `data`, with length 0 if there is none; None: more bytes are needed.
 
     Raises ValueError when it is malformed or too long.
     """

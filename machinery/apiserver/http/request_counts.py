@@ -1,6 +1,6 @@
-"""What a server counts of its requests: outermost of all filters, where an error has become a response.
+"""Request counts and durations. The filter is the outermost, where errors have become responses.
 
-Labels are bounded: by the verbs there are, and by the resources that are served. What somebody makes up counts as `other`.
+Labels are bounded by the known verbs and the served resources; others count as `other`.
 """
 
 from collections.abc import Iterable
@@ -13,20 +13,20 @@ from machinery.runtime.clock import Clock
 
 OTHER = "other"
 CUT_OFF = "0"
-"""The code of a request whose client has gone before it was answered."""
+"""Code of a request whose client disconnected before the response."""
 VERBS = frozenset(("create", "delete", "deletecollection", "get", "list", "patch", "post", "put", "update", "watch"))
 
 
 class RequestCounts:
-    """Since the start. `resources`: the names of what is served."""
+    """Counts since the start. `resources`: names of the served resources."""
 
     def __init__(self, clock: Clock, resources: Iterable[str]) -> None:
         self._clock = clock
         self._resources = frozenset(resources)
         self.answered: Tally = Tally()
-        """By verb, resource (empty: none was asked for) and code."""
+        """By verb, resource (empty: a path without resource) and code."""
         self.seconds: dict[str, Distribution] = {}
-        """Until the answer was complete, by verb; watches are not among them."""
+        """Time until the response was complete, by verb, without watches."""
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         """The filter."""

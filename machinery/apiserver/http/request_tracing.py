@@ -1,6 +1,6 @@
-"""What a request leaves in the log and in traces: its id on every line, and a span.
+"""Log context and trace span of a request: its id on every log line, and a span.
 
-A watch is told until its first byte: what it says later belongs to what caused that. Probes and pages are no spans.
+The span of a watch ends at its first byte, since later events belong to other causes. Probes and pages have no spans.
 """
 
 from collections.abc import Set as AbstractSet
@@ -17,7 +17,7 @@ STATUS = "http.response.status_code"
 
 
 async def traced(incoming: Incoming, answer: Inner, known: AbstractSet[str]) -> web.StreamResponse:
-    """The answer. `known`: names of resources, without which a span's name would be whatever somebody asks for."""
+    """Answer the request. `known`: resource names that may be part of a span's name, which must be bounded."""
     with logs.of_request(incoming.audit_id), _begun(incoming, known) as span:
         if incoming.long_running:
             incoming.on_headers.append(partial(_ended, span))

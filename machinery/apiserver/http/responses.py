@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for: splices stored bytes where it can, decodes only where it must."""
+"""Responses in the negotiated form. Stored bytes are spliced where possible and decoded only where necessary."""
 
 import asyncio
 import gzip
@@ -23,21 +23,21 @@ GZIP_FROM = 128 * 1024
 _ON_A_THREAD_FROM = 1024 * 1024
 _ENCODER = ThreadPoolExecutor(1, thread_name_prefix="encoder")
 _YAML_WRITER = ThreadPoolExecutor(1, thread_name_prefix="yaml-writer")
-"""Not the encoder: writing YAML takes a thousand times as long as compressing."""
+"""Separate from the encoder: writing YAML takes a thousand times as long as compressing."""
 MOST_YAML = 2 * 1024 * 1024
-"""Bytes of JSON that are written as YAML: a list may have many more, an object never has."""
+"""Largest JSON in bytes that is converted to YAML. A list can exceed it, an object cannot."""
 
 Convert = Callable[[Document], Document]
-"""From the stored version to the one asked for."""
+"""Conversion from the stored version to the requested one."""
 
 
 async def beside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Compresses on one thread, which nothing else waits for: log, audit and shutdown have threads of their own."""
+    """Run `work` on the encoder thread, which only compression uses."""
     return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
 
 def encode(value: Any, form: ResponseForm) -> bytes:
-    """A JSON value in the media type of the form."""
+    """Encode a JSON value in the media type of the form."""
     if form.media == YAML:
         plain = msgspec.json.decode(msgspec.json.encode(value))
         text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)
@@ -47,17 +47,17 @@ def encode(value: Any, form: ResponseForm) -> bytes:
 
 
 def item_bytes(stored: Stored, convert: Convert | None) -> bytes:
-    """The object as it is served."""
+    """The object's bytes in the requested version."""
     return stored.document if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.document)))
 
 
 def spliced_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
-    """A list object around documents that are bytes already."""
+    """A list object around encoded documents."""
     return msgspec.json.encode(envelope)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
 async def body_answer(request: web.Request, body: bytes, media: str, status: int = 200) -> web.Response:
-    """A response, compressed when it is big and the client takes gzip."""
+    """A response, compressed when it is large and the client accepts gzip."""
     headers = {}
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         big = len(body) >= _ON_A_THREAD_FROM
@@ -67,16 +67,16 @@ async def body_answer(request: web.Request, body: bytes, media: str, status: int
 
 
 async def json_answer(request: web.Request, body: bytes, form: ResponseForm, status: int = 200) -> web.Response:
-    """JSON bytes, spliced as they are when the form allows it."""
+    """Respond with JSON bytes, unchanged when the form allows it."""
     if form.media == JSON and not form.pretty:
         return await body_answer(request, body, JSON, status)
     return await value_answer(request, msgspec.Raw(body), form, status)
 
 
 async def value_answer(request: web.Request, value: Any, form: ResponseForm, status: int = 200) -> web.Response:
-    """A JSON value in the form. YAML is slow to write, so that happens on a thread, and is bounded.
+    """Respond with a JSON value in the form. YAML is slow to write, so it is bounded and written on a thread.
 
-    Raises NotAcceptableError for a read that is too large for YAML. A write has been done by then: its answer is JSON.
+    Raises NotAcceptableError for a read that is too large for YAML. A write is already done by then and is answered in JSON.
     """
     if form.media != YAML:
         return await body_answer(request, encode(value, form), form.media, status)
@@ -93,7 +93,7 @@ async def value_answer(request: web.Request, value: Any, form: ResponseForm, sta
 
 
 def error_answer(error: MusterError, form: ResponseForm) -> web.Response:
-    """The error as a Status, with its Retry-After."""
+    """The error as a Status with Retry-After."""
     document = status_document(error)
     response = web.Response(body=encode(document, form), status=document["code"], headers={"Content-Type": form.media})
     if retry := document.get("details", {}).get("retryAfterSeconds"):
@@ -104,11 +104,11 @@ def error_answer(error: MusterError, form: ResponseForm) -> web.Response:
 
 
 LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096
-"""What clients take, in characters: of one warning, where others follow, and of all of a response."""
+"""Longest single warning if there are several, and longest sum of a response, in characters: the limits of clients."""
 
 
 def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
-    """The warnings as headers. They repeat what a client sent: what has no place in a header is left out of them."""
+    """Add the warnings as headers, cut at the limits. Unprintable characters that the client sent are replaced."""
     left = LONGEST_WARNINGS
     for warning in warnings:
         printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in warning)

@@ -1,4 +1,4 @@
-"""Errors and causes in the words that kube-apiserver uses, and errors as Status documents."""
+"""Errors and causes with kube-apiserver's messages, and errors as Status documents."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 class InternalError(MusterError):
-    """What an unknown exception looks like from outside."""
+    """The error that a client gets for an unknown exception."""
 
     reason = "InternalError"
 
@@ -56,7 +56,7 @@ class InternalError(MusterError):
 
 
 class PageExpiredError(ExpiredError):
-    """The past that a list began in is gone; `token` continues it as things are now."""
+    """The revision of a list's first page is compacted; `token` continues the list at the current state."""
 
     def __init__(self, token: str) -> None:
         super().__init__(
@@ -102,7 +102,7 @@ def duplicate(field: str, value: Any) -> Cause:
 
 
 def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: DenialCause | None = None) -> ForbiddenError:
-    """What the asker of a request that authorization refused is told."""
+    """The error for a request that authorization refused."""
     why = f": {reason}" if reason else ""
     causes = verdict.because(reason) if verdict is not None else ()
     if not asked.resource:
@@ -142,7 +142,7 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ConflictErro
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
-    """The object `name` breaks rules; `kind` when the object itself claims another one."""
+    """The object `name` violates rules; `kind`: set if the object itself names another kind."""
     shown = kind or resource.kind
     qualified = f"{shown}.{resource.group}" if resource.group else shown
     return InvalidError(
@@ -153,7 +153,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str
 
 
 def invalid_options(kind: str, cause: Cause) -> InvalidError:
-    """Query parameters that break a rule; `kind` is ListOptions, CreateOptions, ..."""
+    """Query parameters violate a rule; `kind` is ListOptions, CreateOptions, ..."""
     return InvalidError(
         f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
         subject=ErrorSubject(group="meta.k8s.io", kind=kind),
@@ -175,7 +175,7 @@ def too_new(revision: int, current: int) -> DeadlineError:
 
 
 def in_its_words(error: MusterError, resource: Resource, name: str) -> MusterError:
-    """A storage's error about the object `name`, with the subject and the phrase that clients know."""
+    """A storage's error about the object `name` with subject and message as from kube-apiserver."""
     if error.subject is not None:
         return error
     if isinstance(error, NotFoundError):
@@ -227,6 +227,6 @@ def status_document(error: MusterError) -> dict[str, Any]:
 
 
 def success_document(resource: Resource, name: str, uid: str) -> dict[str, Any]:
-    """What a finished delete answers."""
+    """Response to a completed delete."""
     details = {"name": name, **({"group": resource.group} if resource.group else {}), "kind": resource.name, "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,6 +1,6 @@
-"""Long lists: sent piece by piece as they are stored, so that the event loop turns in between and no copy of the whole is made.
+"""Long lists, sent in pieces so that the event loop is not blocked and the whole body is never copied.
 
-The next piece goes out when the client has taken the one before, and is compressed on a thread for a client that takes gzip.
+A piece is sent when the client has read the previous one. For clients that accept gzip it is compressed on a thread.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from machinery.apiserver.http.responses import beside, json_answer, spliced_list
 
 PIECE = 256 * 1024
 LONG = 2 * PIECE
-"""A list of fewer bytes goes out at once."""
+"""Shorter lists, in bytes, are sent at once."""
 _END = b"]}"
 GZIP = 31
-"""zlib's number for a gzip stream with the widest window."""
+"""zlib's `wbits` for a gzip stream with the largest window."""
 
 
 async def list_answer(
     request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: ResponseForm
 ) -> web.StreamResponse:
-    """A list object around documents that are bytes already."""
+    """Respond with a list object around encoded documents."""
     size = sum(map(len, items))
     if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
         return await json_answer(request, spliced_list(envelope, items), form)
@@ -37,12 +37,12 @@ async def list_answer(
 async def portions_answer(
     request: web.Request, envelope: Mapping[str, Any], portions: AsyncIterator[Sequence[bytes]]
 ) -> web.StreamResponse:
-    """A list object in JSON around documents that come in portions, the next when the one before it has gone out."""
+    """Respond with a JSON list of documents in portions; the next portion is read after the previous one was sent."""
     return await _sent(request, _joined(_head(envelope), portions), None)
 
 
 async def _sent(request: web.Request, pieces: AsyncIterator[bytes], length: int | None) -> web.StreamResponse:
-    """`length` in bytes, where it is known."""
+    """`length`: in bytes; None: unknown."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
     compressing = takes_gzip(request.headers.get("Accept-Encoding", ""))
     if compressing:
@@ -54,10 +54,10 @@ async def _sent(request: web.Request, pieces: AsyncIterator[bytes], length: int 
         await (_compressed if compressing else _plain)(response, pieces)
         await response.write_eof()
     except ConnectionResetError:
-        return response  # the client has gone
+        return response  # the client has disconnected
     except BaseException:
         if request.transport is not None:
-            request.transport.abort()  # half a list must not look like a whole one
+            request.transport.abort()  # a truncated list must not look complete
         raise
     return response
 
@@ -72,7 +72,7 @@ async def _at_once(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> AsyncIterator[bytes]:
-    """The whole list; a portion is let go of before the next is asked for."""
+    """The whole list. A portion is released before the next is requested."""
     between = head
     async for portion in portions:
         for piece in filter(None, _pieces(between, portion, end=b"")):
@@ -84,7 +84,7 @@ async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> Asyn
 async def _plain(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
     async for piece in pieces:
         await response.write(piece)
-        await asyncio.sleep(0)  # a client that reads fast lets nobody wait for it
+        await asyncio.sleep(0)  # otherwise a fast client would block the event loop
 
 
 async def _compressed(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
@@ -95,7 +95,7 @@ async def _compressed(response: web.StreamResponse, pieces: AsyncIterator[bytes]
 
 
 def _pieces(head: bytes, items: Sequence[bytes], end: bytes = _END) -> Iterator[bytes]:
-    """Items after `head`, in parts of about PIECE, cut between documents."""
+    """Items after `head` in pieces of about PIECE bytes, split between documents."""
     parts, size = [head], len(head)
     for number, item in enumerate(items):
         if number:

@@ -1,4 +1,4 @@
-"""What a write asks beside its object, in query parameters or in DeleteOptions, checked as kube-apiserver checks it."""
+"""Options of writes, from query parameters or DeleteOptions, validated as by kube-apiserver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from machinery.apiserver.http.status_errors import forbidden, invalid_options, i
 from machinery.errors import BadRequestError
 
 LONGEST_MANAGER = 128
-"""Bytes of a field manager's name."""
+"""Longest name of a field manager in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write asks."""
+    """Options of a write."""
 
     dry_run: bool
     validation: str
     manager: str = ""
-    """In whose name fields are held; "" when the request does not say."""
+    """Field manager; "" if the request does not name one."""
     force: bool | None = None
-    """Of an apply: whether conflicts are overridden; None when the request does not say."""
+    """For an apply: whether conflicts are overridden; None if not given."""
 
 
 def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> WriteOptions:
-    """The options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    """Parse the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions. Raises InvalidError."""
     dry_run = [value for value in dry_runs if value]
     if dry_run and dry_run != ["All"]:
         raise invalid_options(kind, not_supported("dryRun", dry_run, ("All",)))
@@ -48,7 +48,7 @@ def _force(query: Mapping[str, str]) -> bool | None:
 
 
 def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
-    """An apply patch must say in whose name; only an apply patch may be forced."""
+    """An apply patch needs a field manager; only an apply patch may be forced. Raises InvalidError."""
     if applies and not options.manager:
         raise invalid_options("PatchOptions", required("fieldManager", "is required for apply patch"))
     if not applies and options.force is not None:
@@ -56,7 +56,7 @@ def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
 
 
 def agent_manager(user_agent: str) -> str:
-    """The manager's name when a request tells none: what stands before the first `/` of its User-Agent."""
+    """Default field manager: the User-Agent up to the first `/`."""
     letters = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
     return letters.encode()[:LONGEST_MANAGER].decode(errors="ignore")
 
@@ -71,7 +71,7 @@ _OPTION_TYPES: Mapping[str, type] = {
 
 
 def delete_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A DeleteOptions without nulls, and without fields that it does not have. Raises BadRequestError when a type is wrong."""
+    """DeleteOptions without nulls and unknown fields. Raises BadRequestError for a wrong type."""
     options = {name: given[name] for name in _OPTION_TYPES if given.get(name) is not None}
     wrong = [name for name, value in options.items() if type(value) is not _OPTION_TYPES[name]]
     if not wrong:

@@ -1,1 +1,1 @@
-"""get and list."""
+"""Get and list."""

@@ -1,4 +1,4 @@
-"""Counts of objects by their values, as the Table that clients know how to show."""
+"""Counts of objects by field values, as a Table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ GROUP_BY = "groupBy"
 
 
 def counts_table(words: Sequence[str], groups: Groups, revision: int) -> dict[str, Any]:
-    """One row per group: its values (null: has none), and at last the count. The rows are no objects."""
+    """One row per group: its values (null: no value), then the count. The rows have no objects."""
     columns = [{"name": word, "type": "string", "format": "", "description": word, "priority": 0} for word in words]
     count = {"name": "Count", "type": "integer", "format": "", "description": "How many there are.", "priority": 0}
     return {

@@ -1,7 +1,7 @@
-"""`at`: an object, or a list, as it was at an earlier time or revision.
+"""The query parameter `at`: an object or a list as it was at an earlier time or revision.
 
-The request is then answered by everything that answers other reads, over a storage that stands still at that place: pages,
-selectors, conditions, versions and tables are what they were, and ages are counted from then.
+Such a request uses the same code as other reads, over a read-only storage fixed at that revision: pages, selectors, conditions,
+versions and tables are those of that time, and ages are relative to it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -33,17 +33,17 @@ from machinery.runtime.clock import Clock
 PARAMETER = "at"
 MAX_DIGITS = 18
 AHEAD = timedelta(minutes=1)
-"""How far a client's clock may be ahead of ours without being told so."""
+"""Tolerated lead of a client's clock."""
 FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision"
 
 
 def asked_of(query: Mapping[str, str]) -> bool:
-    """Whether a request asks for the past."""
+    """Whether a request has `at`."""
     return bool(query.get(PARAMETER))
 
 
 def parse_at(text: str, now: datetime) -> datetime | int:
-    """An instant or a revision. Raises BadRequestError with the forms that there are."""
+    """Parse an instant or a revision. Raises BadRequestError that lists the valid forms."""
     if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS:
         return int(text)
     try:
@@ -57,7 +57,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
 
 
 async def looking_back(call: ResourceCall) -> ResourceCall:
-    """The same request, asked of the past. Raises BadRequestError, ExpiredError."""
+    """The same request against the past. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):
         raise BadRequestError("at is for reading: what was cannot be changed")
@@ -68,13 +68,13 @@ async def looking_back(call: ResourceCall) -> ResourceCall:
     if query.get("resourceVersion"):
         raise BadRequestError("at and resourceVersion exclude each other: give one of them")
     place = await past.place(parse_at(query[PARAMETER], call.clock.now()))
-    resource = replace(call.resource, extras=None)  # what stands beside the documents is known of now alone
+    resource = replace(call.resource, extras=None)  # extras exist only for the current state
     return replace(call, resource=resource, clock=_Stopped(place.moment, call.clock), storage=_PastStorage(past, place))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stopped(Clock):
-    """Shows one moment."""
+    """A clock fixed at one instant."""
 
     at: datetime
     clock: Clock
@@ -87,7 +87,7 @@ class _Stopped(Clock):
 
 
 class _PastStorage(Storage):
-    """Everything as it was at one place. Nothing can be written."""
+    """A read-only storage at one revision."""
 
     def __init__(self, past: Past, place: PastRevision) -> None:
         self._past = past
@@ -105,7 +105,7 @@ class _PastStorage(Storage):
         after: Key | None = None,
         at: int | None = None,
     ) -> Page:
-        """A page that goes on stays at the revision of the first one, which `at` is."""
+        """`at` is the revision of the first page, from a continue token."""
         revision = self._place.revision if at is None else at
         return await self._past.list_at(resource, selection, limit=limit, after=after, at=revision)
 
@@ -132,7 +132,7 @@ class _PastStorage(Storage):
         return self._place.revision
 
     async def wait_for(self, revision: int) -> None:
-        """The past is there."""
+        """A past revision is always visible."""
 
 
 def _read_only() -> NoReturn:

@@ -1,4 +1,4 @@
-"""get and list."""
+"""Get and list requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -25,7 +25,7 @@ from machinery.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class ResourceCall:
-    """A request about a resource, routed and negotiated."""
+    """A routed and negotiated request for a resource."""
 
     request: web.Request
     attributes: Attributes
@@ -43,7 +43,7 @@ class ResourceCall:
 
     @property
     def namespace(self) -> str:
-        """The namespace that a collection is limited to; "" for all, and for cluster-scoped resources."""
+        """Namespace of the collection; "" for all namespaces and for cluster-scoped resources."""
         return self.attributes.namespace if self.resource.namespaced else ""
 
     @property
@@ -58,17 +58,17 @@ class ResourceCall:
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
     def _in_columns(self) -> Resource:
-        """The resource with the columns of the version that is asked for."""
+        """The resource with the table columns of the requested version."""
         columns = self.version.columns if self.version is not None else None
         return self.resource if columns is None else replace(self.resource, columns=columns)
 
     def tables(self) -> TableWriter:
-        """Raises BadRequestError for an includeObject that it does not know."""
+        """Raises BadRequestError for an unknown includeObject."""
         return TableWriter(self._in_columns(), self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
 async def fresh(call: ResourceCall, wanted: int | None) -> None:
-    """Waits until `wanted` is visible. Raises DeadlineError when it does not come soon."""
+    """Wait until `wanted` is visible. Raises DeadlineError after `call.patience`."""
     if not wanted:
         return
     try:
@@ -79,7 +79,7 @@ async def fresh(call: ResourceCall, wanted: int | None) -> None:
 
 
 async def get(call: ResourceCall) -> web.Response:
-    """One object."""
+    """Respond with one object."""
     await fresh(call, revision(call.request.query.get("resourceVersion", "")))
     try:
         stored = await call.storage.get(call.resource.key, call.key)
@@ -95,7 +95,7 @@ async def get(call: ResourceCall) -> web.Response:
 
 
 async def list_(call: ResourceCall) -> web.StreamResponse:
-    """A page of a collection, spliced from stored bytes."""
+    """Respond with a collection or a page of it, spliced from stored bytes, or with counts for `groupBy`."""
     options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
     if GROUP_BY in call.request.query:
         return await value_answer(call.request, await counted(call, options.selection), call.form)
@@ -112,7 +112,7 @@ async def list_(call: ResourceCall) -> web.StreamResponse:
 
 
 def _goes_in_portions(call: ResourceCall, options: ListOptions) -> bool:
-    """A list of everything in the order of its keys, as documents."""
+    """Whether to stream in portions: an unlimited list of JSON documents in key order."""
     if call.storage.portion is None or options.limit is not None or options.selection.order is not None:
         return False
     form = call.form
@@ -120,7 +120,7 @@ def _goes_in_portions(call: ResourceCall, options: ListOptions) -> bool:
 
 
 async def _portions(call: ResourceCall, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
-    """The items of `first` and of all that follows it, as of the same revision; one portion is in memory at a time."""
+    """The items of `first` and all later pages at the same revision; one portion is in memory at a time."""
     page, at = first, first.revision
     while True:
         after, shaped = page.after, _shaped(call, page.items)
@@ -146,7 +146,7 @@ def _shaped(call: ResourceCall, items: Sequence[Stored]) -> Sequence[bytes]:
 
 
 async def counted(call: ResourceCall, selection: Selection) -> dict[str, Any]:
-    """How many objects of a selection there are by some of their values: always a Table, for they are no objects."""
+    """Counts of a selection by field values, always as a Table, since the rows are no objects. Raises BadRequestError."""
     if call.request.query.get("at"):
         raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
     if call.resource.counts is None:
@@ -158,7 +158,7 @@ async def counted(call: ResourceCall, selection: Selection) -> dict[str, Any]:
 
 
 async def list_page(call: ResourceCall, options: ListOptions) -> Page:
-    """The page that the options ask for. Raises ExpiredError, DeadlineError."""
+    """The requested page. Raises ExpiredError, DeadlineError."""
     await fresh(call, options.revision)
     try:
         return await call.storage.list(

@@ -1,4 +1,4 @@
-"""Server-side tables (meta.k8s.io Table) and partial metadata, made from stored documents."""
+"""Server-side tables (meta.k8s.io Table) and partial metadata from stored documents."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ CREATED_DESCRIPTION = (
 
 
 def age_of(moment: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 instant was, as kubectl shows it; `<unknown>` without one."""
+    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
     if not moment:
         return "<unknown>"
     try:
@@ -42,7 +42,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def human_duration(seconds: float) -> str:
-    """Two units at most, the finer one only while it matters: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
+    """At most two units, the finer one only for small values: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -68,7 +68,7 @@ AGE = Column(
 
 
 def partial(document: Document, version: str) -> dict[str, Any]:
-    """The object's metadata alone."""
+    """The object as PartialObjectMetadata."""
     kind, api_version = "PartialObjectMetadata", f"meta.k8s.io/{version}"
     return {"kind": kind, "apiVersion": api_version, "metadata": document["metadata"]}
 
@@ -96,11 +96,11 @@ class TableWriter:
 
     @property
     def _named_by_itself(self) -> bool:
-        """Some tables, as that of Events, have the name elsewhere than in the first column."""
+        """Whether a column has the format `name`, as for Events, so that no Name column is added."""
         return any(column.format == "name" for column in self._columns)
 
     async def table(self, items: Sequence[Stored], metadata: Mapping[str, Any], *, defined: bool = True) -> dict[str, Any]:
-        """The table; `defined` False leaves the columns out, as after the first event of a watch."""
+        """The table. `defined` False omits the column definitions, as after the first event of a watch."""
         extras = await self._resource.extras([item.key for item in items]) if self._resource.extras is not None else {}
         now = self._clock.now()
         return {

@@ -1,8 +1,8 @@
-"""watch: a response without end, one JSON line per event, spliced from stored bytes.
+"""Watch requests: an endless response with one JSON line per event, spliced from stored bytes.
 
-It ends at its time-out, when the client goes, when the storage says that the watcher is too slow, and when the server stops:
-then at a bounded rate, because each comes back at once somewhere else. The end of time is one `asyncio.timeout` per watch;
-ending moves it to now.
+A watch ends at its timeout, when the client disconnects, when the storage reports that the watcher is too slow, and when the
+server stops: then at a bounded rate, because each client reconnects elsewhere at once. Each watch has one `asyncio.timeout`; to
+end a watch, its deadline is moved to now.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from machinery.runtime.rate_limit import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
-"""Of the time for a drain; the rest is for the last of them to write what they have."""
+"""Share of a drain's time in which watches are ended; the rest is for their last writes."""
 RETRY = timedelta(seconds=1)
 LAST_WORDS = timedelta(seconds=2)
-"""How long a client may take to read the rest of a watch that has ended."""
+"""How long a client may take to read the rest of an ended watch."""
 
 log = structlog.get_logger(__name__)
 
@@ -52,17 +52,17 @@ class Watches:
         return len(self._ends)
 
     def by_resource(self) -> Counter[str]:
-        """How many watches of each resource are open; may be asked on any thread."""
+        """Number of open watches per resource. May be called on any thread."""
         return Counter(tuple(self._ends.values()))
 
     def stop(self) -> None:
-        """Ends all watches at once; those that come later are told to try again."""
+        """End all watches at once; later ones are refused with "try again"."""
         self._stopped = True
         for end in tuple(self._ends):
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """Ends all watches within `grace`, at the least rate that does it, and at its end those that are left."""
+        """End all watches within `grace` at the lowest sufficient rate, and the remaining ones at its end."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:
@@ -75,7 +75,7 @@ class Watches:
             self.stop()
 
     async def ended(self) -> None:
-        """Returns when no watch is open."""
+        """Wait until no watch is open."""
         await self._idle.wait()
 
     def _end_now(self, end: asyncio.Timeout) -> None:
@@ -83,7 +83,7 @@ class Watches:
             end.reschedule(asyncio.get_running_loop().time())
 
     async def answer(self, call: ResourceCall, headers: dict[str, str]) -> web.StreamResponse:
-        """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
+        """Serve one watch to its end. Errors after the first byte are sent as an ERROR event."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
         if self._stopped:
@@ -111,13 +111,13 @@ class Watches:
 
 
 async def _close(request: web.Request, response: web.StreamResponse) -> None:
-    """Says that this is the end, to a client that listens; one that does not loses its connection."""
+    """Write the end of the response; abort the connection of a client that does not read it."""
     try:
         async with asyncio.timeout(LAST_WORDS.total_seconds()):
             if not response.prepared:
                 await response.prepare(request)
             await response.write_eof()
-    except ConnectionResetError:  # the client may go while the watch ends
+    except ConnectionResetError:  # the client may disconnect while the watch ends
         return
     except (TimeoutError, asyncio.CancelledError):  # the latter of itself: the end came in the middle of a line, which stays so
         if request.transport is not None:
@@ -143,7 +143,7 @@ async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Li
 
 
 async def _check_place(call: ResourceCall, after: int) -> None:
-    """Raises ExpiredError, so that the client lists anew: a place that is not reached soon is of another history."""
+    """Raises ExpiredError when the revision is not visible soon: it belongs to another history, and the client must list."""
     try:
         await fresh(call, after)
     except DeadlineError as error:
@@ -211,7 +211,7 @@ class _Lines:
         return _line("BOOKMARK", msgspec.json.encode(document))
 
     async def _shared_line(self, event: StorageEvent) -> bytes:
-        """One event goes to many watchers, and most of them ask for it in the same form."""
+        """Cache the encoded event for the other watchers, most of which use the same form."""
         form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
         line = event.lines.get(form)
         if line is None:

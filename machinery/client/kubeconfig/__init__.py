@@ -1,8 +1,8 @@
-"""Kubeconfigs that lead to a hub: bootstrap, hub and admin kubeconfigs, read with named errors and written.
+"""Kubeconfigs for a hub: bootstrap, hub and admin kubeconfigs.
 
-One shape for all three, usable by kubectl and any Kubernetes client: the current context's cluster entry holds the HTTPS door
-and its CA, and in the extension `muster` the gRPC endpoint and the hub's id; its user holds a client certificate, inline or by
-paths relative to the file. A file without it leads to a hub by the Kubernetes API alone, where a bearer token will do.
+All three have one form, usable by kubectl and any Kubernetes client: the current context's cluster has the HTTPS door and its CA,
+and the extension `muster` with the gRPC endpoint and the hub's id; its user has a client certificate, inline or as paths relative
+to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
 """
 
 from machinery.client.kubeconfig.reading import parse_kubeconfig, read_kubeconfig

@@ -1,4 +1,4 @@
-"""Kubeconfigs read, with errors that name the file and what is missing."""
+"""Parser for kubeconfigs, with errors that name the file and what is missing."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAM
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
-    """The file's current context, or the one that is named, files it names included.
+    """Read a file's current context, or the context `context`, with the files that it refers to.
 
     Raises InvalidError that names the file and what is missing.
     """
@@ -31,15 +31,15 @@ def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
 def parse_kubeconfig(
     text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
 ) -> Kubeconfig:
-    """The current context of a kubeconfig in memory, or the one that is named. Raises InvalidError.
+    """Parse the current context of a kubeconfig in memory, or the context `context`. Raises InvalidError.
 
-    Relative paths in it start at `folder`, which may be in memory too.
+    Relative paths start at `folder`, which may be a mapping of file names to contents.
     """
     return _Reader(source, folder).read(text, context)
 
 
 class _Reader:
-    """One reading of one file; every error names it."""
+    """Reads one kubeconfig; every error names it."""
 
     def __init__(self, source: str, folder: Path | Mapping[str, bytes] | None) -> None:
         self._source = source
@@ -155,7 +155,7 @@ class _Reader:
         return BearerToken(text, file) if text or file else None
 
     def _bytes(self, entry: dict[str, Any], name: str, owner: str) -> bytes | None:
-        """Inline data, or the file that is named; inline data wins, as it does for kubectl."""
+        """Inline data, or the content of the named file; inline data wins, as in kubectl."""
         if entry.get(f"{name}-data"):
             return self._decoded(entry[f"{name}-data"], f"{name}-data of {owner}")
         path = entry.get(name)
@@ -196,7 +196,7 @@ def _entries(document: Mapping[str, Any], part: str) -> list[dict[str, Any]]:
 
 
 def _is_place(address: str) -> bool:
-    """Whether there can be such a host with such a port, or without one."""
+    """Whether the URL has a host and, if given, a valid port."""
     try:
         parts = urlsplit(address)
         host, _port = parts.hostname, parts.port
@@ -206,7 +206,7 @@ def _is_place(address: str) -> bool:
 
 
 def _extension(entry: Mapping[str, Any], name: str) -> Any:
-    """The extension of that name; None: there is none."""
+    """Extension of that name; None: absent."""
     found = (each for each in _entries(entry, "extensions") if each.get("name") == name)
     return next(found, {}).get("extension")
 

@@ -1,4 +1,4 @@
-"""What a kubeconfig says, and the names in it."""
+"""Values of a parsed kubeconfig."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,22 +13,22 @@ ENDPOINT_KIND, NAME_KIND = "HubEndpoint", "ClusterName"
 
 @dataclass(frozen=True, slots=True)
 class HubEndpoint:
-    """The extension: where agents connect, and which hub it is."""
+    """The extension `muster`: gRPC endpoint and hub id."""
 
     grpc_server: str
     """`host:port`."""
     hub_id: HubId
     certificate_authority: bytes | None = None
-    """PEM; None: the same CA as the HTTPS door's."""
+    """PEM; None: the same CA as that of the HTTPS door."""
     cluster_name: str | None = None
-    """The one cluster name that a bootstrap credential may admit; its agent takes that name unless told otherwise."""
+    """The only cluster name that the bootstrap credential admits; the agent's default name."""
     group_suffix: str = GROUP_SUFFIX
-    """What the hub's API groups end in; the extension says it as its own group."""
+    """Suffix of the hub's API groups, from the API group of the extension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A client certificate. PEM, leaf first."""
+    """A client certificate with its key, PEM, leaf first."""
 
     chain: bytes
     key: bytes
@@ -39,7 +39,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A user's token, inline, or in a file that others renew; which of both counts is for who shows it to say."""
+    """A user's token, inline or in a file that is renewed by others. The caller decides which of both it uses."""
 
     text: str = field(default="", repr=False)
     file: Path | None = None
@@ -47,7 +47,7 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """The hub, as a kubeconfig has it."""
+    """The cluster of a kubeconfig: the hub."""
 
     name: str
     server: str
@@ -58,12 +58,12 @@ class ClusterEntry:
     proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None
     cluster_name: str | None = None
-    """As `HubEndpoint.cluster_name`, where there is no endpoint. In an extension of its own: the endpoint's chooses gRPC."""
+    """As `HubEndpoint.cluster_name` without an endpoint, in its own extension, since the endpoint's selects gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """What the current context says; errors call it by its `source`. None: the user has no client certificate, or no token."""
+    """The current context; `source` names it in errors. None: the user has no client certificate, or no token."""
 
     source: str
     context: str
@@ -73,9 +73,9 @@ class Kubeconfig:
     namespace: str | None = None
     token: BearerToken | None = None
     plugin: ExecUser | None = None
-    """The program that tells the user's credential; what stands in the file itself wins. Reading a kubeconfig runs nothing."""
+    """Plugin of the user. A credential in the file itself wins. Reading a kubeconfig never runs it."""
     unusable: str = ""
-    """What the user has that nobody here logs in with, and what to use instead; empty: nothing."""
+    """Unsupported credential of the user and its replacement, for a message; empty: none."""
 
     def require_endpoint(self) -> HubEndpoint:
         """The gRPC endpoint. Raises InvalidError."""

@@ -1,4 +1,4 @@
-"""Kubeconfigs written: whole ones, and changes of one that is there."""
+"""Writer for kubeconfigs: new ones, and changes of existing ones."""
 
 import base64
 from collections.abc import Mapping
@@ -39,37 +39,37 @@ def _extension(endpoint: HubEndpoint) -> dict[str, Any]:
 def write_kubeconfig(
     cluster: ClusterEntry, credential: Credential, *, user: str, context: str | None = None, namespace: str | None = None
 ) -> bytes:
-    """A bootstrap or admin kubeconfig with everything inline. It holds a private key: write it 0600."""
+    """A bootstrap or admin kubeconfig with inline data. It contains a private key: write it with mode 0600."""
     auth = {"client-certificate-data": _encode(credential.chain), "client-key-data": _encode(credential.key)}
     return _write(cluster, user=user, auth=auth, context=context or cluster.name, namespace=namespace)
 
 
 def write_token_kubeconfig(cluster: ClusterEntry, token: str, *, user: str) -> bytes:
-    """A bootstrap kubeconfig with a bearer token, for agents that speak the Kubernetes API. It is a secret: write it 0600."""
+    """A bootstrap kubeconfig with a bearer token, for agents with the csr driver. It is a secret: write it with mode 0600."""
     return _write(cluster, user=user, auth={"token": token}, context=cluster.name, namespace=None)
 
 
 def write_exec_kubeconfig(cluster: ClusterEntry, plugin: ExecUser, *, user: str) -> bytes:
-    """A kubeconfig whose user's credential a program tells. It holds no secret."""
+    """A kubeconfig whose user has a credential plugin. It contains no secret."""
     return _write(cluster, user=user, auth={"exec": written_exec(plugin)}, context=cluster.name, namespace=None)
 
 
 @lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
-    """The hub kubeconfig that lies beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It holds no key."""
+    """The hub kubeconfig beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
     return _write(cluster, user=HUB_USER, auth=auth, context=HUB_CONTEXT, namespace=HUB_NAMESPACE)
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
-    """A kubeconfig of `write_hub_kubeconfig` whose user is known by the file `token` beside it (OCM's token driver)."""
+    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
     document = boundedyaml.load(kubeconfig)
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": HUB_KUBECONFIG_TOKEN}}]
     return yaml.safe_dump(document, sort_keys=False).encode()
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """The same kubeconfig, its hub's gRPC door known by these CAs (PEM), and the HTTPS door too where both had the same.
+    """The kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
 
     Raises InvalidError.
     """
@@ -88,7 +88,7 @@ def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
 
 
 def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
-    """Whether two kubeconfigs differ in nothing but the CAs of `with_authority`; False: one of them cannot be read."""
+    """Whether two kubeconfigs differ only in the CAs that `with_authority` sets; False: one of them is unreadable."""
     try:
         return with_authority(one, b"") == with_authority(other, b"")
     except InvalidError:
