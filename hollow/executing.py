@@ -1,4 +1,4 @@
-"""Exec into hollow pods, over the real WebSocket channel. They know one program: a cert agent's `print`, on hollow files."""
+"""Exec into hollow pods over the real WebSocket channel. The only program is a cert agent's `print`, on hollow files."""
 
 import base64
 import json
@@ -21,16 +21,16 @@ from machinery.identity import OPERATOR_GROUP
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDOUT, STDERR, ERROR = 1, 2, 3
 CHUNK = 512
-"""Bytes per message: outputs come in several, as they do from a kubelet."""
+"""Bytes per message: an output is split into several messages, as by a kubelet."""
 _PATH = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/exec")
 
 Find = Callable[[str, str], Awaitable[Document]]
-"""A pod by namespace and name. Raises NotFoundError."""
+"""Finds a pod by namespace and name. Raises NotFoundError."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     code: int
     stdout: bytes = b""
@@ -38,7 +38,7 @@ class CommandResult:
 
 
 class Executing:
-    """`files`: what lies on the hosts of all nodes, by path; it may change at any time."""
+    """Middleware for exec. `files`: host files of all nodes by path; the mapping may change at any time."""
 
     def __init__(self, authenticator: Authenticator, find: Find, files: Mapping[str, bytes]) -> None:
         self._authenticator = authenticator
@@ -102,7 +102,7 @@ class Executing:
 
 
 def on_host(path: str, pod: Document, container: Document) -> str:
-    """Where a container's file lies on its host, by the mount that holds it; "": on none."""
+    """Host path of a container's file, by the mount that contains it; "": no hostPath mount contains it."""
     hosts: Mapping[str, Any] = {volume["name"]: volume.get("hostPath") for volume in pod["spec"].get("volumes") or ()}
     mounts = sorted(container.get("volumeMounts") or (), key=lambda mount: len(mount["mountPath"]), reverse=True)
     for mount in mounts:
@@ -113,7 +113,7 @@ def on_host(path: str, pod: Document, container: Document) -> str:
 
 
 def _status(code: int) -> bytes:
-    """The last word of a channel."""
+    """The Status that ends a channel."""
     if code == 0:
         return json.dumps({"metadata": {}, "status": "Success"}).encode()
     causes = [{"reason": "ExitCode", "message": str(code)}]

@@ -1,4 +1,4 @@
-"""What can be wrong with a hollow cluster, as a value that is switched while it runs."""
+"""Faults of a hollow cluster, as a value that can be replaced while it runs."""
 
 import re
 from dataclasses import dataclass, fields
@@ -13,28 +13,28 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """All False and zero: healthy. The admin path and the command line name them as the fields are named, with dashes."""
+    """Without arguments: no fault. The admin path and the command line use the field names with dashes."""
 
     slow: timedelta = timedelta()
-    """Every answer waits for so long, probes included."""
+    """Delay of every response, probes included."""
     error: bool = False
-    """Every request of the API, probes included, is answered 500."""
+    """Every API request, probes included, is answered with 500."""
     hang: bool = False
     """Every request is accepted and never answered."""
     not_live: bool = False
     """/livez and /healthz fail; the API works."""
     no_livez: bool = False
-    """/livez is not served (404), as before Kubernetes 1.16; /healthz is."""
+    """/livez returns 404, as before Kubernetes 1.16; /healthz is served."""
     refuse_secret_writes: bool = False
     """Creating, changing and deleting secrets is forbidden."""
     stall_before_write: int = 0
-    """The n-th write of a secret from now on, and every later one, is neither done nor answered."""
+    """The n-th write of a secret from now on, and every later one, is neither executed nor answered."""
     stall_after_write: int = 0
-    """The n-th write of a secret from now on is done and not answered; every later one is not done either."""
+    """The n-th write of a secret from now on is executed and not answered; later ones are neither."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:
-        """From words as on the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError with the words known."""
+        """Parse words of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError that lists the known words."""
         return cls.from_document(dict(_parsed(setting) for setting in settings))
 
     @classmethod

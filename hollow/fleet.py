@@ -1,4 +1,4 @@
-"""Many hollow clusters in one process, and their kubeconfigs on disk."""
+"""Many hollow clusters in one process, with their kubeconfigs on disk."""
 
 import os
 import re
@@ -23,11 +23,11 @@ _VERSION = re.compile(r"v\d+\.\d+\.\d+([-+][-+.0-9A-Za-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class HollowFleet:
-    """The clusters to serve: `count` of the same form, on ports from `port` on (0: free ones)."""
+    """The clusters to serve, on ports from `port` upwards (0: free ports)."""
 
     shapes: tuple[ClusterShape, ...]
     kubeconfig_out: str
-    """Where the kubeconfigs go; `{name}` in it stands for the cluster's name."""
+    """Path of the kubeconfigs; `{name}` is replaced by the cluster's name."""
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
@@ -49,13 +49,13 @@ class HollowFleet:
 
 
 def names(name: str, count: int) -> tuple[str, ...]:
-    """`name` alone, or numbered from 0 when there are several."""
+    """`name` for one cluster, numbered from 0 for several."""
     return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 
 @asynccontextmanager
 async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluster]]:
-    """Serves the clusters for the length of the block.
+    """Serve the clusters for the length of the block.
 
     Each kubeconfig is written when its cluster answers. Raises UnavailableError for a port in use, OSError for a file that
     cannot be written.
@@ -73,8 +73,8 @@ async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluste
 
 
 def write_kubeconfig(cluster: HollowCluster, path: Path) -> None:
-    """Writes the administrator's kubeconfig, for its owner only; whoever sees the file sees all of it."""
+    """Atomically write the administrator's kubeconfig with mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:  # made with mode 0600
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:  # created with mode 0600
         yaml.safe_dump(cluster.kubeconfig(), file, sort_keys=False)
     os.replace(file.name, path)  # noqa: PTH105 - the name is a string

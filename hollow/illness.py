@@ -1,4 +1,4 @@
-"""Makes a hollow cluster behave as its faults say, in front of everything else it serves, and lets them be switched."""
+"""Middleware that applies a hollow cluster's faults to all its requests, and the admin path that sets them."""
 
 import asyncio
 from datetime import timedelta
@@ -12,13 +12,13 @@ from machinery.errors import InvalidError, MusterError
 from machinery.identity import OPERATOR_GROUP
 
 ADMIN_PATH = "/hollow/faults"
-"""GET tells the faults that are on, PUT switches them. Answers whatever is switched on, to the administrator only."""
+"""GET returns the active faults, PUT replaces them. Works under every fault, for the administrator only."""
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Illness:
-    """The faults that are on, and an aiohttp middleware that acts them out."""
+    """The active faults, and the aiohttp middleware that applies them."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -33,7 +33,7 @@ class Illness:
         return self._faults
 
     def switch(self, faults: Faults) -> None:
-        """Takes effect with the next request; requests that hang go on, open watches of a server that fails are cut."""
+        """Replace the faults from the next request on. Hanging requests continue; `error` and `hang` cut open watches."""
         self._faults = faults
         self._writes = 0
         self._stalled.clear()
@@ -42,21 +42,21 @@ class Illness:
             self.cut_watches()
 
     def release(self) -> None:
-        """Lets the requests that hang go on."""
+        """Let the hanging requests continue."""
         self._switched.set()
         self._switched = asyncio.Event()
 
     async def stalled(self) -> None:
-        """Returns when a write of a secret stalls as the faults say."""
+        """Wait until a write of a secret stalls."""
         await self._stalled.wait()
 
     def cut_watches(self) -> None:
-        """Breaks the connections of all open watches, as a server that dies does."""
+        """Abort the connections of all open watches, as when a server crashes."""
         for connection in self._watches:
             connection.abort()
 
     async def probe(self) -> None:
-        """Raises while the cluster shall not be live."""
+        """Raises while the fault `not_live` is set."""
         if self._faults.not_live:
             raise RuntimeError("the cluster was told not to be live")
 
@@ -94,7 +94,7 @@ class Illness:
         return None
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Whoever waits for the answer gets none until the faults are switched; what was not done by then is not done."""
+        """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
         self._writes += 1
         fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
         mine = self._writes

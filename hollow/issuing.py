@@ -1,4 +1,4 @@
-"""What a cluster says of itself by tokens: it issues those of its service accounts, and tells everybody with which keys."""
+"""Token issuer of a hollow cluster: issues ServiceAccount tokens and serves OpenID discovery and keys."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +22,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class TokenIssuer:
-    """The issuer of one cluster's tokens: its name is the cluster's address, known once it listens."""
+    """The token issuer of one cluster; its name is the cluster's address, known once it listens."""
 
     def __init__(self, url: Callable[[], str]) -> None:
         self.url = url
         self.keys = TokenKeys([generate_key()])
 
     def rotate(self) -> None:
-        """Issues with a new key from now on; nobody is told the old one any more."""
+        """Issue with a new key from now on and stop publishing the old one."""
         self.keys = TokenKeys([generate_key()])
 
     def groups(self, storage: Storage) -> tuple[ApiGroup, ...]:
-        """The cluster's groups, with ServiceAccounts that tokens are asked for."""
+        """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
         resource = service_account(_Issuer("", (AUDIENCE,), self.keys, self), Accounts(storage))
         own = kinds.SERVICE_ACCOUNT.key
         return tuple(
@@ -42,7 +42,7 @@ class TokenIssuer:
         )
 
     def identified(self, storage: Storage, clock: Clock) -> Callable[[str], Awaitable[Actor | None]]:
-        """Says whose token it is: good for this cluster's API, as long as its account is there."""
+        """Authenticator for tokens of this cluster, valid as long as their ServiceAccount exists."""
 
         async def identify(token: str) -> Actor | None:
             known = ServiceAccountTokens(
@@ -54,7 +54,7 @@ class TokenIssuer:
         return identify
 
     def middleware(self) -> Any:
-        """Answers for discovery and keys, to whoever asks."""
+        """Serves discovery and keys without authentication."""
 
         @web.middleware
         async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -78,7 +78,7 @@ class TokenIssuer:
 
 @dataclass(frozen=True, slots=True)
 class _Issuer(ServiceAccountTokenIssuer):
-    """As it is when a token is asked for."""
+    """Issues with the URL and keys at the time of the request."""
 
     now: TokenIssuer
 

@@ -1,4 +1,4 @@
-"""The objects a hollow cluster is born with, as a real one of its age would show them. Pure: no clock, no chance."""
+"""The initial objects of a hollow cluster. Pure: no clock and no randomness."""
 
 import uuid
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _KNOWN_CLAIMS = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """What a hollow cluster looks like. The same name gives the same identities, however often it is started."""
+    """Properties of a hollow cluster. The same name gives the same identities at every start."""
 
     name: str
     nodes: int = 3
@@ -36,12 +36,12 @@ class ClusterShape:
     version: str = KUBERNETES_VERSION
 
     def uid(self, resource: str, name: str) -> str:
-        """The uid of the first object of that name, in every life of this cluster."""
+        """Uid of the first object of that name, the same at every start of the cluster."""
         return str(uuid.uuid5(_IDENTITIES, f"{self.name}/{resource}/{name}"))
 
     @property
     def cluster_uid(self) -> str:
-        """The uid of its namespace kube-system, which stands for the cluster's identity."""
+        """Uid of the namespace kube-system, the identity of the cluster."""
         return self.uid("namespaces", "kube-system")
 
 
@@ -57,7 +57,7 @@ def namespaces() -> Iterator[Document]:
 
 
 def service_account(namespace: str) -> Document:
-    """The one that Kubernetes' controller creates in every namespace."""
+    """The ServiceAccount that Kubernetes creates in every namespace."""
     metadata = {"name": "default", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
@@ -106,7 +106,7 @@ def node(shape: ClusterShape, index: int, now: datetime) -> Document:
 
 
 def claims(shape: ClusterShape) -> Iterator[Document]:
-    """The claims that fleets commonly have, then numbered ones."""
+    """The well-known claims, then numbered ones."""
     values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
         if index < len(_KNOWN_CLAIMS):
@@ -126,7 +126,7 @@ def claim(name: str, value: str) -> Document:
 
 
 def version(shape: ClusterShape) -> Document:
-    """What /version answers."""
+    """Response of /version."""
     major, minor, *_ = shape.version.removeprefix("v").split(".")
     return {
         "major": major,

@@ -1,4 +1,4 @@
-"""A hollow cluster's storage: in memory, with what a real cluster's controllers would see to."""
+"""In-memory storage of a hollow cluster, with the effects of a real cluster's controllers."""
 
 from collections import Counter
 
@@ -16,9 +16,9 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 
 
 class HollowStorage(MemoryStorage):
-    """Gives the first object of a name the same uid in every life of the cluster; empties a namespace that is deleted.
+    """Gives the first object of a name the same uid at every start; empties a deleted namespace.
 
-    Deployments have their pods, and namespaces their ServiceAccount `default`.
+    Creates the pods of Deployments, and the ServiceAccount `default` of namespaces.
     """
 
     def __init__(self, shape: ClusterShape, clock: Clock) -> None:
@@ -50,13 +50,13 @@ class HollowStorage(MemoryStorage):
         return stored
 
     async def _replace(self, gone: Stored, actor: Actor) -> None:
-        """A pod that was deleted comes again, as its Deployment says."""
+        """Recreate a deleted pod of a Deployment."""
         for owner in msgspec.json.decode(gone.document)["metadata"].get("ownerReferences") or ():
             if owner["kind"] == kinds.DEPLOYMENT.kind:
                 await self._roll_out(Key(gone.key.namespace, owner["name"]), actor)
 
     async def _roll_out(self, key: Key, actor: Actor) -> None:
-        """The pods of a Deployment are those that it describes, at once; those of one that is gone go."""
+        """Create the missing pods of a Deployment and delete its outdated ones, or all if it is deleted."""
         there = await self._exists(kinds.DEPLOYMENT.key, key)
         deployment = msgspec.json.decode((await self.get(kinds.DEPLOYMENT.key, key)).document) if there else None
         nodes = [msgspec.json.decode(each.document) for each in (await self.list(kinds.NODE.key, Selection())).items]

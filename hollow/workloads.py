@@ -1,4 +1,4 @@
-"""The pods of a Deployment, as its controllers and a kubelet would make them; they are Running at once. Pure."""
+"""The pods of a Deployment, as its controllers and a kubelet would create them, Running at once. Pure."""
 
 import hashlib
 import json
@@ -11,13 +11,13 @@ SUFFIX = 10
 
 
 def template_hash(deployment: Document) -> str:
-    """Differs where the pods of two forms of a Deployment would."""
+    """A hash that differs when the pod template differs."""
     text = json.dumps(deployment["spec"].get("template") or {}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:SUFFIX]
 
 
 def pods_of(deployment: Document, nodes: Sequence[Document]) -> list[Document]:
-    """By name: those that are to be there. Raises InvalidError for a template whose pods would not be selected."""
+    """The desired pods. Raises InvalidError when the selector does not match the template's labels."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
@@ -30,7 +30,7 @@ def pods_of(deployment: Document, nodes: Sequence[Document]) -> list[Document]:
 
 
 def _node(spec: Document, nodes: Sequence[Document]) -> str:
-    """The one that the pod names, or the first that takes new pods; "": it waits for one."""
+    """The node that the pod names, or the first schedulable one; "": none, so the pod is Pending."""
     if named := spec.get("nodeName"):
         return str(named)
     free = (node["metadata"]["name"] for node in nodes if not (node.get("spec") or {}).get("unschedulable"))

@@ -1,4 +1,4 @@
-"""The demo's course: servers, then agents, then the inventory until all clusters are Available."""
+"""Steps of the demo: start servers, then agents, then print the inventory until all clusters are Available."""
 
 import asyncio
 import json
@@ -17,11 +17,11 @@ AVAILABLE = "ManagedClusterConditionAvailable"
 STANDBY = "ManagedClusterStandby"
 POLL_SECONDS = 0.4
 ARRIVED_WITHIN = 30.0
-"""Seconds after which a cluster that has not arrived will not: ten times what is promised."""
+"""Seconds in which a cluster must arrive at the second hub: ten times the promised time."""
 
 
 class DemoError(Exception):
-    """The demo cannot go on; `child` is the program whose log tells more."""
+    """The demo failed; `child` is the program whose log has the details."""
 
     def __init__(self, reason: str, child: Child | None = None) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ def conditions(cluster: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def lacking(name: str, cluster: dict[str, Any] | None) -> str | None:
-    """What keeps a cluster from being Available; None: it is."""
+    """Why a cluster is not Available; None: it is."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
@@ -46,7 +46,7 @@ def lacking(name: str, cluster: dict[str, Any] | None) -> str | None:
 
 
 def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
-    """What keeps a hub from taking a cluster over at once; None: its agent stands by there."""
+    """Why a hub cannot take a cluster over at once; None: its agent is registered there as standby."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
     verdict = conditions(cluster).get(AVAILABLE)
@@ -55,7 +55,7 @@ def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> s
 
 
 class Demo:
-    """One run, from the first program to the last. The first of the hubs owns the clusters, the others are its reserve."""
+    """One run of the demo. The first hub owns the clusters, the others are its reserve."""
 
     def __init__(self, place: DemoFolder, hubs: tuple[DemoHub, ...], deadline: float) -> None:
         self._place = place
@@ -68,7 +68,7 @@ class Demo:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids, by the name of the hub or of the agent's cluster."""
+        """Process ids by the name of the hub or of the agent's cluster."""
         return {name: child.pid for name, child in {**self.servers, **self.spokes}.items()}
 
     def say(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Demo:
         return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
-        """Starts the hubs and the hollow clusters; returns when all answer."""
+        """Start the hubs and the hollow clusters; return when all of them answer."""
         for hub in self.hubs:
             self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
             self.say(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
@@ -91,7 +91,7 @@ class Demo:
         self.say("hollow         clusters answer")
 
     async def join(self, agents: Children) -> None:
-        """Writes a bootstrap kubeconfig for each cluster, one per hub, and starts its agent."""
+        """Write one bootstrap kubeconfig per cluster and hub, and start the agents."""
         for name in CLUSTERS:
             await asyncio.gather(*(self._bootstrap(name, hub) for hub in self.hubs))
             child = await agents.start(f"spoke-{name}", spoke_command(self._place, name, self.hubs))
@@ -109,16 +109,16 @@ class Demo:
             raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.error.strip()}")
 
     async def show_until_available(self) -> None:
-        """Prints the inventory whenever it has changed, until every cluster is Available on the first hub."""
+        """Print the inventory at each change until every cluster is Available on the first hub."""
         await self._show_until(self.hubs[0], lacking)
 
     async def show_until_in_reserve(self) -> None:
-        """As before, until every agent stands by at all other hubs."""
+        """Print the inventories of the other hubs until every agent is registered there as standby."""
         for hub in self.hubs[1:]:
             await self._show_until(hub, partial(not_in_reserve, hub))
 
     async def kill_the_owner(self) -> None:
-        """Ends the first hub with -9; returns when every cluster is Available on the second."""
+        """Kill the first hub with SIGKILL; return when every cluster is Available on the second."""
         owner = self.hubs[0]
         self.say(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
         self._programs.remove(self.servers[owner.name])
@@ -127,7 +127,7 @@ class Demo:
         await self._show_arrivals(self.hubs[1])
 
     async def stay(self) -> None:
-        """Follows the inventory until something ends that should not. A killed agent, or owner, is part of the show."""
+        """Wait until a program ends unexpectedly, which raises DemoError. The user may kill an agent or the owner."""
         watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
         while watching:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +144,7 @@ class Demo:
             raise DemoError(f"{child.name} {child.how_it_ended()}", child)
 
     async def _show_arrivals(self, hub: DemoHub) -> None:
-        """Says of every cluster when it has arrived; agents that were ended as well do not."""
+        """Report the arrival of each cluster at the hub, except for those whose agent has ended too."""
         began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
         while wanted:
             found = await self._inventory(hub)

@@ -1,4 +1,4 @@
-"""The resources of a hollow cluster, with the rules and table columns that a real API server has for them."""
+"""The resources of a hollow cluster, with the rules and table columns of a real API server."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import ApiGroup, Resource
 
 NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
-"""Gone at once when it is deleted: the storage takes its content with it."""
+"""Removed at once on delete; the storage then deletes its content."""
 
 _ALL: tuple[Resource, ...] = (
     *(CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),

@@ -1,4 +1,4 @@
-"""ClusterClaim: what a managed cluster says of itself."""
+"""ClusterClaim: a property that a managed cluster reports."""
 
 from machinery.apiserver.resource import Resource
 

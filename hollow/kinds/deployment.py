@@ -1,4 +1,4 @@
-"""Deployment: its pods come up at once and run nothing."""
+"""Deployment: its pods exist and are Running at once, without containers."""
 
 from hollow.kinds.cells import OPEN
 from machinery.apiserver.resource import STATUS, Resource

@@ -1,6 +1,6 @@
-"""What else charts install: kept as it comes, and nothing follows from it.
+"""Other resources that charts install: stored, without effect.
 
-Services, policies and routes of a hollow cluster lead nowhere; StatefulSets have no pods. Roles are Kubernetes' own, and count.
+Services, policies and routes have no effect in a hollow cluster; StatefulSets have no pods. Kubernetes' RBAC roles take effect.
 """
 
 from hollow.kinds.cells import OPEN

@@ -1,4 +1,4 @@
-"""Pod: a hollow cluster runs none; what it shows of them are its controller-manager and the pods of Deployments."""
+"""Pod: no containers run. The only pods are those of the controller-manager and of Deployments."""
 
 from hollow.kinds.cells import OPEN, part
 from machinery.apiserver.resource import STATUS, Resource

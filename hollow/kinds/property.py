@@ -1,4 +1,4 @@
-"""ClusterProperty of SIG-Multicluster: what a managed cluster says of itself."""
+"""ClusterProperty of SIG-Multicluster: a property that a managed cluster reports."""
 
 from machinery.apiserver.resource import Resource
 

@@ -1,8 +1,8 @@
 """Runs a command in a container over the WebSocket form of Kubernetes' exec channel and returns its output as bytes.
 
-Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`: each binary message is a stream number and bytes of the stream;
-the last message of stream 3 is a Status with the result. Only the caller gets the output: it never appears in errors or logs,
-except for the standard error of a failed command. Nothing is written to the command.
+Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`: each binary message is a stream number and bytes of the
+stream; the last message of stream 3 is a Status with the result. Only the caller gets the output: it never appears in errors or
+logs, except for the standard error of a failed command. Nothing is written to the command.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ async def execute(
 ) -> bytes:
     """Return the standard output of the command after it has succeeded.
 
-    Raises the server's refusal, UnavailableError (not reached, or the command failed), DeadlineError, InvalidError (output above
-    `limit` bytes).
+    Raises the server's refusal, UnavailableError (not reached, or the command failed), DeadlineError, InvalidError (output
+    above `limit` bytes).
     """
     heard, seconds = _Heard(limit), within.total_seconds()
     try:

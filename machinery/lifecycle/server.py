@@ -9,8 +9,8 @@
                 -> HTTPServerStoppedListening -> InFlightRequestsDrained -> buffers are flushed
             -> the callers close the resources that they opened
 
-A failed post-start hook ends the server at once without a graceful stop. A failed guarded task requests the graceful stop and is
-raised at its end. A failure during the stop is logged, does not shorten the stop, and is raised at the end.
+A failed post-start hook ends the server at once without a graceful stop. A failed guarded task requests the graceful stop and
+is raised at its end. A failure during the stop is logged, does not shorten the stop, and is raised at the end.
 """
 
 import asyncio

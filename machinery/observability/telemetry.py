@@ -1,7 +1,7 @@
 """The tracer that exports spans to a collector by OTLP. Only this module uses OpenTelemetry, which is an optional extra.
 
-Spans wait in a bounded queue for a thread of OpenTelemetry; an unavailable collector causes only the loss of spans. OpenTelemetry
-also reads its own environment variables (`OTEL_*`): headers, certificates and resource attributes.
+Spans wait in a bounded queue for a thread of OpenTelemetry; an unavailable collector causes only the loss of spans.
+OpenTelemetry also reads its own environment variables (`OTEL_*`): headers, certificates and resource attributes.
 """
 
 import socket

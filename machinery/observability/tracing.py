@@ -1,7 +1,7 @@
 """Spans of requests, and the W3C trace context that connects them across processes and with the log.
 
-Tracing is off until a program's `__main__` calls `use` with a tracer, such as that of `machinery.observability.telemetry`. Until
-then a span costs one variable access. Log lines contain a peer's trace in either case. Span names are few and bounded: a
+Tracing is off until a program's `__main__` calls `use` with a tracer, such as that of `machinery.observability.telemetry`.
+Until then a span costs one variable access. Log lines contain a peer's trace in either case. Span names are few and bounded: a
 cluster's name is an attribute. No attribute contains a secret, and heartbeats have no spans.
 """
 

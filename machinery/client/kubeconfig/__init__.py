@@ -1,8 +1,8 @@
 """Kubeconfigs for a hub: bootstrap, hub and admin kubeconfigs.
 
-All three have one form, usable by kubectl and any Kubernetes client: the current context's cluster has the HTTPS door and its CA,
-and the extension `muster` with the gRPC endpoint and the hub's id; its user has a client certificate, inline or as paths relative
-to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
+All three have one form, usable by kubectl and any Kubernetes client: the current context's cluster has the HTTPS door and its
+CA, and the extension `muster` with the gRPC endpoint and the hub's id; its user has a client certificate, inline or as paths
+relative to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
 """
 
 from machinery.client.kubeconfig.reading import parse_kubeconfig, read_kubeconfig
