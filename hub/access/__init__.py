@@ -1,4 +1,4 @@
-"""Who a peer is and what it may do: asked by both doors, before any service is called."""
+"""Authentication, authorization and request limits. Both doors use it before they call a service of `hub.registry`."""
 
 from hub.access.limits import AccessLimits, LimitConfig
 from hub.access.peers import Peers

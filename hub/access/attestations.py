@@ -1,7 +1,7 @@
-"""From the token that a newcomer brings to the cluster that it comes from, by the keys of that cluster's issuer.
+"""Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-What is wrong with a token is told in an AttestationError, for the audit log alone. Keys are those that the credential names, or
-those of the issuer's discovery, which are kept and fetched anew when they are due.
+The reason of a refusal is only in the AttestationError, for the audit log. Keys come from the bootstrap credential or from the
+issuer's discovery document; discovered keys are cached and fetched again when they are due.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from machinery.pki import KeySet, parse_certificate, read_header, unverified_cla
 from machinery.runtime.clock import Clock
 
 SKEW = timedelta(minutes=1)
-"""How far clusters' clocks may be off."""
+"""Tolerance for `nbf` and `iat`, because clocks of clusters differ. `exp` has none."""
 MAX_KEPT = 1000
 FAMILIES = ("RS", "ES")
 PREFIX = "system:serviceaccount:"
 NOT_ALLOWED = "the hub fetches no keys from it: --attestation-allowed-issuers does not list it, and no keys are given"
 
 Connect = Callable[[bytes], JsonDocuments]
-"""From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
+"""Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
-    """An issuer of the hub's own list, and the clusters that it is for."""
+    """An issuer of the hub's own list, and the patterns of the cluster names that it may attest."""
 
     demand: Demand
     patterns: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class KnownIssuer:
 
 @dataclass(frozen=True, slots=True)
 class AttestationPolicy:
-    """What is so for the whole hub. `required`: also where a credential does not ask for it.
+    """Settings for the whole hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
-    `issuers` reads the list of the hub's own, blocking. Raises InvalidError. `allowed`: the URLs that keys are fetched from for
-    issuers that a credential names. An issuer of the hub's own list needs no entry there.
+    `issuers` reads the hub's own issuer list; it blocks and raises InvalidError. `allowed`: URLs from which keys may be
+    fetched for issuers that a credential names. Issuers of the hub's own list need no entry there.
     """
 
     required: bool = False
@@ -57,7 +57,7 @@ class AttestationPolicy:
 
 
 class Attestor:
-    """One per process."""
+    """Verifies attestation tokens. One per process."""
 
     def __init__(
         self, store: Store, hub: HubId, connect: Connect, clock: Clock, policy: AttestationPolicy | None = None
@@ -70,7 +70,7 @@ class Attestor:
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
 
     async def audience(self, record: CertificateRecord) -> str:
-        """For whom the token must be that this peer brings; "": it needs none. Raises UnavailableError."""
+        """Returns the audience that this peer's token must have; "": it needs no token. Raises UnavailableError."""
         if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
             return ""
         demand = await self._store.read(_demand, record.credential)
@@ -79,7 +79,7 @@ class Attestor:
         return self._audience if self._policy.required else ""
 
     async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        """What the token proves; None: nothing has to be proven. Raises AttestationError, UnavailableError (the database's)."""
+        """Returns what the token proves; None: no proof is required. Raises AttestationError, UnavailableError (database)."""
         if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
             return None
         demand = await self._store.read(_demand, record.credential)
@@ -94,7 +94,7 @@ class Attestor:
         return await self._checked(demand, token)
 
     async def _known(self, cluster: ClusterName, token: str) -> Demand:
-        """The issuer of the hub's own list that says that it made the token."""
+        """Returns the demand for the token's `iss` claim and this cluster from the hub's own issuer list."""
         issuer = (unverified_claims(token) or {}).get("iss")
         try:
             listed = await asyncio.to_thread(self._policy.issuers)
@@ -136,7 +136,7 @@ class Attestor:
 
 
 def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
-    """What is wrong with a demand, by the name of its field. `allowed`: what its issuer must be among; None: it may be any."""
+    """Yields field name and message for each problem of a demand. `allowed`: URLs that may be an issuer; None: any."""
     if not demand.issuer or (not demand.keys and https_flaw(demand.issuer) is not None):
         yield "issuer", "it is an https:// address, unless the keys are given"
     elif allowed is not None and not demand.keys and not allowed.allow(demand.issuer):
@@ -158,7 +158,7 @@ def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[
 
 
 def check_claims(claims: Mapping[str, Any], demand: Demand, audience: str, now: datetime) -> None:
-    """Raises AttestationError unless the token is of the issuer, for this hub, good now, and a service account's that fits."""
+    """Raises AttestationError unless issuer, audience, times and ServiceAccount of the token match the demand."""
     if claims.get("iss") != demand.issuer:
         raise AttestationError(f"the token is of issuer {str(claims.get('iss'))[:200]!r} and not of {demand.issuer!r}")
     told = claims.get("aud")

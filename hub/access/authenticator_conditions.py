@@ -1,7 +1,6 @@
-"""Whether an authenticator can work, found out by asking whom it names: the conditions of its status.
+"""Status conditions of authenticators, found by connecting to the issuer or webhook.
 
-Types and the order in which one depends on another are Pinniped's. A condition that could not be looked at, because one before
-it is not good, is Unknown.
+Condition types and their order of dependence are Pinniped's. A condition that depends on a failed one is Unknown.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,7 @@ _WAITS = "Not looked at: what stands before it is not good."
 
 @dataclass(slots=True)
 class _Looking:
-    """Conditions as they are found, until one fails."""
+    """The conditions found so far. After a failure, the remaining checks are not run."""
 
     found: list[Condition] = field(default_factory=list)
 
@@ -44,14 +43,14 @@ class _Looking:
         return Condition(kind, TRUE, SUCCESS, success)
 
     def ready(self) -> list[Condition]:
-        """All of them, and what they come to."""
+        """Returns all conditions and the summary condition Ready."""
         if self.good:
             return [*self.found, Condition(READY, TRUE, SUCCESS, "The authenticator is ready.")]
         return [*self.found, Condition(READY, FALSE, NOT_READY, "The authenticator is not ready: see the other conditions.")]
 
 
 async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:
-    """The conditions of a JWTAuthenticator or a WebhookAuthenticator."""
+    """Returns the conditions of a JWTAuthenticator or a WebhookAuthenticator."""
     looking, trusted = _Looking(), _Trusted(document, connect)
     await looking.look("TLSConfigurationValid", "InvalidTLSConfig", trusted.told, trusted.load)
     await (_issuer if kind == JWT else _webhook)(document, looking, trusted)
@@ -59,7 +58,7 @@ async def examine(kind: str, document: Document, connect: Connect) -> list[Condi
 
 
 class _Trusted:
-    """The documents of whom the authenticator names, verified as it says."""
+    """The client for the authenticator's server, verified with the CAs of its spec."""
 
     def __init__(self, document: Document, connect: Connect) -> None:
         self._document = document

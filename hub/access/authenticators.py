@@ -1,8 +1,7 @@
-"""Tokens of others, by the authenticator that a request names: from the token to whom it names.
+"""Authentication of login tokens by JWTAuthenticators, WebhookAuthenticators and this hub's ServiceAccounts.
 
-The authenticator is read from the database at each question, so that on every replica a change or a removal counts from the
-next one on. What is kept in memory is what is slow to come by: an issuer's keys and a webhook's answers, for as long as the
-very object stands, unchanged, for which they were had.
+The authenticator is read from the database for each request, so that its change or removal takes effect on every replica with
+the next request. Issuer keys and webhook answers are cached until the authenticator object changes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +21,18 @@ from machinery.runtime.clock import Clock
 MAX_KEPT = 100
 
 Connect = Callable[[bytes], JsonDocuments]
-"""From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
+"""Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
 
 
 class Tokens(Protocol):
-    """One authenticator."""
+    """Verifies the tokens of one authenticator."""
 
     async def named(self, token: str) -> Named | None:
-        """Whom the token names; None: nobody. Raises UnauthorizedError that says why it is not good, UnavailableError."""
+        """Returns the user of the token; None: there is none. Raises UnauthorizedError with the reason, UnavailableError."""
 
 
 class Authenticators:
-    """One per process. `accounts`: knows the tokens of this hub's ServiceAccounts."""
+    """Finds authenticators by reference. One per process. `accounts` verifies tokens of this hub's ServiceAccounts."""
 
     def __init__(self, store: Store, accounts: TokenAuthenticator, connect: Connect, clock: Clock) -> None:
         self._store = store
@@ -43,9 +42,9 @@ class Authenticators:
         self._kept: dict[tuple[str, str], tuple[AuthenticatorConfig, Tokens]] = {}
 
     async def find(self, reference: Reference) -> tuple[Tokens, Sequence[str]]:
-        """The authenticator, and the groups that it makes operators.
+        """Returns the authenticator and the groups whose members it makes operators.
 
-        Raises UnauthorizedError (there is none), InvalidError, UnavailableError.
+        Raises UnauthorizedError (no such authenticator), InvalidError, UnavailableError.
         """
         if reference.kind == ACCOUNT:
             return self._accounts, ()
@@ -72,7 +71,7 @@ class Authenticators:
 
 
 class IssuerTokens(Tokens):
-    """A JWTAuthenticator."""
+    """Verifies tokens for a JWTAuthenticator."""
 
     def __init__(self, authenticator: AuthenticatorConfig, documents: JsonDocuments, clock: Clock) -> None:
         assert authenticator.claims is not None  # noqa: S101 - the kind has them
@@ -85,7 +84,7 @@ class IssuerTokens(Tokens):
 
 
 class WebhookTokens(Tokens):
-    """A WebhookAuthenticator: TokenReview v1, each answer kept for a moment under the token's hash."""
+    """Verifies tokens for a WebhookAuthenticator by TokenReview v1. Answers are cached briefly under the token's hash."""
 
     def __init__(self, authenticator: AuthenticatorConfig, documents: JsonDocuments, clock: Clock) -> None:
         self._url = authenticator.address
@@ -100,7 +99,7 @@ class WebhookTokens(Tokens):
 
 
 class AccountTokens(Tokens):
-    """ServiceAccounts of this hub, by their own tokens."""
+    """Verifies ServiceAccount tokens of this hub."""
 
     def __init__(self, tokens: TokenAuthenticator) -> None:
         self._tokens = tokens
@@ -111,12 +110,12 @@ class AccountTokens(Tokens):
 
 
 def review_of(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What is posted to a webhook."""
+    """Returns the review object that is posted to a webhook."""
     return {"apiVersion": "authentication.k8s.io/v1", "kind": kind, "metadata": {}, "spec": dict(spec), "status": {"user": {}}}
 
 
 def status_of_review(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The status of a TokenReview. Raises UnavailableError when it is none, or of no form that can be trusted."""
+    """Returns the status of a TokenReview. Raises UnavailableError if the answer is not a well-formed TokenReview."""
     status, version = answer.get("status"), answer.get("apiVersion")
     if answer.get("kind") != "TokenReview" or version != "authentication.k8s.io/v1" or not isinstance(status, Mapping):
         raise UnavailableError("the webhook's answer is not a TokenReview of authentication.k8s.io/v1")

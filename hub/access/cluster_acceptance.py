@@ -1,7 +1,6 @@
-"""Which clusters are accepted and which agent is their own, kept in memory for the agents that ask.
+"""Cache of the acceptance and the own agent of each cluster, for authorization of agents.
 
-An answer is read from the database once and forgotten with the next change of the cluster or of a request of its own; whatever
-is heard or not, it is read anew after `BOUND`.
+An entry is dropped when the cluster or one of its certificate requests changes, and after `BOUND` in any case.
 """
 
 from collections.abc import Callable
@@ -50,29 +49,29 @@ class _Known:
 
 
 class ClusterAcceptanceCache:
-    """One per process. `heard` must be told of every change."""
+    """One per process. `heard` must be called with every change."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, object] = {}
-        """By cluster, a mark of the newest read under way; a change takes it away."""
+        """By cluster, a token of the newest read in progress. A change removes it, so that the read's result is not cached."""
         self._granted: dict[str, set[str]] = {}
         self._end: Callable[[str], None] = lambda _mark: None
 
     def end_with(self, end: Callable[[str], None]) -> None:
-        """Has `end` called with the mark of each credential whose cluster is denied or deleted after it was `granted`."""
+        """Sets the callback for the mark of each `granted` credential whose cluster is denied or deleted afterwards."""
         self._end = end
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Notes who was let in because the cluster is accepted: what that credential has open ends with the acceptance."""
+        """Records that a credential was admitted because its cluster is accepted; its connections end with the acceptance."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)
 
     async def of(self, cluster: ClusterName) -> ClusterView:
-        """Raises UnavailableError."""
+        """Returns the view of a cluster, at most `BOUND` old. Raises UnavailableError."""
         known = self._known.get(cluster)
         began = self._clock.monotonic()
         if known is not None and began - known.read_at < BOUND.total_seconds():
@@ -84,14 +83,14 @@ class ClusterAcceptanceCache:
             undisturbed = self._reading.get(cluster) is mark
             if undisturbed:
                 del self._reading[cluster]
-        if undisturbed:  # else what was read may be old already
+        if undisturbed:  # a change during the read may have made its result out of date
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
             self._known[cluster] = _Known(view, began)
         return view
 
     def heard(self, change: Change) -> None:
-        """Forgets what a change may have made untrue."""
+        """Drops the entries that a change may have made out of date."""
         if change.kind == MANAGED_CLUSTERS:
             cluster = change.key.name
             if cluster in self._granted and (change.type is ChangeType.DELETED or not _is_accepted(change)):

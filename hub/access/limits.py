@@ -1,17 +1,17 @@
-"""The hub's limits: which level a request has, at either door, and as whose it counts.
+"""The hub's limits: the priority level of a request at either door, and the flow that it counts for.
 
-level            what                                                                flow
+level            requests                                                            flow
 exempt           system:masters, health; never limited                               -
-lifelines        leases, and what agents need to stay: renewals, their cluster        the agent
-status-reports   what agents report of their clusters                                the agent
+lifelines        leases, and what agents need to stay: renewals, their cluster       the agent
+status-reports   agents' reports of their clusters                                   the agent
 sessions         the start of an agent's session                                     the agent
-registrations    all that bootstrap credentials ask                                  the credential and the cluster
+registrations    all requests of bootstrap credentials                               the credential and the cluster
 read-only        other reads                                                         the user
-logins           tokens that are exchanged for certificates                          the user
+logins           exchange of tokens for certificates                                 the user
 mutating         other writes                                                        the user
 
-Whoever shows no credential counts as the host that he asks from. So a registration storm fills its own level, while
-heartbeats and renewals go on.
+A client without a credential counts by its host. So a registration storm fills only its own level, and heartbeats and renewals
+continue.
 """
 
 from collections import Counter
@@ -54,16 +54,16 @@ NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
-"""Characters that tell flows apart, which are remembered by the thousand: longer than any name, and as yet unread."""
+"""Characters of a flow that count. Flows are kept by the thousand and are not validated yet; no valid name is longer."""
 REFUSALS, REFUSALS_AT_ONCE = 5, 100
-"""Refusals of one address without a known credential: a second, and at once."""
+"""Refusals of one address without a known credential: per second, and as a burst."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
-"""How many wait, and how many of one identity, where whole fleets come at once. Clusters may share a bootstrap credential."""
+"""Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitConfig:
-    """The numbers; 0 is "no limit" for each."""
+    """The configured limits; 0 means no limit."""
 
     read_only: int = 400
     mutating: int = 200
@@ -93,7 +93,7 @@ class LimitConfig:
 
 
 class AccessLimits:
-    """One for both doors."""
+    """The request limits of this process. One instance serves both doors."""
 
     def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
         capacity = capacity or LimitConfig()
@@ -106,7 +106,7 @@ class AccessLimits:
         self.watches = Openings(capacity.watches_each, capacity.watches)
 
     def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
-        """The pool of a request, and the identity that it counts for: "" for one that is not limited."""
+        """Returns the pool of a request and the identity that it counts for ("" if it is not limited)."""
         level = level_of(actor, asked)
         return self.pools[level], "" if level == EXEMPT else actor.user
 
@@ -114,9 +114,9 @@ class AccessLimits:
     async def seat(
         self, actor: Actor, asked: Attributes, *, flow: str = "", has: timedelta | None = None
     ) -> AsyncIterator[None]:
-        """A block around one call. `flow` tells apart what one identity asks for many.
+        """Holds a seat for one call. `flow` separates requests of one identity for different clusters.
 
-        It waits for a quarter of the time that it still `has`. Raises TooManyRequestsError.
+        It waits for at most a quarter of `has`, the time that is left to the call. Raises TooManyRequestsError.
         """
         pool, user = self.place(actor, asked)
         identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
@@ -129,12 +129,12 @@ class AccessLimits:
             pool.give(identity)
 
     def refuse(self, address: str) -> None:
-        """Counts a refusal of a caller that is not known. Raises TooManyRequestsError above the rate of its address."""
+        """Counts a refusal of an unknown caller. Raises TooManyRequestsError above the rate of its address."""
         self.refusals.check(origin(address))
 
     @contextmanager
     def session(self, cluster: ClusterName) -> Iterator[None]:
-        """A block around a session of a cluster. Raises TooManyRequestsError when the cluster has as many as it may."""
+        """Counts a session of a cluster while the block runs. Raises TooManyRequestsError at the limit per cluster."""
         if self._per_cluster and self._open[cluster] >= self._per_cluster:
             self._turned_away += 1
             raise TooManyRequestsError(f"{TOO_MANY}: this cluster has {self._per_cluster} sessions open", retry_after=BACK_SOON)
@@ -147,7 +147,7 @@ class AccessLimits:
                 del self._open[cluster]
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running hub."""
+        """Returns the counters for the debug socket."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
         rates, watches = self.rates.snapshot(), self.watches.snapshot()
         refusals = self.refusals.snapshot()
@@ -156,7 +156,7 @@ class AccessLimits:
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:
-    """The level of a request, by who asks and what."""
+    """Returns the priority level of a request by its user and attributes."""
     if OPERATOR_GROUP in actor.groups or _is_health(asked):
         return EXEMPT
     if ALL_CLUSTERS_GROUP in actor.groups:

@@ -1,8 +1,8 @@
-"""From a peer's certificate to its record, and word of revocations at once, or within half a second.
+"""Authentication of client certificates: finds the record of a certificate and notifies listeners of revocations.
 
-TLS has proven that the peer holds the key and that our CA signed; what the certificate opens stands only in the record of its
-serial. Records are kept in memory by the certificate's bytes, since every call and every stream asks. `run` looks for what was
-revoked; while it has not succeeded for a moment, every question goes to the database again.
+TLS has verified the key and the CA's signature; only the record of the serial number says what the certificate permits. Records
+are cached by the certificate's bytes, because every call and stream needs one. `run` reads revocations: at once with a
+notification, else every half second. If that fails for longer than `FRESH`, every request reads the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +25,12 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
-"""Longer than a look may be late."""
+"""How long the last read of revocations makes cached records valid. Longer than a read may be late."""
 BLIND = timedelta(seconds=60)
-"""Without a look at revocations for this long, nobody is known any more."""
+"""After this long without a read of revocations, listeners are called with None: no certificate counts as valid."""
 MAX_KEPT = 50_000
 KEPT_FOR = timedelta(minutes=10)
-"""Since somebody last came with it: certificates are renewed, and the ones before never come again."""
+"""Since the last use. After a renewal, the old certificate is not used again."""
 TIDY = timedelta(minutes=1)
 UNKNOWN = "this certificate is not known to the hub: register again with a bootstrap kubeconfig"
 
@@ -45,7 +45,7 @@ class _Known:
 
 
 class Peers:
-    """Identities by certificate. One per process, used by both doors."""
+    """Finds identities by certificate. One per process, used by both doors."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Peers:
         poll: timedelta = POLL,
         signers: Callable[[], Sequence[AuthorityRecord]] = tuple,
     ) -> None:
-        """`signers`: the hub's CAs as they stand; none: whatever is on record counts, whoever signed it."""
+        """`signers` returns the hub's CAs in their current phases; without any, the signer of a certificate is not checked."""
         self._signers = signers
         self._store = store
         self._clock = clock
@@ -64,7 +64,7 @@ class Peers:
         self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._unknown: dict[bytes, float] = {}
-        """Until when certificates without a record are refused without a look into the database."""
+        """By certificate without a record: until when it is refused without a database read."""
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
@@ -72,18 +72,18 @@ class Peers:
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
-        """How many certificates are remembered."""
+        """Number of cached certificates."""
         return len(self._known)
 
     async def identify(self, certificate: bytes) -> CertificateRecord:
-        """The record behind a certificate (PEM or DER) that TLS has verified.
+        """Returns the record of a certificate (PEM or DER) that TLS has verified.
 
-        Raises UnauthorizedError when there is none, or it is revoked or not valid now; UnavailableError.
+        Raises UnauthorizedError if there is no record, or it is revoked or not valid now; UnavailableError.
         """
         known = self._known.get(certificate)
         if known is None or not self._is_fresh(known):
             record = await self._read(certificate)
-            if record.revoked_at is None and record.serial in self._seen:  # by a look that ended while we read
+            if record.revoked_at is None and record.serial in self._seen:  # revocation found while the record was read
                 raise self.refusal(record.serial)
             known = _Known(record, read_at=self._clock.monotonic(), asked_at=0.0)
             if len(self._known) >= MAX_KEPT:
@@ -94,23 +94,23 @@ class Peers:
         return known.record
 
     async def former(self, certificate: bytes) -> CertificateRecord:
-        """The same, also where it is revoked or not valid now. Raises UnauthorizedError (there is none), UnavailableError."""
+        """Returns the record even if it is revoked or not valid now. Raises UnauthorizedError (no record), UnavailableError."""
         return await self._read(certificate)
 
     def refusal(self, serial: SerialNumber) -> UnauthorizedError:
-        """What the holder of a serial is told that listeners were called with."""
+        """Returns the error for the holder of a serial number that listeners were called with."""
         return refusal_of(self._seen.get(serial))
 
     def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
-        """Calls `listener` with each serial found revoked; None: revocations cannot be read any more, so nobody is known.
+        """Calls `listener` with each revoked serial number, and with None when revocations cannot be read any more.
 
-        Returns what ends that.
+        Returns a function that removes the listener.
         """
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Reads revocations until cancelled."""
         self._looked_at = self._clock.monotonic()
         await self._looking.run(self._look)
 
@@ -131,7 +131,7 @@ class Peers:
         return True
 
     async def poll(self, *, far: bool = False) -> None:
-        """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
+        """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
         began, since = self._clock.monotonic(), self._stretch.begin(far=far)
         now, revoked = await self._store.look(_revoked_since, since)
         self._stretch.end(now)
@@ -188,7 +188,7 @@ class Peers:
         self._check_signer(record)
 
     def _check_signer(self, record: CertificateRecord) -> None:
-        """What a CA signed that is on its way out recovers its agent and does nothing else; of a retired one nothing counts."""
+        """Certificates of an outgoing CA are valid for recovery only; those of a retired CA are not valid at all."""
         signer = signer_of(record.signed_by, self._signers())
         if signer is None or signer.phase in BUNDLED or (signer.phase in RECOVERING and record.purpose is Purpose.RECOVERY):
             return
@@ -204,13 +204,13 @@ class Peers:
 
 
 def refusal_of(reason: str | None) -> UnauthorizedError:
-    """What the holder of a certificate is told that was revoked for this reason."""
+    """Returns the error for the holder of a certificate that was revoked for this reason."""
     verdict, message = verdict_on(reason)
     return UnauthorizedError(message, causes=verdict.because(message))
 
 
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
-    """The record; where there is none, what its holder is told when a restore has lost it."""
+    """Returns the record; if there is none, the error for a certificate whose record was lost by a restore."""
     record = certificates.resolve(tx, facts.serial)
     return record, readoption.refusal_of(tx, facts) if record is None else None
 

@@ -1,7 +1,7 @@
-"""The hub's roles and bindings in memory, kept current from the change log.
+"""Cache of the hub's RBAC roles and bindings, kept current from the change log.
 
-`run` follows the log, and once a second proves against the database that nothing was missed. An index without a proof for
-longer than `BOUND` decides nothing: whoever needs it is told to come back.
+`run` follows the log and checks every `PROOF` against the newest revision of the database that no change was missed. If the
+last successful check is older than `BOUND`, `check` raises UnavailableError.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from machinery.runtime.rate_limit import until_tick
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 PROOF = timedelta(seconds=2)
 BOUND = timedelta(seconds=10)
-"""Nothing is decided by roles that may have changed longer ago than this."""
+"""Decisions are not based on roles that may have changed longer ago than this."""
 
 Watcher = Callable[[Change], None]
 
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class RBACCache(Roles):
-    """One per process. `watchers` see every change of any kind, in order, right after the roles did."""
+    """One per process. Calls `watchers` with every change of any kind, in order, after it has updated the roles."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class RBACCache(Roles):
 
     @property
     def position(self) -> int:
-        """The revision up to which every change was seen; -1: none yet."""
+        """The revision of the last change that was processed; -1: none."""
         return self._position
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class RBACCache(Roles):
         await self._reach(revision)
 
     async def load(self) -> None:
-        """Reads all roles and bindings anew. Raises UnavailableError."""
+        """Reads all roles and bindings again. Raises UnavailableError."""
         began = self._clock.monotonic()
         index = RoleIndex()
         revision, found = await self._store.read(_all)
@@ -90,7 +90,7 @@ class RBACCache(Roles):
         await self._move(revision)
 
     async def run(self) -> None:
-        """Follows and proves for ever."""
+        """Follows the change log and checks it until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_always(), name="roles")
             tasks.create_task(self._prove_always(), name="roles' age")
@@ -141,7 +141,7 @@ class RBACCache(Roles):
             await asyncio.sleep(until_tick(PROOF))
 
     async def prove(self) -> None:
-        """One look at the newest revision, and a wait until it was seen. Raises UnavailableError."""
+        """Reads the newest revision and waits until it was processed. Raises UnavailableError."""
         began = self._clock.monotonic()
         await self._reach(await self._store.look(_newest))
         self._proven_at = began

@@ -1,8 +1,8 @@
-"""Looking for what was revoked: as soon as there is word of it, and now and then whether there is or not.
+"""Decides when to read revocations: soon after a notification, and periodically.
 
-A revocation has the time at which its transaction began, and may become visible much later: PostgreSQL holds a commit back
-until the synchronous standby has confirmed it, for as long as that is away, and then rings. So most looks read what is new,
-with an overlap, and some read far back: soon after every word, at the first look, and once a minute.
+The time of a revocation is the start of its transaction, but it may become visible much later: PostgreSQL holds a commit back
+until the synchronous standby confirms it, and sends the notification then. So most reads cover what is new, with an overlap,
+and some read far back: the first one, one soon after each notification, and one each minute.
 """
 
 import asyncio
@@ -16,25 +16,25 @@ from machinery.runtime.rate_limit import until_tick
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)
-"""Between looks where word comes by itself."""
+"""Interval while notifications work."""
 OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last look may commit after it, once they were let write; this much is read again."""
+"""Transactions that began before the last read may commit after it, so this much is read again."""
 FAR = timedelta(days=7)
-"""So much is read again where a commit may have waited for its standby."""
+"""How much a far read covers, for commits that waited for a standby."""
 SOON = timedelta(milliseconds=500)
-"""A look far back follows every word by so long: many words have one."""
+"""Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)
-"""Between looks far back without a word."""
+"""Interval of far reads without notifications."""
 
 
 class PollFunction(Protocol):
-    """One look; `far`: far back. Returns whether it could."""
+    """One read; `far`: of the last `FAR`. Returns False if it failed."""
 
     async def __call__(self, *, far: bool) -> bool: ...
 
 
 class RevocationPoller:
-    """When to look. `poll`: between looks where no word comes by itself."""
+    """Schedules reads. `poll`: the interval while notifications do not work."""
 
     def __init__(self, store: Store, poll: timedelta = POLL) -> None:
         self._store = store
@@ -43,11 +43,11 @@ class RevocationPoller:
 
     @property
     def is_told(self) -> bool:
-        """Whether word of every revocation comes by itself now, so that looks are rare."""
+        """Whether notifications work now, so that reads are rare."""
         return self._is_told()
 
     async def run(self, look: PollFunction) -> None:
-        """Looks for ever: now, soon after every revocation on any replica, and now and then."""
+        """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically."""
         loop, word = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
         with self._store.told_of_revocations(word.set) as self._is_told:
@@ -65,22 +65,22 @@ class RevocationPoller:
 
 
 async def _heard(word: asyncio.Event, seconds: float) -> None:
-    """Returns at the word, or when the time is over."""
+    """Waits for the notification, at most for this time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):
             await word.wait()
 
 
 class ReadWindow:
-    """From when on to read, by the database's time."""
+    """The start of the next read, in database time."""
 
     def __init__(self) -> None:
         self._since: datetime | None = None
 
     def begin(self, *, far: bool) -> datetime | None:
-        """For the next look; None: far back, as the first one does."""
+        """Returns the start of the next read; None: it is a far read, as the first one always is."""
         return None if far else self._since
 
     def end(self, now: datetime) -> None:
-        """The look has succeeded, in a transaction of that time."""
+        """Records a successful read in a transaction of that time."""
         self._since = now - OVERLAP

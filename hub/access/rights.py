@@ -1,13 +1,13 @@
-"""What follows from the hub's records, without any role: the rights of agents and of bootstrap credentials, as OCM gives them.
+"""Rights of agents and bootstrap credentials without any role. They follow from the hub's records, as in OCM.
 
-who                                   its own ManagedCluster                     its namespace              requests
+user                                  its own ManagedCluster                     its namespace              requests
 an agent, denied or not yet accepted  get, list, watch                           nothing                    nothing
 the agent of an accepted cluster      get, list, watch, update, status           leases, add-ons, events    its cluster's
 another agent of the same cluster     nothing                                    nothing                    nothing
 a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its name's; its own
 
-"Requests" are CertificateSigningRequests: created, and seen by the label of the cluster or one by one. The agent of a cluster
-is the one that came last and whose certificate stands; the names in a certificate's subject decide nothing.
+"Requests" are CertificateSigningRequests: create, and read by the label of the cluster or by name. The agent of a cluster is
+the latest one whose certificate is valid; the names in a certificate's subject have no effect.
 """
 
 from dataclasses import dataclass
@@ -32,26 +32,26 @@ from machinery.meta.selectors import Operator, parse_label_selector
 
 REQUESTS = "certificatesigningrequests"
 BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
-"""Whose rights come from roles alone."""
+"""Purposes whose rights come from roles alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerStanding:
-    """What the hub's records say of who asks. A bootstrap credential without a cluster is bound to no name."""
+    """The hub's records of a caller. A bootstrap credential without a cluster is not bound to one cluster name."""
 
     purpose: Purpose
     cluster: ClusterName | None = None
     agent: AgentId | None = None
     user: str = ""
     credential: CredentialId | None = None
-    """Of a bootstrap credential that is bound to no single name: its other bounds are looked up."""
+    """Set if a bootstrap credential is not bound to one cluster name; its other bounds are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What the rights in a cluster depend on: whether it is accepted, and which agent is its own.
+    """State of a cluster that rights in it depend on: acceptance, and its own agent.
 
-    `denied`: somebody denied it after it was accepted. `leaving`: accepted and being deleted, so that its add-ons clean up.
+    `denied`: denied after it had been accepted. `leaving`: accepted and being deleted, so that add-ons can clean up.
     """
 
     accepted: bool
@@ -68,14 +68,14 @@ class Rights:
     namespace: str = ""
     namespaced: tuple[PolicyRule, ...] = ()
     selects: tuple[PolicyRule, ...] = ()
-    """Rules for whoever selects one object by its name, whichever."""
+    """Rules for requests that select one object by name; the name may be any."""
     standing: CallerStanding | None = None
-    """Whose requests may be seen; None: nobody's."""
+    """The caller whose certificate requests may be read; None: none may."""
     foreseen: tuple[PolicyRule, ...] = ()
-    """What a review is told that names no object: it is open for objects of its own. OCM's agent asks so about a hub."""
+    """Rules for access reviews that name no object: allowed if some object would be. OCM's agent makes such reviews."""
 
     def allow(self, asked: Attributes) -> bool:
-        """Whether these rights allow it. `get` of one request is not among it: that is for `own_request` to say."""
+        """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
         if not (asked.path or asked.name or asked.selected_name) and any(rule.allows(asked) for rule in self.foreseen):
             return True
         if asked.resource == REQUESTS and asked.group == CSRS and asked.verb in READ:
@@ -88,17 +88,17 @@ class Rights:
         return at_home and any(rule.allows(asked) for rule in self.namespaced)
 
     def asks_for_request(self, asked: Attributes) -> bool:
-        """Whether one request is asked for by its name, so that `own_request` decides."""
+        """Whether the request is `get` of one CertificateSigningRequest, which `own_request` decides."""
         one = asked.verb == "get" and bool(asked.name) and not asked.subresource
         return one and (asked.group, asked.resource) == (CSRS, REQUESTS) and self.standing is not None
 
     def own_request(self, *, requester: str, cluster: str) -> bool:
-        """Whether a request that `requester` made for `cluster` may be seen."""
+        """Whether the caller may read a CertificateSigningRequest that `requester` made for `cluster`."""
         who = self.standing
         return who is not None and (requester == who.user or (who.cluster is not None and cluster == who.cluster))
 
     def held(self, namespace: str) -> tuple[PolicyRule, ...]:
-        """All the rules in a namespace, for a review."""
+        """Returns all rules in a namespace, for SelfSubjectRulesReviews."""
         return (*self.rules, *(self.namespaced if namespace == self.namespace else ()))
 
     def _selects_own(self, asked: Attributes) -> bool:
@@ -112,9 +112,9 @@ NOTHING = Rights()
 
 
 def selected_cluster(selector: str) -> ClusterName | None:
-    """The only cluster whose labelled objects a label selector chooses; None when it leaves several.
+    """Returns the only cluster whose labelled objects a label selector selects; None if it is not limited to one.
 
-    Read by the very parser that selects.
+    It uses the same parser as the selection itself.
     """
     try:
         requirements = parse_label_selector(selector).requirements
@@ -129,7 +129,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def standing_of(holder: object) -> CallerStanding | None:
-    """From a record of the hub; None: rights come from roles alone."""
+    """Returns the standing of a holder by its record; None: rights come from roles alone."""
     if isinstance(holder, CallerStanding):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -143,7 +143,7 @@ def standing_of(holder: object) -> CallerStanding | None:
 
 
 def named_standing(user: str, groups: tuple[str, ...]) -> CallerStanding | None:
-    """Whose names these would be: for reviews of access, which ask by name."""
+    """Returns the standing of an agent by its names, for access reviews, which give only names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None
@@ -151,7 +151,7 @@ def named_standing(user: str, groups: tuple[str, ...]) -> CallerStanding | None:
 
 
 def rights_of(standing: CallerStanding, view: ClusterView | None, groups: Groups) -> Rights:
-    """`view`: of the standing's cluster, when it has one and is an agent's."""
+    """Returns the rights of a caller. `view`: of its cluster, needed for agents only."""
     if standing.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(standing, groups)
     if standing.purpose is not Purpose.AGENT or view is None or standing.agent is None or view.agent != standing.agent:
@@ -187,7 +187,7 @@ def _agent_rights(standing: CallerStanding, groups: Groups) -> Rights:
 
 @lru_cache(maxsize=4096)
 def _bootstrap_rights(standing: CallerStanding, groups: Groups) -> Rights:
-    """One that is bound to no name looks at clusters by their name, one at a time."""
+    """A credential that is not bound to a name may read clusters only by name, one at a time."""
     bound = standing.cluster is not None
     names = (str(standing.cluster),) if bound else ()
     return Rights(

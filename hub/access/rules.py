@@ -1,12 +1,12 @@
-"""What a certificate opens, by the purpose in its serial's record. Pure functions; names are compared whole, never by prefix.
+"""Permissions of a certificate by the purpose in its record. Pure functions; names are compared whole, never by prefix.
 
 purpose      Registration of a cluster          Session         the HTTPS door
-BOOTSTRAP    its cluster (none bound: any)      no              `hub.access.rights`, and what roles say
-AGENT        its own cluster                    its own         `hub.access.rights`, and what roles say
-OPERATOR     no                                 no              what roles say; system:masters: all of it
-LOGIN        nothing, not even which hub it is  no              what roles say, of names that the hub has put into its record
-ADDON        no                                 no              what roles say
-RECOVERY     Recover, for its own agent, alone  no              no
+BOOTSTRAP    its cluster (unbound: any)         no              `hub.access.rights`, and roles
+AGENT        its own cluster                    its own         `hub.access.rights`, and roles
+OPERATOR     no                                 no              roles; system:masters: everything
+LOGIN        nothing, not even the hub's id     no              roles, by the names that the hub has put into its record
+ADDON        no                                 no              roles
+RECOVERY     only Recover, for its own agent    no              no
 SERVING      nothing
 """
 
@@ -16,7 +16,7 @@ from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, addon_group
 
 
 def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
-    """Raises ForbiddenError unless the holder may register, or renew for, `cluster`."""
+    """Raises ForbiddenError unless the holder may register `cluster` or renew its certificate."""
     if record.purpose is Purpose.BOOTSTRAP and record.cluster in (None, cluster):
         return
     if record.purpose is Purpose.AGENT and record.cluster == cluster:
@@ -27,40 +27,40 @@ def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
 
 
 def check_agents_door(record: CertificateRecord) -> None:
-    """Raises ForbiddenError when the holder has nothing to ask there, whatever he asks."""
+    """Raises ForbiddenError if the holder may use no method of the gRPC door."""
     if record.purpose is Purpose.LOGIN:
         raise _wrong_purpose(record, "ask anything at the agents' door")
 
 
 def check_greeting(record: CertificateRecord) -> None:
-    """Raises ForbiddenError unless the holder may ask who this hub is."""
+    """Raises ForbiddenError unless the holder may ask for the identity of this hub."""
     if record.purpose is Purpose.RECOVERY:
         raise _wrong_purpose(record, "do anything but recover")
 
 
 def recovering_agent(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
-    """Cluster and agent of a recovery certificate. Raises ForbiddenError when this certificate is none."""
+    """Returns cluster and agent of a recovery certificate. Raises ForbiddenError for other certificates."""
     if record.purpose is not Purpose.RECOVERY or record.cluster is None or record.agent is None:
         raise _wrong_purpose(record, "recover")
     return record.cluster, record.agent
 
 
 def session_holder(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
-    """Cluster and agent of a session. Raises ForbiddenError when this certificate opens none."""
+    """Returns cluster and agent of a session. Raises ForbiddenError if the certificate cannot open one."""
     if record.purpose is not Purpose.AGENT or record.cluster is None or record.agent is None:
         raise _wrong_purpose(record, "open a session")
     return record.cluster, record.agent
 
 
 def check_request_view(record: CertificateRecord, *, requester: str, cluster: str) -> None:
-    """Raises ForbiddenError unless the holder may follow a request that `requester` made for `cluster`."""
+    """Raises ForbiddenError unless the holder may follow a certificate request that `requester` made for `cluster`."""
     if record.purpose in (Purpose.BOOTSTRAP, Purpose.AGENT) and (record.user == requester or record.cluster == cluster != ""):
         return
     raise ForbiddenError("this certificate request belongs to another requester")
 
 
 def check_recovery_view(record: CertificateRecord, *, requester: str, cluster: str) -> None:
-    """Raises ForbiddenError unless the holder may follow, while it recovers, a request that `requester` made."""
+    """Raises ForbiddenError unless the holder may follow a request of `requester` for `cluster` during its recovery."""
     if record.purpose is not Purpose.RECOVERY or record.user != requester or record.cluster != cluster:
         raise ForbiddenError("this certificate request belongs to another requester")
 
@@ -72,10 +72,10 @@ def check_operator(record: CertificateRecord) -> None:
 
 
 def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
-    """User and groups of the holder on the HTTPS door, as far as they are his to have.
+    """Returns the user and groups of the holder that count at the HTTPS door.
 
-    An add-on's registration may name anybody: only names that begin with the add-on's own group count, whole parts of it. The
-    operators' group counts in an operator's certificate alone. Raises UnauthorizedError: this certificate names nobody there.
+    An add-on's registration may request any name; only names that begin with the add-on's own group, as a whole part, count.
+    The operators' group counts only in certificates of operators and logins. Raises UnauthorizedError if no name counts.
     """
     if record.purpose in (Purpose.OPERATOR, Purpose.LOGIN):
         return record.user, record.groups

@@ -1,7 +1,7 @@
-"""Bootstrap tokens: from what a peer shows to the credential, and word of revocations at once, or within half a second.
+"""Authentication of bootstrap tokens: finds the credential of a token and notifies listeners of revocations.
 
-The hub keeps hashes only, and compares them in constant time. Every use is checked against the database: what was revoked a
-moment ago opens nothing. Whether a use is left is asked where one is spent, at the admission of a cluster's name.
+The hub stores only hashes and compares them in constant time. Every use is checked against the database, so a revocation takes
+effect at once. Remaining uses are checked when one is spent, at the admission of a cluster's name.
 """
 
 import hmac
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class BootstrapTokens:
-    """Credentials by their tokens. One per process."""
+    """Finds credentials by token. One per process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class BootstrapTokens:
         self._trouble = ""
 
     async def identify(self, token: str) -> CredentialRecord | None:
-        """The credential; None: this is no bootstrap token. Raises UnauthorizedError without the token, UnavailableError."""
+        """Returns the credential; None: not a bootstrap token. Raises UnauthorizedError (wrong or ended), UnavailableError."""
         credential = rules.token_id(token)
         if credential is None:
             return None
@@ -52,12 +52,12 @@ class BootstrapTokens:
         return record
 
     def listen(self, listener: Callable[[CredentialId], None]) -> Callable[[], None]:
-        """Calls `listener` with each credential found revoked. Returns what ends that."""
+        """Calls `listener` with the id of each revoked credential. Returns a function that removes the listener."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Reads revocations until cancelled."""
         await self._looking.run(self._look)
 
     async def _look(self, *, far: bool) -> bool:
@@ -72,7 +72,7 @@ class BootstrapTokens:
         return True
 
     async def poll(self, *, far: bool = False) -> None:
-        """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
+        """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
         since = self._stretch.begin(far=far)
         now, revoked = await self._store.look(_revoked_since, since)
         self._stretch.end(now)
