@@ -1,4 +1,4 @@
-"""Tokens of add-ons' ServiceAccounts, for agents that speak to this door alone: the HTTPS door's TokenRequest, over gRPC."""
+"""Issues ServiceAccount tokens of add-ons over gRPC, as TokenRequest of the HTTPS door does, for agents that use only gRPC."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -16,11 +16,11 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 DEFAULT = timedelta(hours=1)
 SHORTEST = timedelta(minutes=10)
 LONGEST = timedelta(days=366)
-"""What Kubernetes allows, and how long a key that has signed is kept."""
+"""Limits of the lifetime: the shortest is Kubernetes', the longest is the time for which an old signing key is kept."""
 
 
 class AccountToken(Protocol):
-    """Makes a token of the ServiceAccount `name` of `namespace`, which has this uid."""
+    """Makes a token of the ServiceAccount `namespace`/`name` with this uid."""
 
     def __call__(self, namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str: ...
 
@@ -28,7 +28,7 @@ class AccountToken(Protocol):
 async def issue(
     request: wire.IssueAddOnTokenRequest, record: CertificateRecord, store: Store, make: AccountToken, clock: Clock
 ) -> wire.IssueAddOnTokenResponse:
-    """Raises ForbiddenError for another cluster's agent, InvalidError, and what `addon_tokens.account` raises."""
+    """Issues a token. Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addon_tokens.account`."""
     cluster, addon = cluster_name(request.cluster_name), AddOnName(request.addon_name)
     holder, _ = session_holder(record)
     if holder != cluster:

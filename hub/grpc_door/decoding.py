@@ -1,4 +1,4 @@
-"""Refusal of messages that cannot be decoded, with a reason and without the words of the protobuf library."""
+"""Rejects messages that cannot be decoded, without the error text of the protobuf library."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -15,7 +15,7 @@ PREFIX = "/muster.registration."
 
 
 class Decoding(aio.ServerInterceptor):
-    """Decodes requests of the Registration service. gRPC reports a failure to decode as UNKNOWN, with a class of Python."""
+    """Decodes requests of the Registration service. gRPC reports a decoding error as UNKNOWN, with a Python class name."""
 
     async def intercept_service(
         self,

@@ -1,4 +1,4 @@
-"""How an error looks on the wire: a status code from the reason, the reason and a pause for retries in trailing metadata."""
+"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata."""
 
 from typing import Any, NoReturn
 
@@ -12,10 +12,10 @@ from machinery.observability import logs
 REASON = "reason"
 EPOCH = "epoch"
 CAUSE = "cause"
-"""A `machinery.errors.Verdict`: finer than the reason."""
+"""A `machinery.errors.DenialCause`: finer than the reason."""
 PUSHBACK = "grpc-retry-pushback-ms"
 AUDIT_ID = "audit-id"
-"""By which the call is found in the log and in the audit records, as in the HTTPS door's header."""
+"""Identifies the call in the log and in audit records, as the header Audit-Id does at the HTTPS door."""
 INTERNAL_REASON = "InternalError"
 Context = aio.ServicerContext[Any, Any]
 
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """Ends the call with the error's status. What is not in the tree is logged with its stack and told as an internal error."""
+    """Ends the call with the error's status. Errors other than MusterError are logged with a stack trace, as INTERNAL."""
     if not isinstance(error, MusterError):
         log.error("call failed", exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *_named()))

@@ -1,4 +1,4 @@
-"""gRPC's health protocol. Unlike the library's servicer, a watch ends when the server stops: it would hold the stop up."""
+"""The gRPC health protocol. Unlike in the library's servicer, watches end on shutdown, so that they do not delay it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,14 +10,14 @@ from grpc_health.v1 import health_pb2 as wire
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 MOST_WATCHES = 1_000
-"""At once: who watches need not be known, and any certificate of the hub's will do."""
+"""Concurrent watches. The limit is needed because any certificate of the hub is sufficient to watch."""
 WATCHED_FOR = timedelta(hours=1)
-"""Then a watch ends, and may be begun anew."""
+"""A watch ends after this time; the client may start another."""
 SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Session")
 
 
 class HealthService(HealthServicer):
-    """Not serving until told so, and never again once stopped."""
+    """Reports NOT_SERVING until `set_serving`, and always after `stop`."""
 
     def __init__(self) -> None:
         self._serving = False
@@ -31,7 +31,7 @@ class HealthService(HealthServicer):
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """NOT_SERVING, for good; watches end."""
+        """Reports NOT_SERVING from now on and ends all watches."""
         self._stopped = True
         await self.set_serving(serving=False)
 

@@ -1,4 +1,4 @@
-"""Between the wire's messages and the hub's values. Fields and kinds that this version does not know are nothing to it."""
+"""Conversion between protobuf messages and the hub's values. Unknown fields and message kinds are ignored."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ _STATES: Mapping[int, AgentHubState] = {
     wire.Hub.STATE_LOST: AgentHubState.LOST,
 }
 MOST, NANOS = 10**13, 10**9
-"""Seconds of a duration that anybody could mean; Python's own bound is not much higher."""
+"""Bounds of seconds and nanoseconds of a Duration. Python's own bound is not much higher."""
 _VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
 
 
 def asked_duration(duration: Duration) -> timedelta:
-    """Raises InvalidError for what is no duration at all."""
+    """Converts a requested duration. Raises InvalidError if it is out of bounds."""
     if abs(duration.seconds) > MOST or abs(duration.nanos) >= NANOS:
         raise InvalidError("the requested duration is out of bounds")
     return duration.ToTimedelta()
 
 
 def instant_of(stamp: Timestamp, name: str) -> datetime:
-    """`name`: of the field. Raises BadRequestError for what no calendar has."""
+    """Converts a Timestamp of the field `name`. Raises BadRequestError if it is out of range."""
     try:
         return stamp.ToDatetime(UTC)
     except (ValueError, OverflowError):
@@ -58,29 +58,29 @@ def instant_of(stamp: Timestamp, name: str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class SessionClusterView:
-    """What a session needs to know of its cluster, read in one go. `desired` is the wire's message, without a revision."""
+    """State of a cluster for its session, read in one transaction. `desired`: the encoded message, without a revision."""
 
     accepted: bool
     denied: bool
-    """It was accepted once."""
+    """It is not accepted and was accepted before."""
     deleting: bool
     silent: bool
-    """Availability is Unknown, or no beat was ever stored: the next beat is news."""
+    """Availability is Unknown, or no beat was ever stored, so that the next beat changes it."""
     lease_duration: timedelta
     uid: str
-    """The managed cluster's own uid, as recorded; empty: none yet."""
+    """The recorded uid of the managed cluster itself; "": none yet."""
     move_to: str
-    """The hub that an operator wants the agent to go to; empty: none."""
+    """The hub id that an operator moves the cluster to; "": none."""
     renewal: RenewalOrder | None
-    """Certificates that an operator wants renewed ahead of their time."""
+    """An operator's order to renew certificates early."""
     hubs: str
-    """The hubs that the agent has reported, as they are kept."""
+    """The hubs that the agent has reported, in the stored encoding."""
     desired: bytes
     revision: int
 
 
 def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
-    """Raises NotFoundError when the cluster is gone."""
+    """Reads the view of a cluster. Raises NotFoundError if the cluster does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None:
         message = f'ManagedCluster "{cluster}" does not exist: it was deleted; register again'
@@ -156,7 +156,7 @@ def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnNa
 
 
 def available_of(verdict: int) -> bool | None:
-    """The agent's verdict; None: not told, or one that this version does not know."""
+    """Returns the agent's verdict; None: not given, or unknown to this version."""
     return _VERDICTS.get(verdict)
 
 
@@ -176,7 +176,7 @@ def report_of(message: wire.StatusReport, agent_version: str = "") -> StatusRepo
 
 
 def hubs_of(message: wire.Hubs) -> str:
-    """The agent's list as it is kept."""
+    """Returns the agent's hub list in the stored encoding."""
     return reported.encoded(_hub(hub) for hub in message.hubs)
 
 

@@ -1,4 +1,4 @@
-"""The listener: a gRPC server on mutual TLS with this door's services, and its life from start to close."""
+"""The gRPC server with mutual TLS: its services, its start, drain and close."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,27 +25,27 @@ from machinery.runtime.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
 TO_LEAVE = timedelta(seconds=1)
-"""How long an agent that was told to leave may go on in its session, while it opens one elsewhere."""
+"""How long an agent may continue its session after Drain, while it opens another one elsewhere."""
 PACED_SHARE = 0.8
-"""Of the time for that; the rest is for a busy hub to fall behind."""
+"""Share of the drain's time in which sessions are ended evenly; the rest is a margin for a busy hub."""
 STILL_WITHIN = timedelta(seconds=1.5)
 LONGEST_CALL = timedelta(seconds=60)
 HANDSHAKE = timedelta(seconds=10)
 """From the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
 IDLE = timedelta(minutes=5)
-"""How long a connection without a call stays. Agents in a session are not idle; other clients connect again by themselves."""
+"""How long a connection without a call stays open. Agents with a session are not idle; other clients reconnect."""
 
 OPTIONS = (
-    # On by default: a second hub on this port would bind in silence and steal half of the agents.
+    # On by default: a second hub on this port would bind without an error and get half of the agents.
     ("grpc.so_reuseport", 0),
-    # Agents try the connection, and soon: they go elsewhere. Ours is for those that vanished, whose silence shows anyway; it is
-    # longer than agents pause between beats, else a thousand of them cost more in pings than in beats.
+    # Agents ping the hub at shorter intervals, in order to fail over. The hub's pings only find vanished agents, as missing
+    # beats do. They are rarer than beats, else the pings of a thousand agents would cost more than their beats.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", BODY_LIMIT),
-    # A ping with every heartbeat to measure a bandwidth that nobody needs: it doubled the cost of one.
+    # A ping with every heartbeat to measure the bandwidth, which nothing uses: it doubled the cost of a heartbeat.
     ("grpc.http2.bdp_probe", 0),
 )
 
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 class RpcDoor(Door):
-    """`parts` and their loops (feed, sessions, beats, peers) must run while it serves."""
+    """The loops of `parts` (feed, sessions, beats, peers) must run while the server serves."""
 
     name = "grpc"
 
@@ -70,7 +70,7 @@ class RpcDoor(Door):
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
+        """The port of the listener, after `start`."""
         return self._port
 
     async def start(self) -> None:
@@ -93,13 +93,13 @@ class RpcDoor(Door):
         await self._health.set_serving(serving=ready)
 
     async def refuse(self) -> None:
-        """New calls are UNAVAILABLE, with the time to try again; who watches the health is told and let go."""
+        """Answers new calls with UNAVAILABLE and a retry delay. Reports NOT_SERVING and ends health watches."""
         self._parts.gate.close()
         self._connecting.stop_waiting()
         await self._health.stop()
 
     async def stop_listening(self) -> None:
-        """The server would answer CANCELLED to what it has received and not begun, so that is answered first."""
+        """Stops the listener. Calls already received are answered first, because the server would end them with CANCELLED."""
         await self.refuse()
         if self._server is not None and self._stopping is None:
             await self._parts.gate.still(STILL_WITHIN)
@@ -107,7 +107,7 @@ class RpcDoor(Door):
             await asyncio.sleep(0)
 
     async def drain(self, grace: timedelta) -> None:
-        """Ends sessions and other streams at a bounded rate, lets calls finish, and waits until nothing new comes."""
+        """Ends sessions and other streams at a bounded rate, and waits until calls have ended and no new ones arrive."""
         log.info("sessions are ended", count=len(self._parts.sessions), within_seconds=grace.total_seconds())
         try:
             async with asyncio.timeout(grace.total_seconds()):
@@ -119,7 +119,7 @@ class RpcDoor(Door):
         await self._parts.sessions.write()
 
     async def _end_evenly(self, grace: timedelta) -> None:
-        """Tells each session to leave, and ends it once it had the time to; returns when the last has had it."""
+        """Sends Drain to each session and ends it `TO_LEAVE` later. Returns when no session is open."""
         sessions, following = self._parts.sessions.all(), self._registration.following()
         rate = drain_rate(len(sessions) + len(following), grace * PACED_SHARE)
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class RpcDoor(Door):
             await self.refuse()
             self._end_all()
             await self._server.stop(grace.total_seconds())
-            # The server forgets handlers that were aborted; what they still write needs the store open.
+            # The server forgets handlers that were aborted, but they may still write to the store.
             await self._parts.gate.quiet()
             if self._stopping is not None:
                 await self._stopping
@@ -149,7 +149,7 @@ class RpcDoor(Door):
 
 
 def credentials_of(serving: Serving) -> grpc.ServerCredentials:
-    """Asked for at every handshake on a thread of the core, hence only a comparison there."""
+    """Server credentials that follow certificate rotation. A C core thread calls `newest` at each handshake: keep it cheap."""
     shown = serving.material
     configuration = _configuration(shown)
 
@@ -166,7 +166,7 @@ def credentials_of(serving: Serving) -> grpc.ServerCredentials:
 
 
 def _connection_bounds() -> tuple[tuple[str, int], ...]:
-    """Of the gRPC server, which knows no bound per address."""
+    """Connection limits of the gRPC server. It has no limit per address."""
     millisecond = timedelta(milliseconds=1)
     return (
         ("grpc.server_handshake_timeout_ms", HANDSHAKE // millisecond),

@@ -1,1 +1,1 @@
-"""What surrounds each gRPC call: the gate, counts, and the words for policies."""
+"""Parts around each gRPC call: the gate, counters, and request attributes for policies."""

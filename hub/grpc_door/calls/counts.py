@@ -1,4 +1,4 @@
-"""What this door counts of its calls."""
+"""Counters of the gRPC door's calls."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,18 +11,18 @@ OK, DEFECT, CUT_OFF = "OK", "InternalError", "Cancelled"
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Since the start. Methods are the services' own, reasons those of `machinery.errors`: both are few."""
+    """Counts since the start. Methods and reasons (`machinery.errors`) are few, so the number of series is bounded."""
 
     handled: Tally = field(default_factory=Tally)
-    """By method and outcome: the reason of an error, OK, or that the call was cut off."""
+    """By method and outcome: the reason of the error, OK, or Cancelled."""
     seconds: dict[str, Distribution] = field(default_factory=dict)
-    """Of calls that were answered, by method; streams are not among them."""
+    """Duration of successful unary calls, by method."""
 
     def ended(self, method: str, error: BaseException | None) -> None:
         self.handled[method, _outcome(error)] += 1
 
     def took(self, method: str, time: timedelta) -> None:
-        """A call was answered after that time."""
+        """Records the duration of a successful call."""
         if method not in self.seconds:
             self.seconds[method] = Distribution()
         self.seconds[method].observe(time.total_seconds())

@@ -1,7 +1,7 @@
-"""Counts the calls in flight and turns new ones away once it is closed.
+"""Counts calls in progress and refuses new ones after it is closed.
 
-`grpc.aio` answers calls that it has received and not yet started with CANCELLED when the server stops. So the gate is closed
-first, everything still on its way is answered UNAVAILABLE, and the server stops when nothing has come for a moment.
+When the server stops, `grpc.aio` ends calls that it has received and not started with CANCELLED. So the gate is closed first,
+remaining calls get UNAVAILABLE, and the server stops when no call has arrived for `QUIET`.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from machinery.runtime.clock import Clock
 
 QUIET = timedelta(milliseconds=250)
 STEP = 0.05
-"""Seconds between looks at whether that moment is over."""
+"""Seconds between checks of that time."""
 RETRY = timedelta(seconds=1)
 
 
 class Gate:
-    """One for all calls of a server but health. `moment`: how long nothing has to come before it counts as quiet."""
+    """Counts all calls of a server except health. `moment`: how long no call must arrive until the gate counts as quiet."""
 
     def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class Gate:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """A block around one call. Raises UnavailableError when the gate is closed."""
+        """Counts a call while the block runs. Raises UnavailableError if the gate is closed."""
         self._last = self._last_arrival = self._clock.monotonic()
         self.check()
         self._in_flight += 1
@@ -49,24 +49,24 @@ class Gate:
             self._last = self._clock.monotonic()
 
     def check(self) -> None:
-        """Raises UnavailableError when the gate is closed."""
+        """Raises UnavailableError if the gate is closed."""
         if self._closed:
             raise UnavailableError("this hub is shutting down: try again", retry_after=RETRY)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Refuses calls from now on. Idempotent."""
         if not self._closed:
             self._closed = True
             self._last = self._last_arrival = self._clock.monotonic()
 
     async def still(self, within: timedelta) -> None:
-        """Returns when nothing has come for a moment, or when `within` is over; what is in flight may go on."""
+        """Returns when no call has arrived for `moment`, or after `within`. Calls may still be in progress."""
         end = self._clock.monotonic() + within.total_seconds()
         while (rest := min(self._last_arrival + self._moment, end) - self._clock.monotonic()) > 0:
             await self._pass(rest)
 
     async def quiet(self) -> None:
-        """Returns when nothing is in flight and nothing has come or gone for a moment."""
+        """Returns when no call is in progress and none has arrived or ended for `moment`."""
         while True:
             rest = self._moment - (self._clock.monotonic() - self._last)
             if self._in_flight == 0 and rest <= 0:
@@ -74,7 +74,7 @@ class Gate:
             await self._pass(max(rest, 0.01))
 
     async def _pass(self, seconds: float) -> None:
-        """Sleeps for so long or a step. Where that took much longer this process was not let run, and nothing could come."""
+        """Sleeps for at most a step. If the process was suspended, that time does not count as quiet: no call could arrive."""
         step, began = min(seconds, STEP), self._clock.monotonic()
         await asyncio.sleep(step)
         now = self._clock.monotonic()

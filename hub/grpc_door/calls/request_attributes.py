@@ -1,4 +1,4 @@
-"""What the calls of this door ask, in the words of the HTTPS door: so policies and limits know one language."""
+"""Describes gRPC calls by the request attributes of the HTTPS door, for audit policies and limits."""
 
 from machinery.apiserver.access import Attributes
 from machinery.identity import ClusterName
@@ -8,7 +8,7 @@ CERTIFICATES = "certificates.k8s.io"
 
 
 class Asking:
-    """For the groups of one suffix."""
+    """Request attributes for the API groups with one suffix."""
 
     def __init__(self, group_suffix: str) -> None:
         self._clusters = f"cluster.{group_suffix}"
@@ -47,7 +47,7 @@ class Asking:
         return Attributes("patch", path, self._clusters, "v1", "managedclusters", "status", name=cluster)
 
     def standby(self, name: str) -> Attributes:
-        """A sign of life, as a status report is."""
+        """Counts as a status report."""
         return Attributes("patch", f"{REGISTRATION}/StandBy", self._clusters, "v1", "managedclusters", "status", name=name)
 
     def leaving(self, name: str) -> Attributes:

@@ -1,1 +1,1 @@
-"""The change log, followed once for all streams."""
+"""Follows the change log once for all streams."""

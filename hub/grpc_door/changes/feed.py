@@ -1,8 +1,8 @@
-"""The change log, followed once for all streams of this door: who waits for an object is told that it has changed.
+"""Follows the change log once for all streams of this door and notifies those that wait for an object.
 
-Sessions are told only that, never what: they read what they need, which also makes up for anything missed while the log could
-not be read. Who follows a certificate request is given the change itself, a recent one at once, and told when some may have
-been missed: hundreds of clusters that join at once would read each of their requests three times.
+Sessions get a notification without the change and read the store, so that nothing is missed after an interruption. Followers of
+a certificate request get the change itself, a recent one at once, and a notification if changes may have been missed: otherwise
+hundreds of clusters that join at once would read each of their requests three times.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff
 
 REMEMBERED = 500
-"""Requests whose newest change is kept for who begins to follow them: nearly all do so right after they have asked."""
+"""Requests whose newest change is kept, because agents usually follow a request right after they have submitted it."""
 Wake = Callable[[], None]
 Topic = tuple[Kind, str]
-"""MANAGED_CLUSTERS and a cluster's name: its add-ons' changes too."""
+"""MANAGED_CLUSTERS and a cluster's name; changes of its add-ons are included."""
 
 log = structlog.get_logger(__name__)
 
 
 class ChangeSubscriptions:
-    """`run` must be running for anybody to be told."""
+    """Subscriptions to objects. `run` must be running."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class ChangeSubscriptions:
 
     @contextmanager
     def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
-        """Within the block `wake` is called after every change of the object. Read it after entering."""
+        """Calls `wake` after every change of the object while the block runs. Read the object after entering the block."""
         listeners = self._waiting.setdefault((kind, name), set())
         listeners.add(wake)
         try:
@@ -56,9 +56,9 @@ class ChangeSubscriptions:
 
     @contextmanager
     def followed(self, request: str) -> Iterator[Followed]:
-        """Within the block every change of the certificate request arrives there, a recent one at once.
+        """Yields the changes of a certificate request while the block runs, a recent one at once.
 
-        Where nothing is there to take, read the request after entering.
+        If there is no change to take, read the request after entering the block.
         """
         followed = Followed()
         if recent := self._recent.get(request):
@@ -73,7 +73,7 @@ class ChangeSubscriptions:
                 del self._following[request]
 
     async def run(self) -> None:
-        """Follows for ever."""
+        """Follows the change log until cancelled."""
         after: int | None = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A stream that waits for one object is given what changes, so that it need not ask the store what it was told already."""
+"""Delivers the newest change of one object to a stream, so that it need not read the store."""
 
 import asyncio
 from contextlib import suppress
@@ -8,7 +8,7 @@ from hub.api.meta.change import Change
 
 
 class Followed:
-    """Changes of one object for one reader, who needs only the newest."""
+    """Changes of one object for one reader; only the newest is kept."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -17,13 +17,13 @@ class Followed:
         self._known = 0
 
     def changed(self, change: Change) -> None:
-        """What the reader knows already is no news to him."""
+        """Delivers a change, unless the reader has read a revision at least as new."""
         if change.revision > self._known:
             self._newest = change
             self._woken.set()
 
     def read(self, revision: int) -> None:
-        """The reader has read the object at this revision: changes up to it may still be on their way here."""
+        """Records that the reader has read this revision; changes up to it that arrive later are ignored."""
         self._known = revision
         if self._newest is not None and self._newest.revision <= revision:
             self._newest = None
@@ -31,19 +31,19 @@ class Followed:
                 self._woken.clear()
 
     def wake(self) -> None:
-        """Something else has happened, or changes may have been missed: the reader is to ask the store."""
+        """Wakes the reader to read the store: changes may have been missed, or another condition has changed."""
         self._in_doubt = True
         self._woken.set()
 
     def take(self) -> Change | None:
-        """The newest change since the last question; None: only the store knows more."""
+        """Returns the newest change since the last call; None: read the store."""
         newest, in_doubt = self._newest, self._in_doubt
         self._newest, self._in_doubt = None, False
         self._woken.clear()
         return None if in_doubt else newest
 
     async def wait(self, at_most: timedelta) -> None:
-        """Returns when there is something to take, or when the time is over."""
+        """Returns when there is something to take, or after this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(at_most.total_seconds()):
                 await self._woken.wait()

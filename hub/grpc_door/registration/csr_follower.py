@@ -1,4 +1,4 @@
-"""Streams that follow a certificate request until it is decided, each within its bound and for as long as its holder may."""
+"""Streams that follow a certificate request until it is final, while the certificate of the caller is valid."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,11 +21,11 @@ from machinery.identity import CLUSTER_LABEL
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)
-"""A stream that waits asks at least this often whether its certificate is still good."""
+"""A waiting stream checks at least this often that its certificate is still valid."""
 MOST_OF_ONE = 16
-"""Streams in which one certificate follows one request: an agent has one, and some that it has lost and we do not know of."""
+"""Streams of one certificate for one request. An agent has one, plus lost ones that the hub has not noticed yet."""
 SOON = timedelta(milliseconds=1)
-"""After the end of its certificate a stream looks, so that it is over by then."""
+"""A stream checks its certificate this long after its end."""
 
 _STATES = {
     RequestPhase.PENDING: wire.FollowRequestResponse.STATE_PENDING,
@@ -43,7 +43,7 @@ class Check(Protocol):
 
 
 class CSRFollower:
-    """Told to those who wait for them."""
+    """Streams states of certificate requests to callers."""
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
@@ -52,16 +52,16 @@ class CSRFollower:
         parts.peers.listen(lambda _serial: self._look_again())
 
     def following(self) -> Sequence[Callable[[], None]]:
-        """What ends each stream, with UNAVAILABLE, once the gate is closed."""
+        """Returns functions that end the streams with UNAVAILABLE once the gate is closed."""
         return [followed.wake for followed in self._following]
 
     def _look_again(self) -> None:
-        """Somebody's certificate is revoked, or nobody can be known: who waits asks whether his is still good."""
+        """Wakes all streams to check their certificates, after a revocation or while revocations cannot be read."""
         for followed in tuple(self._following):
             followed.wake()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
-        """Where the request stands, at once and at each change, until that is final. `check`: whether the peer may know."""
+        """Yields the state of a request, at once and after each change, until it is final. `check`: is the caller permitted."""
         told = None
         with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:
             self._following.add(followed)
@@ -90,7 +90,7 @@ class CSRFollower:
 
     @contextmanager
     def _place(self, name: str, certificate: bytes) -> Iterator[None]:
-        """Of one who follows a request. Raises TooManyRequestsError when he does so in too many streams already."""
+        """Counts a stream of one certificate for one request. Raises TooManyRequestsError above `MOST_OF_ONE`."""
         if self._places[name, certificate] >= MOST_OF_ONE:
             raise TooManyRequestsError(
                 f"this certificate follows the request in {MOST_OF_ONE} streams already", retry_after=RECHECK
@@ -117,7 +117,7 @@ class CSRFollower:
 
 
 def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:
-    """The request's revision and where it stands, for one who may know. Raises NotFoundError."""
+    """Returns revision and state of a request if the caller may read it. Raises NotFoundError."""
     stored = requests.find(tx, name)
     return stored.revision, _state_of(stored.document, record, check)
 
@@ -127,5 +127,5 @@ def _state_of(document: Document, record: CertificateRecord, check: Check) -> Re
     try:
         check(record, requester=requester, cluster=doc.labels(document).get(CLUSTER_LABEL, ""))
     except ForbiddenError:
-        raise requests.missing(doc.name(document)) from None  # nobody learns which requests of others there are
+        raise requests.missing(doc.name(document)) from None  # does not reveal which requests of others exist
     return requests_domain.state(document)

@@ -1,4 +1,4 @@
-"""Who asks to come back, where a restored hub has forgotten him."""
+"""Recovery of agents whose certificate records were lost by a restore of the hub."""
 
 from hub.api.certificates.certificate import CertificateRecord
 from hub.grpc_door.session.context import DoorContext
@@ -10,7 +10,7 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 
 
 async def returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
-    """The record of who recovers; what a restore has lost gets one first. Raises UnauthorizedError."""
+    """Returns the record of a recovering agent; readopts a certificate lost by a restore first. Raises UnauthorizedError."""
     try:
         return await call.identify()
     except UnauthorizedError as error:

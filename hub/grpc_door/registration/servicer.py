@@ -1,4 +1,4 @@
-"""The Registration service: how a cluster becomes known and gets its certificates."""
+"""The Registration service: registers clusters and issues their certificates."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -40,7 +40,7 @@ _ACCEPTANCES = {
 
 
 class RegistrationService(RegistrationServicer):
-    """Each method: who asks, may they, decode, one use case, encode."""
+    """Each method authenticates, authorizes, decodes, calls one use case, and encodes the answer."""
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
@@ -48,7 +48,7 @@ class RegistrationService(RegistrationServicer):
         self._decisions = CSRFollower(parts)
 
     def following(self) -> Sequence[Callable[[], None]]:
-        """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
+        """Returns functions that end the waiting streams with UNAVAILABLE once the gate is closed."""
         return self._decisions.following()
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name

@@ -1,4 +1,4 @@
-"""What an agent asks of a hub that it does not report to, or no longer: to be kept in reserve, and to be let go."""
+"""Calls to a hub that is not the agent's owner: StandBy keeps the registration in reserve, Leave ends it."""
 
 from hub.access import check_registration, session_holder
 from hub.api.certificateauthorities.trust import told
@@ -44,7 +44,7 @@ async def leave(parts: DoorContext, request: wire.LeaveRequest, record: Certific
 async def check_gone(
     parts: DoorContext, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
 ) -> wire.LeaveResponse:
-    """The answer to one whose certificate is revoked because it has left, and who did not hear that. Raises `error` else."""
+    """Answers a repeated Leave whose certificate was revoked by the first one, which lost its answer. Else raises `error`."""
     record = await parts.former(context)
     if not leaving.has_left(record, request.cluster_name):
         raise error
@@ -52,7 +52,7 @@ async def check_gone(
 
 
 def check_own(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:
-    """The cluster, when the certificate is its agent's. Raises ForbiddenError."""
+    """Returns the cluster if the certificate is its agent's. Raises ForbiddenError."""
     own: tuple[ClusterName, AgentId] = session_holder(record)
     if own != (cluster, agent):
         raise ForbiddenError(
