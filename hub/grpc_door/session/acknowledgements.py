@@ -1,8 +1,8 @@
-"""How often a session is told which of its beats are durable.
+"""Schedules the acknowledgements of a session's beats.
 
-An acknowledgement names the newest stored beat and speaks for all before it, and writing it is most of what a beat costs (ADR
-0015). So a session that beats faster than `spacing` hears of several beats at once. A beat that comes after a longer pause, the
-first one of a session and one that ends a silence are acknowledged as soon as they are stored.
+An acknowledgement names the newest stored beat and covers all before it; writing it is most of the cost of a beat (ADR 0015).
+So a session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer pause, the first
+beat of a session and one that ends a silence are acknowledged as soon as they are stored.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from hub.grpc_door.session.heartbeat_interval import Tempo
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
-"""After how long an agent calls its hub silent: the least, and the most that is made use of where an agent says that it waits
-longer. It does so only where its beats come more often than every PATIENCE."""
+"""After how long without an acknowledgement an agent considers its hub silent: the shortest time, and the longest that is used
+if an agent says that it waits longer, which counts only if it beats more often than every PATIENCE."""
 SLACK = timedelta(seconds=0.5)
 PER_LEASE = 4
-"""An agent is ready while a beat was acknowledged within its lease: it hears often enough to stay so."""
+"""An agent is ready while a beat was acknowledged within its lease, so it gets several acknowledgements per lease."""
 TICK = 0.25
 MAX_ACKS = 10_000
 _ACKS: dict[int, bytes] = {}
 
 
 def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
-    """Encoded once for all sessions: they count alike. `next_interval`: at which the agent is to beat from now on."""
+    """Returns the encoded message, cached for all sessions. `next_interval`: the agent's beat interval from now on."""
     if next_interval is not None:
         return _encoded(sequence, next_interval)
     raw = _ACKS.get(sequence)
@@ -44,16 +44,16 @@ def _encoded(sequence: int, next_interval: timedelta | None = None) -> bytes:
 
 
 def spacing(lease_duration: timedelta, interval: timedelta, told: timedelta = PATIENCE) -> float:
-    """Seconds from one acknowledgement to the next: with the flush window, well below what the agent waits.
+    """Returns the seconds between acknowledgements; with the flush window well below the time that the agent waits.
 
-    `interval`: at which it beats; `told`: how long it says that it waits.
+    `interval`: the beat interval; `told`: how long the agent says that it waits.
     """
     patience = min(max(told, PATIENCE), MOST_PATIENT) if interval < PATIENCE else PATIENCE
     return min(patience / 2 - SLACK, lease_duration / PER_LEASE).total_seconds()
 
 
 class Deferred:
-    """What is to be called a little later. Calls that fall into one tick share a timer: there are thousands of them."""
+    """Delayed calls. Calls within one tick share a timer, because there are thousands of them."""
 
     def __init__(self) -> None:
         self._due: dict[int, list[Callable[[], None]]] = {}
@@ -73,7 +73,7 @@ class Deferred:
 
 
 class Acknowledgements:
-    """What one agent is told of its beats. `now`: the event loop's time; `write_soon`: `due_ack` will be asked for."""
+    """Acknowledgements of one session. `now`: the event loop's time; `write_soon`: schedules a write of `due_ack`."""
 
     def __init__(self, tempo: Tempo, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:
         self._tempo = tempo
@@ -87,26 +87,26 @@ class Acknowledgements:
         self._spacing = 0.0
 
     def begin(self, patience: timedelta) -> None:
-        """`patience`: for how long the agent says that it waits for an acknowledgement, where it beats often."""
+        """`patience`: how long the agent says that it waits for an acknowledgement, if it beats often."""
         self._patience = patience
 
     def lease(self, lease_duration: timedelta) -> bool:
-        """The cluster's lease, as a session begins and when it may be another: whether the agent is to beat at another pace."""
+        """Sets the cluster's lease duration. Returns whether the agent's beat interval has changed."""
         self._lease, before = lease_duration, self._interval
         self._beats_every(self._tempo.of(lease_duration))
         return self._interval != before
 
     @property
     def interval(self) -> timedelta:
-        """At which the agent is to beat."""
+        """The agent's beat interval."""
         return self._interval
 
     def again(self) -> bytes:
-        """The newest acknowledgement once more, with the interval."""
+        """Returns the newest acknowledgement again, with the interval."""
         return encoded_ack(self._told, self._interval)
 
     def stored(self, sequence: int, *, at_once: bool) -> None:
-        """This beat and all before it are durable."""
+        """Records that this beat and all before it are durable."""
         if sequence <= self._stored:
             return
         self._stored = sequence
@@ -118,13 +118,13 @@ class Acknowledgements:
             self._deferred.call_at(due, self.flush)
 
     def flush(self) -> None:
-        """Tells what is not told yet."""
+        """Schedules an acknowledgement of beats that are stored and not acknowledged."""
         self._waits = False
         if self._told < self._stored:
             self._write_soon()
 
     def due_ack(self) -> bytes | None:
-        """What is to be written now, if anything; with the interval where there are more or fewer agents by now."""
+        """Returns the acknowledgement that is due, or None; with the interval if the number of agents has changed it."""
         if self._told >= self._stored:
             return None
         self._told, self._told_at = self._stored, self._now()
@@ -137,5 +137,5 @@ class Acknowledgements:
     def _beats_every(self, interval: timedelta) -> None:
         self._interval = interval
         if interval >= PATIENCE:
-            self._patience = PATIENCE  # for good: the agent may have chosen by this interval how long it waits
+            self._patience = PATIENCE  # permanently: the agent may have chosen how long it waits by this interval
         self._spacing = spacing(self._lease, interval, self._patience)

@@ -1,4 +1,4 @@
-"""Which sessions a hub takes: of the cluster that has the name, and of the newest epoch that was heard of."""
+"""Admission of sessions: only for the cluster that has the name, and with the newest known epoch."""
 
 from datetime import timedelta
 
@@ -17,10 +17,10 @@ CAPABILITIES = ("drain",)
 
 
 async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
-    """The session's epoch is on record before it opens; where it was already, nothing is written.
+    """Reads the cluster and records the session's epoch, unless it is on record already.
 
     Raises NotFoundError, StaleEpochError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the
-    name, or another agent the session, which operators see then.
+    name, or another agent the session. A second agent is recorded for operators.
     """
     try:
         view, is_claimed = await parts.store.read(_look, cluster, agent, hello)
@@ -33,7 +33,7 @@ async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello:
 
 
 def welcome(parts: DoorContext, session: str, interval: timedelta) -> bytes:
-    """The first message down, encoded."""
+    """Returns the encoded message Welcome, the first one from the hub."""
     message = wire.Welcome(
         hub_id=parts.hub.hub_id,
         hub_version=parts.hub.version,

@@ -1,6 +1,6 @@
-"""What an agent has to tell people, made an Event in its cluster's namespace: only so much of it, and nothing is answered.
+"""Creates Events in a cluster's namespace from messages of its agent, at a limited rate and without an answer.
 
-An agent that tells more is not ended for it: what is over the limit is dropped, and one line says so.
+Messages above the limit are dropped, with one log line; the session continues.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 AT_ONCE = 10
 EVERY = 6.0
-"""Seconds until one more may be told."""
+"""Seconds until one more is permitted."""
 MAX_MESSAGE = 1024
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
 _TYPES = (rules.NORMAL, rules.WARNING)
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class AgentEvents:
-    """Of one session."""
+    """Events of one session."""
 
     def __init__(self, store: Store, cluster: ClusterName, actor: str) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class AgentEvents:
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
-        """Stores it, if it is one and there is room. A store that cannot be written loses it: it is no report."""
+        """Stores a valid event within the rate. If the store cannot be written, the event is lost: it is not a report."""
         if message.type not in _TYPES or _REASON.fullmatch(message.reason) is None or not self._room():
             self._dropped += 1
             if self._dropped == 1:

@@ -1,7 +1,6 @@
-"""What agents' clocks said, on its way to the database: all that has come in one transaction.
+"""Writes the clock skews of agents to the database, all waiting ones in one transaction.
 
-An agent says it when its session begins, and with every status report: a session may last for an hour, and a clock be set
-meanwhile.
+An agent sends its time in Hello and with every status report, because a clock may be set during a session of an hour.
 """
 
 import asyncio
@@ -19,16 +18,16 @@ from machinery.runtime.backoff import Backoff
 ACTOR = "system:hub:clock-sync"
 
 SAME = timedelta(seconds=1)
-"""What differs by less from what was told before is no news: on its way a report may wait."""
+"""Smaller differences from the previous skew are ignored, because a report may be delayed on its way."""
 
 MAX_KEPT = 50_000
-"""Clusters whose last word is remembered."""
+"""Clusters whose last skew is kept."""
 
 log = structlog.get_logger(__name__)
 
 
 class Clocks:
-    """`limit`: from which skew on a clock is wrong; zero for five lease durations. `run` must be running."""
+    """`limit`: skew above which a clock is wrong; zero: five lease durations. `run` must be running."""
 
     def __init__(self, store: Store, limit: timedelta) -> None:
         self._store = store
@@ -40,9 +39,9 @@ class Clocks:
         self._trouble = ""
 
     def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
-        """The agent's clock was so far ahead of the hub's, by the hub's stamp. Returns at once.
+        """Queues the skew: how far the agent's clock was ahead of the hub's at receipt. Returns at once.
 
-        `again`: the same session has told it before, and only what is news counts.
+        `again`: it is not the first one of its session, so that only a change counts.
         """
         before = self._before.get(cluster)
         if again and before is not None and abs(skew - before) < SAME:
@@ -53,14 +52,14 @@ class Clocks:
         self._told.set()
 
     async def run(self) -> None:
-        """Writes for ever. What cannot be written now is tried again after a pause."""
+        """Writes until cancelled. Failures are retried after a pause."""
         while True:
             await self._told.wait()
             self._told.clear()
             await self.write()
 
     async def write(self) -> None:
-        """Writes what is not yet written."""
+        """Writes the waiting skews."""
         skews, self._skews = self._skews, {}
         try:
             await self._store.run(_note, skews, self._limit)
@@ -76,6 +75,6 @@ class Clocks:
 
 
 def _note(tx: Transaction, skews: Mapping[ClusterName, timedelta], limit: timedelta) -> None:
-    """In the order of names, so that two replicas never wait for one another."""
+    """Writes in the order of names, so that two replicas never wait for each other's locks."""
     for cluster, skew in sorted(skews.items()):
         clocksync.note(tx, cluster, skew, limit, ACTOR)

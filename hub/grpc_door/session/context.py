@@ -1,4 +1,4 @@
-"""What the servicers of this door share."""
+"""The parts that the servicers of this door share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ CERTIFICATE = "x509_pem_cert"
 
 @dataclass(frozen=True, slots=True)
 class HubIdentity:
-    """Who this hub is, as peers are told."""
+    """The hub's identity, as peers receive it."""
 
     hub_id: HubId
     version: str
@@ -41,13 +41,13 @@ class HubIdentity:
 
     @property
     def trust_bundle(self) -> bytes:
-        """PEM of what peers should trust now: it changes when the hub's CA is rotated."""
+        """The current CA bundle for peers, in PEM; it changes during a CA rotation."""
         return self.issuer.trust_bundle
 
 
 @dataclass(frozen=True, slots=True)
 class DoorContext:
-    """The door's parts; one of each per process."""
+    """The parts of the door; one of each per process."""
 
     hub: HubIdentity
     store: Store
@@ -63,29 +63,29 @@ class DoorContext:
     default_lease_duration: timedelta
     calls: CallCounts = field(default_factory=CallCounts)
     clocks: Clocks | None = None
-    """None: nobody looks at agents' clocks."""
+    """None: clocks of agents are not checked."""
     cordon: Cordon = field(default_factory=Cordon)
     """Whether this replica takes sessions."""
     deferred: Deferred = field(default_factory=Deferred)
     age: Age = field(default_factory=Age)
     group_suffix: str = GROUP_SUFFIX
     tokens: AccountToken | None = None
-    """Makes the tokens of add-ons; None: this door issues none."""
+    """Makes add-on tokens; None: this door issues none."""
     unattended_recovery: bool = True
-    """Whether an agent comes back with its recovery certificate without a person."""
+    """Whether a recovery certificate is sufficient for recovery without approval by an operator."""
     join_labels: tuple[str, ...] = ()
-    """What an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
+    """Labels that an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
     standby_interval: timedelta = timedelta(minutes=10)
-    """How often an agent in reserve says that it is."""
+    """The interval of StandBy calls of agents in reserve."""
     authorities: Callable[[], Sequence[AuthorityRecord]] = tuple
-    """The hub's CAs, as they stand now."""
+    """Returns the hub's CAs in their current phases."""
     attestor: Attestor | None = None
-    """Checks which cluster a newcomer is; None: nobody does, and what demands it lets nobody in."""
+    """Verifies attestation tokens; None: nothing does, so credentials that demand attestation admit no cluster."""
     trusting: TrustBundlePush | None = None
-    """Keeps what agents trust, and pushes the bundle; None: nobody does."""
+    """Records which CAs agents trust, and pushes the trust bundle; None: neither is done."""
 
     async def former(self, context: Context) -> CertificateRecord:
-        """The record of the peer's certificate, which may be revoked or have ended: it opens nothing, but tells who had it.
+        """Returns the record of the peer's certificate, even if it is revoked or expired: it identifies the former holder only.
 
         Raises UnauthorizedError, UnavailableError.
         """
@@ -93,7 +93,7 @@ class DoorContext:
 
     @staticmethod
     def shown(context: Context) -> bytes:
-        """The peer's certificate (PEM), as TLS has verified it. Raises UnauthorizedError: it has shown none."""
+        """Returns the peer's certificate (PEM) that TLS has verified. Raises UnauthorizedError if there is none."""
         shown = context.auth_context().get(CERTIFICATE)
         certificate = next(iter(shown), None) if shown else None
         if certificate is None:

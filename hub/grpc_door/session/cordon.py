@@ -1,9 +1,9 @@
-"""Whether this replica takes sessions: an operator may want it to have none.
+"""Cordon and drain of this replica by an operator.
 
-A drain is no end: every session that is open is told to leave, at a bounded rate; its agent opens the next one first, wherever
-the load balancer leads it, and beats here until that carries a beat. Who has not gone after `grace` is ended. New sessions are
-told to try again. The process is unready meanwhile, so that load balancers lead elsewhere; calls of registration and the HTTPS
-door are served on.
+A drain asks every open session to leave, at a bounded rate. Its agent opens the next session first, wherever the load balancer
+leads it, and beats here until that one carries a beat. Sessions that remain after `grace` are ended. New sessions get
+UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration and the HTTPS door
+continue.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from machinery.runtime.rate_limit import LEAST_RATE, drain_rate, paced
 
 RETRY = timedelta(seconds=1)
 HINT = timedelta(seconds=2)
-"""Agents leave at a random moment within this."""
+"""Agents leave at a random moment within this time."""
 SPREAD = 0.5
-"""Of the grace: within it all are told, when they are very many."""
+"""Share of the grace within which even a large number of sessions is asked to leave."""
 
 log = structlog.get_logger(__name__)
 
 
 class Cordon:
-    """`sessions`: those that are open; `grace`: how long one may stay after it was told to leave."""
+    """`sessions`: returns the open ones; `grace`: how long a session may stay after it was asked to leave."""
 
     def __init__(self, grace: timedelta = timedelta(minutes=5), sessions: Callable[[], Sequence[OpenSession]] = tuple) -> None:
         self._grace = grace
@@ -39,24 +39,24 @@ class Cordon:
         return self._closed
 
     def order(self, closed: bool) -> None:  # noqa: FBT001 - what is ordered
-        """Takes an order, or the end of one. Idempotent."""
+        """Begins or ends the cordon. Idempotent."""
         if closed != self._closed:
             self._closed = closed
             log.info("replica is drained" if closed else "replica takes sessions again", sessions=len(self._sessions()))
             self._changed.set()
 
     def check(self) -> None:
-        """Raises UnavailableError while no session may open here."""
+        """Raises UnavailableError while the replica is cordoned."""
         if self._closed:
             raise UnavailableError("this replica of the hub is drained: try again, another one answers", retry_after=RETRY)
 
     async def ready(self) -> None:
-        """The health check. Raises RuntimeError."""
+        """Health check. Raises RuntimeError while the replica is cordoned."""
         if self._closed:
             raise RuntimeError("an operator drains this replica (hubctl uncordon replica)")
 
     async def run(self) -> None:
-        """Tells sessions to leave whenever that is ordered, for ever."""
+        """Drains sessions whenever a cordon begins, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -64,7 +64,7 @@ class Cordon:
                 await self._drain()
 
     async def _drain(self) -> None:
-        """Ends early when the order does."""
+        """Asks sessions to leave and ends the rest; stops when the cordon ends."""
         sessions = self._sessions()
         rate = drain_rate(len(sessions), self._grace * SPREAD)
         async for session in paced(sessions, rate):
@@ -81,7 +81,7 @@ class Cordon:
             session.end(UnavailableError("this replica of the hub is drained", retry_after=RETRY))
 
     async def _told_otherwise_within(self, time: timedelta) -> bool:
-        """Waits so long, or until the order is taken back; whether it was. One that is given anew at once counts anew."""
+        """Waits for this time. Returns True at once if the order changes; a cordon that is renewed at once starts anew."""
         try:
             async with asyncio.timeout(time.total_seconds()):
                 await self._changed.wait()

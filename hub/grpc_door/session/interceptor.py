@@ -1,7 +1,7 @@
-"""Around every call of this door: the gate, who asks, the limits, and the record of it.
+"""Wraps every call of this door: gate, authentication, limits, audit and trace.
 
-What the gate turns away leaves no record. A unary call leaves one, when its outcome is known; a stream leaves one when it has
-opened and one when it has ended, if the policy wants them.
+Calls that the gate refuses are not audited. A unary call leaves one audit record, when its outcome is known; a stream leaves
+one when it has opened and one when it has ended, if the policy requires them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -42,42 +42,42 @@ FAILED = ResponseStatus(500, "InternalError")
 INTERNAL = 500
 COME_BACK = (DenialCause.AUTHORITY_RETIRED, DenialCause.CERTIFICATE_LOST)
 ENDLESS = 24 * 3600
-"""Calls without a deadline say that they have longer than this, in seconds."""
+"""Seconds. Calls without a deadline report a longer remaining time than this."""
 
 log = structlog.get_logger(__name__)
 
 
 def actor_of(record: CertificateRecord) -> Actor:
-    """The holder of a certificate, as both doors know it."""
+    """Returns the holder of a certificate as an actor, the same for both doors."""
     return Actor(record.user, (*record.groups, "system:authenticated"), extra={SERIAL: (f"{record.serial:x}",)})
 
 
 @dataclass(slots=True)
 class RpcCall:
-    """One call on its way: what it asks, in the words of the HTTPS door, and what became of it."""
+    """One call: its request attributes in terms of the HTTPS door, and its outcome."""
 
     parts: DoorContext
     context: Context
     asked: Attributes
     received: datetime
     record: CertificateRecord | None = None
-    """Set once it is known who asks."""
+    """Set after authentication."""
     created: bool = False
     made: str = ""
-    """The name of what was made, where only the answer tells it."""
+    """The name of the created object, if only the answer contains it."""
     audit_id: str = field(default_factory=lambda: str(uuid4()))
     address: str = field(init=False)
-    """Where it comes from."""
+    """The peer's address."""
     user_agent: str = field(init=False)
     shown: bytes = b""
-    """The certificate of who asks, once that is known."""
+    """The peer's certificate, set before authentication."""
     trace: Traced = field(init=False)
-    """The span of the call; of a stream, until it has answered for the first time."""
+    """The span of the call; for a stream, until its first answer."""
 
     def __post_init__(self) -> None:
-        """Asks now what is remembered later: a stream that its reader has left ends when gRPC's call is no more.
+        """Reads the peer and metadata now, because gRPC's call may be gone when a stream ends.
 
-        To ask a call that is gone for its peer is a segmentation fault.
+        Reading the peer of a call that is gone is a segmentation fault.
         """
         self.address = _address(self.context.peer())
         metadata = {str(name): str(value) for name, value in self.context.invocation_metadata() or ()}
@@ -87,10 +87,10 @@ class RpcCall:
         )
 
     async def identify(self) -> CertificateRecord:
-        """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all.
+        """Authenticates the peer. Raises UnauthorizedError, UnavailableError; ForbiddenError if it may not use this door.
 
-        TooManyRequestsError above the rate of refusals of the address. Whole fleets whose CA was replaced, or that a restore
-        has forgotten, are not counted: they come back with their recovery certificates.
+        Raises TooManyRequestsError above the rate of refusals of its address. Agents whose CA was retired or whose certificate
+        was lost by a restore are not counted: whole fleets of them return with their recovery certificates.
         """
         self.shown = self.parts.shown(self.context)
         try:
@@ -106,18 +106,18 @@ class RpcCall:
         return self.record
 
     async def confirm(self) -> None:
-        """Who asks is still known, after what was waited for since. Raises as `identify`."""
+        """Authenticates the peer again, after an await. Raises as `identify`."""
         await self.parts.peers.identify(self.shown)
 
     def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
-        """A block that counts against the limits; who asks is known. Raises TooManyRequestsError."""
+        """Holds a seat of the limits, after `identify`. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < ENDLESS else None
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
 
     @property
     def method(self) -> str:
-        """The method of the service that was called."""
+        """The name of the called method."""
         return self.asked.path.rpartition("/")[2]
 
     @property
@@ -125,15 +125,15 @@ class RpcCall:
         return ANONYMOUS if self.record is None else actor_of(self.record)
 
     def opened(self) -> AuditEntry | None:
-        """The stream has answered for the first time: what it says from now on belongs to what causes that.
+        """Records that the stream has given its first answer, and ends the call's span.
 
-        Its record, to be written with what the opening writes; None: none is wanted, or it is on its way.
+        Returns the audit record to be written with the session; None: no record is required, or it is queued already.
         """
         self.trace.end()
         return self._entry(Stage.RESPONSE_STARTED)
 
     def stored_with(self) -> AuditEntry | None:
-        """The record of a success, to be written with what it stores; None: none is wanted, or it is on its way."""
+        """Returns the audit record to be written with what the call stores; None: not required, or queued already."""
         self.parts.calls.ended(self.method, None)
         return self._entry(Stage.RESPONSE_COMPLETE)
 
@@ -149,7 +149,7 @@ class RpcCall:
             return None
 
     def ended(self, error: BaseException | None, *, stored: bool = False) -> None:
-        """The call has its outcome. `stored`: its record is in the database with what it changed."""
+        """Records the outcome. `stored`: the audit record was written in the transaction of the change."""
         self.parts.calls.ended(self.method, error)
         if error is None:
             self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK), stored=stored)
@@ -174,7 +174,7 @@ class RpcCall:
             log.exception("a call could not be audited", audit_id=self.audit_id)
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
-        """The record of a call that changes something, in the transaction of the change."""
+        """Returns the audit record of a call, inside the transaction of its changes."""
         verdict = self.parts.auditor.verdict(self.actor, self.asked)
         if not verdict.remembers(Stage.RESPONSE_COMPLETE):
             return None
@@ -215,12 +215,12 @@ async def unary(
     *,
     flow: str,
 ) -> T:
-    """The answer of `work`, within the limits, remembered. Raises what it raises, and UnavailableError at a closed gate."""
+    """Runs `work` within the limits and audits it. Raises its errors, and UnavailableError at a closed gate."""
     hurry()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         try:
-            logs.also(request_id=call.audit_id)  # of this task, which is the call's own: what tells of its failure has it too
+            logs.also(request_id=call.audit_id)  # bound to this task, the call's own, so that its failure is logged with the id
             with call.trace:
                 record = await call.identify()
                 with recording(parts.auditor, call.changed) as written:
@@ -236,11 +236,11 @@ async def unary(
 
 @asynccontextmanager
 async def stream(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
-    """A block around a stream, which says when it has `opened`. Raises as `unary` does."""
+    """Wraps a stream; the caller reports its opening with `opened`. Raises as `unary` does."""
     hurry()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
-        logs.also(request_id=call.audit_id)  # of this task: a generator may be left in another, where nothing can be taken back
+        logs.also(request_id=call.audit_id)  # bound to this task: a generator may end in another task, which cannot undo it
         try:
             with call.trace:
                 yield call
@@ -251,7 +251,7 @@ async def stream(parts: DoorContext, context: Context, asked: Attributes) -> Asy
 
 
 def told_of(error: MusterError) -> str:
-    """What the audit log says of an error: more than the peer hears of a failed attestation."""
+    """Returns an error's text for the audit log: a failed attestation has more detail than the peer receives."""
     return f"attestation failed: {error.why}" if isinstance(error, AttestationError) else error.message
 
 

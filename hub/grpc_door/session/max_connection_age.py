@@ -1,8 +1,8 @@
-"""How old a session gets: after a while its agent is asked to come anew, so that agents spread over the replicas there are.
+"""Maximum age of sessions: agents reconnect after a while, so that they spread over all replicas.
 
-A load balancer places connections, and only new ones: without this a replica that was added would stay empty. The agent opens
-its next session before it leaves this one, so no beat is lost; each draws its own moment, so that a fleet that came at once
-does not move at once. The connection itself may get older than any session, and ends then too, whatever it is used for.
+A load balancer places only new connections, so a new replica would stay empty without this. The agent opens its next session
+before it leaves this one, so no beat is lost. Each session draws its own moment, so that a fleet that came at once does not
+move at once. A connection may become older than a session; gRPC ends it then, whatever it is used for.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from typing import Protocol
 from machinery.errors import MusterError, UnavailableError
 
 JITTER = 0.2
-"""Of its age a session may miss so much."""
+"""Sessions may end earlier than the maximum age by up to this share of it."""
 LONGEST_HINT = timedelta(seconds=10)
 BACKSTOP = 1.25
-"""A connection ends by itself at so many ages, and gRPC shifts that by a tenth in either direction."""
+"""gRPC ends a connection after this multiple of the maximum age (and the grace), varied by a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """`limit` 0: sessions stay for as long as they please. `grace`: how long the agent has to come anew."""
+    """`limit` 0: no maximum age. `grace`: how long the agent has to reconnect."""
 
     limit: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(minutes=5)
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """Of the gRPC server."""
+        """Options of the gRPC server."""
         if not self.limit:
             return ()
         connection = self.limit * BACKSTOP + self.grace
@@ -39,12 +39,12 @@ class Age:
         )
 
     def drawn(self, random: Random) -> timedelta:
-        """When a session that begins now is asked to leave."""
+        """Returns when a session that begins now is asked to leave."""
         return self.limit * (1 - JITTER * random.random())
 
 
 class Leaving(Protocol):
-    """A session, as far as its age goes."""
+    """A session, as this module uses it."""
 
     def drain(self, reconnect_after: timedelta, reason: str = ...) -> None: ...
 

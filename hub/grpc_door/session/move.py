@@ -1,4 +1,4 @@
-"""Asks an agent to go to another hub, as an operator wants it: while it is not gone, and whenever it can."""
+"""Sends an operator's order to move to another hub to the agent, as soon as the agent can follow it."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ REASON = "an operator moves this cluster to another hub"
 
 
 class Moving:
-    """Of one session. An agent is asked only where it has listed the hub as ready: others would not know what to do."""
+    """Moves of one session. The order is sent only if the agent lists the target hub as ready; else it could not follow it."""
 
     def __init__(self, send: Callable[[wire.HubMessage], None]) -> None:
         self._send = send
@@ -17,12 +17,12 @@ class Moving:
         self._asked = ""
 
     def listed(self, hubs: wire.Hubs) -> None:
-        """The agent's list, as it is now."""
+        """Takes the agent's current hub list."""
         self._ready = frozenset(hub.hub_id for hub in hubs.hubs if hub.state == wire.Hub.STATE_READY and hub.hub_id)
         self._ask()
 
     def wanted(self, target: str) -> None:
-        """Where the operator wants it; "": it may stay."""
+        """Takes the hub id that the operator moves the cluster to; "": none."""
         self._target = target
         self._ask()
 

@@ -1,4 +1,4 @@
-"""Which agents are asked to renew their certificate ahead of its time: an operator ordered it, or its CA is on its way out."""
+"""Requests early renewal of agents' certificates: by an operator's order, or because their CA is Outgoing."""
 
 from datetime import datetime, timedelta
 
@@ -9,14 +9,14 @@ from hub.grpc_door.session.context import DoorContext
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PER_SECOND = 20
-"""Renewals of one replica's agents, where a CA goes."""
+"""Renewals per second of one replica's agents while a CA is Outgoing."""
 SOONEST = timedelta(seconds=10)
 
 Asked = tuple[RenewalOrder | None, bool]
 
 
 class Renewing:
-    """Of one session. It says the same until the order is another, or the CA of the certificate goes."""
+    """Renewal requests of one session, repeated in each Desired until the order or the CA's phase changes."""
 
     def __init__(self, parts: DoorContext, record: CertificateRecord) -> None:
         self._parts = parts
@@ -27,7 +27,7 @@ class Renewing:
         return self._said != (order, is_outgoing(self._parts, self._record))
 
     def into(self, desired: wire.Desired, order: RenewalOrder | None) -> None:
-        """What the agent is told of it."""
+        """Adds the request to the message Desired."""
         self._said = order, is_outgoing(self._parts, self._record)
         if (within := asked(self._parts, self._record, order, self._parts.clock.now())) is not None:
             desired.renew_within.FromTimedelta(within)
@@ -36,7 +36,7 @@ class Renewing:
 
 
 def asked(parts: DoorContext, record: CertificateRecord, order: RenewalOrder | None, now: datetime) -> timedelta | None:
-    """Within which time this certificate is to be renewed; None: it is not asked for."""
+    """Returns the time within which the certificate has to be renewed; None: no renewal is requested."""
     wanted = [order.left(now)] if order is not None and order.asks(record.issued_at) else []
     if is_outgoing(parts, record):
         wanted.append(max(SOONEST, timedelta(seconds=len(parts.sessions) / PER_SECOND)))
@@ -44,6 +44,6 @@ def asked(parts: DoorContext, record: CertificateRecord, order: RenewalOrder | N
 
 
 def is_outgoing(parts: DoorContext, record: CertificateRecord) -> bool:
-    """Whether the CA that signed it signs nothing any more, and waits until nobody needs it."""
+    """Whether the CA that signed the certificate is Outgoing: it signs nothing more and waits until it is not needed."""
     signer = signer_of(record.signed_by, parts.authorities())
     return signer is not None and signer.phase is Phase.OUTGOING

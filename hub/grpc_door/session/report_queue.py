@@ -1,4 +1,4 @@
-"""What an agent has reported in its session and is not yet stored, in its order: beats do not wait behind it."""
+"""Queue of an agent's reports that are not stored yet, in their order, so that beats do not wait for them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,13 +6,13 @@ from typing import Any
 
 MOST = 16
 MOST_BYTES = 1024 * 1024
-"""What waits is bounded by both; a single larger message finds room when nothing else waits."""
+"""Bounds of the queue; a single larger message is accepted when the queue is empty."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Backlog:
-    """Worked off one after the other, by a task that lives only while there is something. `fail` is told of the first error."""
+    """Runs work in order, in a task that exists only while there is work. Calls `fail` with the first error."""
 
     def __init__(self, name: str, fail: Callable[[Exception], None]) -> None:
         self._name = name
@@ -22,11 +22,11 @@ class Backlog:
         self._room: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """What waits or is worked on."""
+        """Number of items that wait or are in progress."""
         return len(self._waiting)
 
     async def put(self, work: Work, size: int) -> None:
-        """Returns at once while there is room, else when there is. `size`: in bytes, of what waits with it."""
+        """Adds work; waits while the queue is full. `size`: its bytes."""
         while self._is_full(size):
             self._room = asyncio.get_running_loop().create_future()
             await self._room
@@ -35,12 +35,12 @@ class Backlog:
             self._worker = asyncio.create_task(self._work(), name=self._name)
 
     async def done(self) -> None:
-        """Returns when everything has been worked off."""
+        """Returns when the queue is empty."""
         while self._worker is not None:
             await asyncio.wait({self._worker})
 
     def end(self) -> None:
-        """Nothing of it is wanted any more."""
+        """Cancels the work."""
         if self._worker is not None:
             self._worker.cancel()
 

@@ -1,4 +1,4 @@
-"""What an agent reports in its session, on its way into the store: patiently, and only while its epoch is the newest."""
+"""Stores an agent's reports, with retries, and only while the session's epoch is the newest."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5
 REPORT_HAS = timedelta(seconds=4)
-"""A report waits for its turn for a quarter of this, each time that it is tried."""
+"""Each attempt waits for its seat for at most a quarter of this."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,10 @@ Write = Callable[[Transaction], Any]
 
 
 class SessionReports:
-    """Of one session. Each returns the revision at which it is durable; raises StaleEpochError, and what the services raise."""
+    """Reports of one session. `status` and `addon` return the revision at which the report is durable.
+
+    They raise StaleEpochError and the errors of the services.
+    """
 
     def __init__(self, parts: DoorContext, call: RpcCall, record: CertificateRecord, cluster: ClusterName) -> None:
         self._parts = parts
@@ -58,11 +61,11 @@ class SessionReports:
             return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
 
     def _traced(self, name: str, traceparent: str) -> tracing.Traced:
-        """Part of the agent's trace, where it has sent one with the report."""
+        """Continues the agent's trace if the report carries one."""
         return tracing.serving(name, {tracing.TRACEPARENT: traceparent}.get, {"muster.cluster": self._cluster})
 
     async def hubs(self, message: wire.Hubs, epoch: int, known: str) -> None:
-        """Keeps the agent's list where it differs from `known`. It is for people: that it cannot be kept ends no session."""
+        """Stores the agent's hub list if it differs from `known`. It is informational: a failure does not end the session."""
         told = hubs_of(message)
         if told == known:
             return
@@ -72,7 +75,7 @@ class SessionReports:
             log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
 
     async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
-        """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
+        """Records where the agent goes and drops its waiting beat. The write continues even if the agent does not wait."""
         if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
             return
         self._parts.beats.drop(self._cluster, session)

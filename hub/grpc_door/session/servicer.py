@@ -1,4 +1,4 @@
-"""The Session service: who may open a stream, and how it ends."""
+"""The Session service: admits a stream by its certificate and Hello, and ends it with a status."""
 
 import asyncio
 from contextlib import suppress
@@ -21,11 +21,11 @@ from machinery.wire.session.v1 import session_pb2 as wire
 SERVICE = "muster.session.v1.Session"
 HELLO_WITHIN = timedelta(seconds=10)
 REFUSED_WITHIN = timedelta(seconds=1)
-"""How long a refusal waits for the Hello that it answers."""
+"""How long a refusal waits for the Hello."""
 
 
 class Connecting:
-    """Registered without serializers: sessions decode for themselves."""
+    """Handler of Connect. It is registered without serializers, because sessions decode messages themselves."""
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
@@ -55,7 +55,7 @@ class Connecting:
             await abort(context, error)
 
     def stop_waiting(self) -> None:
-        """Streams that have said nothing yet end now, with UNAVAILABLE; the gate must be closed."""
+        """Ends streams without a Hello, with UNAVAILABLE; the gate must be closed."""
         for waiting in tuple(self._waiting):
             if not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
@@ -90,12 +90,12 @@ class Connecting:
 
 
 def blind() -> UnavailableError:
-    """What everybody is told by a replica that cannot read revocations: no word against their certificates."""
+    """Returns the error for all sessions of a replica that cannot read revocations; it says nothing against certificates."""
     return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
 
 
 async def _hear_out(context: Context) -> None:
-    """Takes the Hello of a peer that is refused: one that still writes when its stream ends reads INTERNAL in place of why."""
+    """Reads the Hello of a refused peer: a peer that still writes when its stream ends gets INTERNAL instead of the status."""
     with suppress(TimeoutError):
         async with asyncio.timeout(REFUSED_WITHIN.total_seconds()):
             await context.read()

@@ -1,6 +1,6 @@
-"""Beats and reports of one session in the audit: only where the policy asks for them, which is decided once per session.
+"""Audit of one session's beats and reports, only if the policy requires it, which is decided once per session.
 
-The record of a report that changes something is written with it, and that of a beat with the batch that stores the beat.
+The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from machinery.identity import ClusterName
 
 
 class SessionAudit:
-    """`beats`: whether `beat` is to be called, so that a beat costs nothing otherwise."""
+    """`beats`: whether `beat` must be called, so that a beat costs nothing otherwise."""
 
     def __init__(self, call: RpcCall, cluster: ClusterName, asking: Asking) -> None:
         self._call = call
@@ -27,19 +27,19 @@ class SessionAudit:
         self._statuses = self._wanted(asking.status(cluster))
 
     def beat(self) -> AuditEntry | None:
-        """The record of a beat, for the batch that stores it."""
+        """Returns the record of a beat, for the batch that stores the beat."""
         return self._call_about(self._asking.beat(self._cluster)).stored_with()
 
     def unstored_beat(self) -> None:
-        """A beat that is not stored, since its cluster is not accepted."""
+        """Audits a beat that is not stored because its cluster is not accepted."""
         self._call_about(self._asking.beat(self._cluster)).ended(None)
 
     async def status(self, store: Callable[[], Awaitable[int]]) -> int:
-        """Stores a status report; its revision. Raises what `store` raises."""
+        """Stores a status report and returns its revision. Raises the errors of `store`."""
         return await (self._recorded(self._asking.status(self._cluster), store) if self._statuses else store())
 
     async def addon(self, name: str, store: Callable[[], Awaitable[int]]) -> int:
-        """Stores an add-on's report; its revision. Raises what `store` raises."""
+        """Stores an add-on's report and returns its revision. Raises the errors of `store`."""
         return await self._recorded(self._asking.addon(self._cluster, name), store)
 
     def _wanted(self, asked: Attributes) -> bool:
@@ -58,5 +58,5 @@ class SessionAudit:
         return revision
 
     def _call_about(self, asked: Attributes) -> RpcCall:
-        """Has a record of its own, under the session's id."""
+        """Returns a call with its own attributes, under the session's audit id."""
         return replace(self._call, asked=asked, received=self._call.parts.auditor.clock.now())

@@ -1,7 +1,7 @@
-"""Which sessions are open, and word of it to the database: in memory at once, in the database as soon as it can be written.
+"""Open sessions of this process, in memory at once and in the database as soon as it can be written.
 
-An agent has one session. A newer one ends the one before: at once where this process has both, and within half a second where
-another replica has the newer one, which it wrote down and rang for. Where that bell cannot be heard we look twice a second.
+An agent has one session. A newer one ends the older one: at once if this process has both, and within half a second if another
+replica has the newer one, by a notification. While notifications do not work, the database is read twice a second.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from machinery.runtime.rate_limit import until_tick
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)
-"""Where word comes by itself."""
+"""Longest interval between reads while notifications work."""
 OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last look may commit after it, once they were let write; this much is read again."""
+"""Transactions that began before the last read may commit after it, so this much is read again."""
 
 log = structlog.get_logger(__name__)
 
 
 class OpenSession(Protocol):
-    """A session, as others may touch it."""
+    """A session, as other parts use it."""
 
     @property
     def id(self) -> str: ...
@@ -52,10 +52,10 @@ class OpenSession(Protocol):
     def epoch(self) -> int: ...
 
     def end(self, error: MusterError) -> None:
-        """Ends it from inside its handler with this error's status."""
+        """Ends the session with this error's status."""
 
     def drain(self, reconnect_after: timedelta, reason: str = ...) -> None:
-        """Tells the agent to leave soon."""
+        """Asks the agent to leave soon."""
 
 
 Place = tuple[ClusterName, AgentId]
@@ -63,7 +63,7 @@ Place = tuple[ClusterName, AgentId]
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """What the database is to know: the session with this id has ended."""
+    """Record for the database: the session with this id has ended."""
 
     session: str
 
@@ -73,18 +73,18 @@ _Words = dict[Place, _Word]
 
 
 class Sessions:
-    """All sessions of this process: at most one per cluster and agent, the newer one supersedes. `replica`: whose they are."""
+    """All sessions of this process: at most one per cluster and agent; the newer one supersedes. `replica`: its name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
         self._replica = replica
         self._open: dict[Place, OpenSession] = {}
         self._agents: dict[ClusterName, AgentId] = {}
-        """Whose session of each cluster is open."""
+        """The agent of each cluster whose session is open."""
         self._recorded: dict[Place, AgentSession] = {}
         self._words: _Words = {}
         self._entries: Sequence[AuditEntry] = ()
-        """Audit records of sessions that opened, to be written with the words about them."""
+        """Audit records of opened sessions, to be written in the transaction that writes the sessions."""
         self._spoken = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -92,7 +92,7 @@ class Sessions:
         self._unwritten = self._unread = ""
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
-        """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
+        """Counts since the start: sessions opened, superseded by a newer one of the same agent, and asked to leave."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -105,9 +105,9 @@ class Sessions:
         await self._empty.wait()
 
     def add(self, session: OpenSession) -> None:
-        """The first agent of a cluster keeps it while its session is open.
+        """Adds a session. The first agent of a cluster keeps the cluster while its session is open.
 
-        Raises StaleEpochError when the agent's other session, which opened meanwhile, is of a higher epoch; AlreadyExistsError.
+        Raises StaleEpochError if the agent's open session has a higher epoch; AlreadyExistsError if another agent has one.
         """
         place = (session.cluster, session.agent)
         older = self._open.get(place)
@@ -126,12 +126,12 @@ class Sessions:
         self._say(place, self._opened(session))
 
     def write_with(self, entry: AuditEntry) -> None:
-        """Has the audit record of a session that opened written in the transaction that writes the session."""
+        """Queues the audit record of an opened session for the transaction that writes the session."""
         self._entries = (*self._entries, entry)
         self._spoken.set()
 
     def remove(self, session: OpenSession) -> None:
-        """Nothing is said of one that another has taken the place of, or that never had it."""
+        """Removes a session. Does nothing if it was superseded or never added."""
         place = (session.cluster, session.agent)
         if self._open.get(place) is not session:
             return
@@ -143,20 +143,20 @@ class Sessions:
         self._say(place, _Ended(session.id))
 
     def say_again(self) -> None:
-        """Has all open sessions written down once more: others took this replica for dead and forgot them."""
+        """Writes all open sessions again, after other replicas took this replica for dead and removed them."""
         for place, session in self._open.items():
             recorded = self._recorded.get(place)
             self._say(place, self._opened(session, recorded.at if recorded else None))
 
     async def run(self) -> None:
-        """Writes down what opened and ended, for ever; everything that has come together in one transaction."""
+        """Writes opened and ended sessions until cancelled; all that are waiting in one transaction."""
         while True:
             await self._spoken.wait()
             self._spoken.clear()
             await self.write()
 
     async def write(self) -> None:
-        """Writes what is not yet written. What cannot be now is tried again after a pause; what never can be is left out."""
+        """Writes what is waiting. Passing failures are retried after a pause; those that the database rejects are dropped."""
         words, self._words = self._words, {}
         entries, self._entries = self._entries, ()
         left, trouble = words, await self._record(words, entries)
@@ -179,7 +179,7 @@ class Sessions:
         self._spoken.set()
 
     async def _record(self, words: _Words, entries: Sequence[AuditEntry] = ()) -> MusterError | None:
-        """In one transaction. What hinders it; None: they are written down."""
+        """Writes in one transaction. Returns the error, or None."""
         try:
             for recorded in await self._store.run(_write, words, entries):
                 self._note(recorded)
@@ -188,7 +188,7 @@ class Sessions:
         return None
 
     async def _record_singly(self, words: _Words) -> tuple[_Words, MusterError | None]:
-        """So that one which the database does not take keeps no other from it. What is left for later, and why."""
+        """Writes each session by itself, so that a rejected one does not block others. Returns the rest and its error."""
         left, passing = {}, None
         for place, word in _in_order(words):
             trouble = passing or await self._record({place: word})
@@ -199,7 +199,7 @@ class Sessions:
         return left, passing
 
     async def follow_others(self) -> None:
-        """Ends what newer sessions on other replicas supersede, for ever: at a tick, where something opened or may have."""
+        """Ends sessions that newer ones on other replicas supersede, until cancelled."""
         word = asyncio.Event()
         with self._store.told_of_sessions(word.set) as is_told:
             while True:
@@ -212,7 +212,7 @@ class Sessions:
                 await asyncio.sleep(until_tick(POLL))
 
     async def look(self) -> None:
-        """One look at what other replicas have opened since the look before."""
+        """Reads the sessions that other replicas have opened since the last read."""
         try:
             now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
@@ -255,7 +255,7 @@ def _superseded() -> ConflictError:
 
 
 def _write(tx: Transaction, words: _Words, entries: Sequence[AuditEntry]) -> list[AgentSession]:
-    """What was recorded of those that opened."""
+    """Returns the records of the opened sessions."""
     recorded = []
     if entries:
         tx.audit.add(entries)
@@ -268,8 +268,8 @@ def _write(tx: Transaction, words: _Words, entries: Sequence[AuditEntry]) -> lis
 
 
 def _in_order(words: _Words) -> Sequence[tuple[Place, _Word]]:
-    """By names, so that two replicas never wait for one another.
+    """Sorts by names, so that two replicas never wait for each other's locks.
 
-    What ended comes first of each cluster, so that an agent that took another name is not two for a moment.
+    For each cluster ended sessions come first, so that an agent with a new id does not count twice.
     """
     return sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))

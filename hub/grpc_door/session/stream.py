@@ -1,9 +1,8 @@
 """One agent's session stream, from Hello to its end.
 
 It reads and writes raw bytes and decodes them here: a heartbeat costs one read, and its acknowledgement one write. The
-handler's own task reads; writes come from a second task that lives only while there is something to write, so nobody ever waits
-for a peer that does not read, and reports are stored by a third, so that no beat waits behind them. Whoever wants the session
-to end says why with `end`; the handler is woken and ends it with that status.
+handler's task reads. A second task writes and exists only while there is something to write, so nothing waits for a peer that
+does not read. A third task stores reports, so that beats do not wait for them. `end` ends the session with an error's status.
 """
 
 import asyncio
@@ -45,13 +44,13 @@ LAST_WORDS = timedelta(seconds=1)
 
 
 def expired() -> UnauthorizedError:
-    """What ends a stream whose certificate has ended."""
+    """Returns the error that ends a stream whose certificate has expired."""
     message = "the certificate of this stream has expired"
     return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
 
 
 class Session(BeatSink):
-    """What is open. `serve` runs it until it ends."""
+    """An agent's session. `serve` runs it until it ends."""
 
     def __init__(
         self, parts: DoorContext, call: RpcCall, record: CertificateRecord, cluster: ClusterName, agent: AgentId
@@ -90,7 +89,7 @@ class Session(BeatSink):
         return self._record.serial
 
     async def serve(self, hello: wire.Hello) -> None:
-        """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
+        """Sends Welcome, then reads until the agent leaves. Raises the error that ends the session."""
         self._handler = asyncio.current_task()
         self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
         self._told.begin(timedelta(seconds=hello.patience_seconds))
@@ -102,8 +101,8 @@ class Session(BeatSink):
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 async with self._call.seat():
                     view = await admit(self._parts, self.cluster, self.agent, hello)
-                await self._call.confirm()  # a revocation ends what is among the open sessions, and we are not: nothing waits
-                self._apply(view, hello)  # between these two lines
+                await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`
+                self._apply(view, hello)
                 if self._stale:
                     self._changed()
                 if (entry := self._call.opened()) is not None:
@@ -132,7 +131,7 @@ class Session(BeatSink):
             self._parts.clocks.told(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
     def end(self, error: Exception) -> None:
-        """What is no MusterError is a defect, logged and told as any other."""
+        """Ends the session with an error. Errors other than MusterError are reported as internal errors."""
         if self._ending is None:
             self._ending = error
             if self._handler is not None:
@@ -154,7 +153,7 @@ class Session(BeatSink):
             self.end(error)
 
     def _apply(self, view: SessionClusterView, hello: wire.Hello | None = None) -> None:
-        """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
+        """Applies a view of the cluster and sends the agent what has changed. Ends the session of a denied cluster."""
         if view.denied:
             self.end(owners.denied(self.cluster))
         before, was_silent = self._view, self._silent
@@ -163,7 +162,7 @@ class Session(BeatSink):
             self._parts.beats.hold_again(self.cluster, self._heard)
         is_new_pace = self._told.lease(view.lease_duration)
         if hello is not None:
-            self._parts.gate.check()  # a drain that has begun would not know of this session
+            self._parts.gate.check()  # a drain that has begun does not include this session
             self._parts.cordon.check()
             self._parts.sessions.add(self)
             self._send(welcome(self._parts, self.id, self._told.interval))
@@ -207,7 +206,7 @@ class Session(BeatSink):
                 await self._hear(message, len(raw))
 
     async def _hear(self, message: wire.AgentMessage, size: int) -> None:
-        """What comes seldom; kinds that this version does not know are nothing to it."""
+        """Handles the rare kinds of messages; unknown kinds are ignored."""
         match message.WhichOneof("message"):
             case "event":
                 await self._backlog.put(partial(self._telling.take, message.event), size)
@@ -231,7 +230,7 @@ class Session(BeatSink):
         await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
 
     async def _report(self, sequence: int, storing: Callable[[], Awaitable[int]]) -> None:
-        """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
+        """Acknowledges a report once it is durable, or with a permanent refusal. Raises transient errors, after retries."""
         ack = wire.ReportAck(sequence=sequence)
         try:
             ack.revision = await storing()
@@ -242,7 +241,7 @@ class Session(BeatSink):
         self._send(wire.HubMessage(report_ack=ack).SerializeToString())
 
     def _changed(self) -> None:
-        """What changes while the session is admitted is read once it is: the view that admits may be older."""
+        """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
         self._stale = True
         if self._refresher is None and self._view is not None:
             self._refresher = asyncio.create_task(self._refresh(), name=f"session {self.cluster} refresh")
@@ -276,7 +275,7 @@ class Session(BeatSink):
             self._writer = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        """Writes until nothing is left. A stream that is over ends it: its handler learns that by itself."""
+        """Writes until nothing is left. It stops when the stream is over; the handler notices that itself."""
         try:
             while (raw := self._unsent.popleft() if self._unsent else self._told.due_ack()) is not None:
                 await self._context.write(raw)
@@ -288,7 +287,7 @@ class Session(BeatSink):
             self._writer = None
 
     async def _last_words(self) -> None:
-        """Lets what is unsent go out, for a moment, and ends what still works for this session."""
+        """Waits briefly until unsent messages are written, and ends the tasks of this session."""
         if self._refresher is not None:
             self._refresher.cancel()
         self._backlog.end()

@@ -1,9 +1,8 @@
-"""What agents trust: kept as they say it, and the hub's bundle pushed to those whose trust is another.
+"""Records which CAs each agent trusts, and pushes the hub's trust bundle to agents that trust others.
 
-A bundle that changes while thousands of sessions are open is not pushed to all at once: each agent tries it with a handshake,
-writes it into its cluster, and answers. So sessions wait in one line, and a bounded number per second is served. An agent
-that does not say what it trusts (an earlier release) is left alone. One that was sent the bundle and did not take it is sent it
-again after a while, and in its next session.
+A changed bundle is not pushed to thousands of sessions at once, because each agent tests it with a handshake, writes it into
+its cluster and answers. Sessions wait in a queue that is served at a bounded rate. Agents that do not report what they trust
+(earlier releases) get no bundle. An agent that did not take the bundle gets it again after `AGAIN`, and in its next session.
 """
 
 import asyncio
@@ -27,17 +26,17 @@ from machinery.runtime.rate_limit import paced, until_tick
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PER_SECOND = 50.0
-"""Bundles that one replica sends: ten thousand agents have it after 200 seconds."""
+"""Bundles per second of one replica: ten thousand agents take 200 seconds."""
 LOOK = timedelta(seconds=1)
-"""How often the hub's bundle is compared with what was pushed."""
+"""How often the hub's bundle is compared with the pushed one."""
 AGAIN = timedelta(minutes=10)
-"""For an agent to be sent the same bundle again, which it did not take."""
+"""After this time an agent that did not take the bundle gets it again."""
 RECONSIDERED = 500.0
-"""Sessions that look again in a second, when one of the hub's CAs is another."""
+"""Sessions per second that are refreshed after a change of one of the hub's CAs."""
 GATHER = timedelta(milliseconds=200)
-"""What agents say within this is written down together."""
+"""Reports within this time are written together."""
 MOST = 500
-"""Words in one transaction."""
+"""Reports in one transaction."""
 _Place = tuple[ClusterName | None, AgentId | None]
 
 log = structlog.get_logger(__name__)
@@ -50,19 +49,19 @@ def fingerprints(bundle: bytes) -> frozenset[str]:
 
 
 class Trustee(Protocol):
-    """An open session, as far as this goes."""
+    """An open session, as this module uses it."""
 
     trusted: frozenset[str] | None
-    """What its agent said last."""
+    """The CAs of the agent's last report; None: it does not report."""
 
     def push(self, bundle: bytes) -> None: ...
 
     def reconsider(self) -> None:
-        """The hub's CAs are others: its agent may have to be told something else."""
+        """Refreshes the session after a change of the hub's CAs: its agent may have to renew its certificate."""
 
 
 class TrustBundlePush:
-    """Of one process: the line of those that are to be sent the bundle, and what is yet to be written down."""
+    """The queue of sessions that wait for the bundle, and the reports that wait to be written. One per process."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class TrustBundlePush:
         rate: float = PER_SECOND,
         standing: Callable[[], object] = lambda: None,
     ) -> None:
-        """`standing`: another whenever one of the hub's CAs is, in whatever."""
+        """`standing`: returns another object after any change of the hub's CAs."""
         self._store = store
         self._bundle = bundle
         self._rate = rate
@@ -83,19 +82,19 @@ class TrustBundlePush:
         self._waiting = asyncio.Event()
         self._spoken = asyncio.Event()
         self.pushed = 0
-        """How many bundles were sent."""
+        """Number of bundles sent."""
 
     def __len__(self) -> int:
-        """How many sessions wait for the bundle."""
+        """Number of sessions that wait for the bundle."""
         return len(self._line)
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
-        """An agent came with this certificate, and trusts this; kept soon."""
+        """Queues a report of an agent with this certificate, to be written soon."""
         self._words[record.cluster, record.agent] = TrustReport(record, trusted)
         self._spoken.set()
 
     def look(self, session: Trustee) -> None:
-        """The session has said what its agent trusts: it comes into the line where that is not the hub's bundle."""
+        """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
         self._open.setdefault(session, (0.0, b""))
         if self._needs(session):
             self._line[session] = None
@@ -106,7 +105,7 @@ class TrustBundlePush:
         self._line.pop(session, None)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs the loops until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push(), name="trust/push")
             group.create_task(self._follow(), name="trust/bundle")
@@ -127,7 +126,7 @@ class TrustBundlePush:
                 await asyncio.sleep(1 / self._rate)
 
     async def _follow(self) -> None:
-        """Everybody is looked at when the bundle is another, and now and then for those that did not take it."""
+        """Checks all sessions when the bundle changes, and every `AGAIN` for agents that did not take it."""
         loop = asyncio.get_running_loop()
         seen, at, stood = self._bundle(), loop.time(), self._standing()
         while True:
@@ -171,7 +170,7 @@ class TrustBundlePush:
                 self._spoken.set()
 
     async def write(self) -> None:
-        """Writes down what is not on record; only what is news costs a write. Raises MusterError, and nothing is lost."""
+        """Writes the waiting reports; a transaction only if one is news. Raises MusterError; the reports then still wait."""
         while self._words:
             places = list(self._words)[:MOST]
             words = {place: self._words.pop(place) for place in places}
@@ -184,7 +183,7 @@ class TrustBundlePush:
 
 
 class SessionTrust(Trustee):
-    """Of one session. `trusting` None: nobody wants to know."""
+    """The trust of one session's agent. `trusting` None: it is not recorded."""
 
     def __init__(
         self,
@@ -203,7 +202,7 @@ class SessionTrust(Trustee):
         self._reconsider()
 
     def said(self, fingerprints: Iterable[str]) -> None:
-        """What the agent trusts, as it says in Hello and TrustInstalled. Raises BadRequestError."""
+        """Takes the fingerprints that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
         self.trusted = told(fingerprints)
         if self._trusting is not None:
             self._trusting.note(self._record, self.trusted)
