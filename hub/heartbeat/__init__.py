@@ -1,4 +1,4 @@
-"""Heartbeats on their way to the database: held, flushed together, acknowledged when they are durable."""
+"""Buffers heartbeats, flushes them to the database together, and acknowledges them when they are durable."""
 
 from hub.heartbeat.buffer import BeatBuffer, BeatSink, PendingBeat
 from hub.heartbeat.coverage import HeartbeatCoverage

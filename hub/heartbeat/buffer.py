@@ -1,12 +1,13 @@
-"""The buffer and its flush loop.
+"""Buffer of received beats, and the loop that flushes them to the database.
 
-Rules: the newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt; all go
-to the database in one statement, at most once per window, and soon after a quiet one: agents beat in step, and what comes in a
-tenth of the window after the first is stored with it. None is acknowledged before that has committed. While the database is
-away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is news: it wakes the loop and commits
-in a transaction of its own, with the change of availability. Where that fails the beat is stored with the others, and the
-cluster's next one tries again: whether beats can be stored is not one cluster's to say. Where a fleet comes back together, some
-silences end, then all other beats are stored, then the next silences end.
+The newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt. All beats go
+to the database in one statement, at most once per window. After a quiet window the loop waits for a tenth of the window,
+because agents beat in step. No beat is acknowledged before its commit. While the database is unavailable, the newest beat of
+each cluster is kept.
+
+A beat that ends a silence is news: it wakes the loop and commits in its own transaction, with the change of availability. If
+that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster must not block the
+beats of others. When a fleet returns at once, some silences end, then all other beats are stored, then the next silences end.
 """
 
 import asyncio
@@ -29,33 +30,33 @@ from machinery.runtime.rate_limit import until_tick
 
 ACTOR = "system:hub:heartbeat"
 GATHERING = 0.1
-"""Part of the window."""
+"""Share of the window."""
 TOGETHER = 100
-"""Silences that end before other beats are stored again. Each takes a transaction, and agents wait for five seconds."""
+"""Silences that end before other beats are stored again. Each needs a transaction, and agents wait for five seconds."""
 PASSING = (UnavailableError, DeadlineError, ConflictError)
-"""What a later attempt may not meet."""
+"""Errors that a later attempt may not meet."""
 
 log = structlog.get_logger(__name__)
 
 
 class BeatSink(Protocol):
-    """Where a beat came from. `epoch`: its owner's; 0: it keeps none."""
+    """The session of a beat. `epoch`: its owner epoch; 0: the agent has none."""
 
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """The beat is stored. Returns at once, never raises, and may be told of a session that has ended.
+        """The beat is stored. Returns at once, never raises; the session may have ended.
 
-        `ended_silence`: it was held as one that ends a silence, and was stored as such.
+        `ended_silence`: the beat was held with `ends_silence` and has ended a silence.
         """
 
     def refuse(self, error: StaleEpochError) -> None:
-        """The beat will never be stored. Returns at once, never raises, and may be told of a session that has ended."""
+        """The beat will never be stored. Returns at once, never raises; the session may have ended."""
 
 
 @dataclass(slots=True)
 class PendingBeat:
-    """A beat that was received, at that time of the monotonic clock."""
+    """A received beat. `received`: seconds of the monotonic clock."""
 
     received: float
     available: bool | None
@@ -68,26 +69,26 @@ class PendingBeat:
 
 @dataclass(slots=True)
 class BeatCounts:
-    """What came of the beats since the start."""
+    """Counts since the start."""
 
     stored: int = 0
-    """Made durable, by their clusters: of several that came within a window one."""
+    """Stored beats; of several beats of a cluster in one window only the last counts."""
     revived: int = 0
-    """Those of them that ended a silence."""
+    """Stored beats that ended a silence."""
     refused: int = 0
-    """Of agents that report to another hub since."""
+    """Beats of agents that report to another hub now."""
     failures: int = 0
-    """Attempts to store that the database refused; nothing was lost by them."""
+    """Attempts that the database refused; no beat is lost by them."""
     lag: Distribution = field(default_factory=Distribution)
-    """Seconds from the receipt of a beat until it was durable."""
+    """Seconds from the receipt of a beat to its commit."""
     flush: Distribution = field(default_factory=Distribution)
-    """Seconds that a flush took."""
+    """Seconds per flush."""
     rows: Distribution = field(default_factory=lambda: Distribution(COUNTS))
-    """How many beats a flush stored."""
+    """Beats per flush."""
 
 
 class BeatBuffer:
-    """Beats of all sessions of this process. `run` must be running for anything to be stored."""
+    """Beats of all sessions of this process. `run` must be running."""
 
     def __init__(self, store: Store, clock: Clock, window: timedelta) -> None:
         self._store = store
@@ -104,11 +105,11 @@ class BeatBuffer:
 
     @property
     def storing(self) -> bool:
-        """Whether beats can be stored now: False from the first failure until some were stored again, or none waits."""
+        """Whether beats can be stored: False from a failure until beats are stored again or none waits."""
         return not self._failing or not (self._held or self._in_hand)
 
     def __len__(self) -> int:
-        """Beats that are not stored yet."""
+        """Number of beats that are not stored yet."""
         return len(self._held)
 
     def hold(
@@ -121,7 +122,7 @@ class BeatBuffer:
         ends_silence: bool = False,
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
-        """Takes a beat that was received just now; one of an outdated epoch does not push aside its successor's."""
+        """Takes a beat received now. A beat with an outdated epoch is refused and does not replace its successor's."""
         held = PendingBeat(self._clock.monotonic(), available, sink, sequence, ends_silence, () if entry is None else (entry,))
         known = self._held.get(cluster)
         if known is not None and 0 < sink.epoch < known.sink.epoch:
@@ -131,7 +132,7 @@ class BeatBuffer:
         return held
 
     def hold_again(self, cluster: ClusterName, held: PendingBeat) -> None:
-        """The cluster was called silent in the moment in which this beat came: it, or a newer one that is here, ends that."""
+        """Marks the newest beat as one that ends a silence, because the cluster was set to Unknown when this beat arrived."""
         newest = max(held, self._held.get(cluster, held), key=lambda each: each.received)
         newest.ends_silence = True
         self._take(cluster, newest)
@@ -146,26 +147,26 @@ class BeatBuffer:
             self._urgent.set()
 
     def drop(self, cluster: ClusterName, sink: BeatSink) -> None:
-        """Forgets what is held of a sink that has gone."""
+        """Drops the waiting beat of a session that has ended."""
         known = self._held.get(cluster)
         if known is not None and known.sink is sink:
             del self._held[cluster]
 
     async def run(self) -> None:
-        """Flushes for ever."""
+        """Flushes until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await self._filled.wait()
             await self._is_urgent_before(loop.time() + self._window.total_seconds() * GATHERING)
             await self.flush()
-            # Until the window is over only the end of a silence is worth a transaction, and one that was begun is finished.
+            # Until the window is over only ends of silences are stored; a transaction that has begun is finished.
             end = loop.time() + until_tick(self._window)
             while await self._is_urgent_before(end):
                 await self._revive()
 
     async def _is_urgent_before(self, end: float) -> bool:
         if asyncio.get_running_loop().time() >= end:
-            return False  # where many come back together there is always one more: the other beats have waited long enough
+            return False  # when many clusters return together there is always one more, and other beats have waited long enough
         try:
             async with asyncio.timeout_at(end):
                 await self._urgent.wait()
@@ -174,9 +175,9 @@ class BeatBuffer:
         return True
 
     async def flush(self) -> None:
-        """Stores and acknowledges what is held now. A database that is away leaves everything held."""
+        """Stores and acknowledges the waiting beats. If the database is unavailable, they stay in the buffer."""
         tried = await self._revive()
-        # What came meanwhile and ends a silence waits for its own turn: acknowledged among the others it would end none.
+        # New beats that end a silence wait for their own transaction: stored with the others they would not end it.
         waiting = {cluster: held for cluster, held in self._held.items() if held.ends_silence and cluster not in tried}
         taken = {cluster: held for cluster, held in self._held.items() if cluster not in waiting}
         self._held = waiting
@@ -201,7 +202,7 @@ class BeatBuffer:
             held.sink.acknowledge(held.sequence, ended_silence=False)
 
     def _count(self, stored: Collection[PendingBeat], refused: int, began: float) -> None:
-        """A flush that began at that moment of the monotonic clock, and has just ended."""
+        """Counts a flush that has just ended. `began`: seconds of the monotonic clock."""
         now, counts = self._clock.monotonic(), self.counts
         counts.flush.observe(now - began)
         counts.rows.observe(len(stored))
@@ -212,7 +213,7 @@ class BeatBuffer:
             observe(now - held.received)
 
     async def _revive(self) -> Collection[ClusterName]:
-        """The end of some silences; whose turn it was."""
+        """Stores up to `TOGETHER` beats that end a silence. Returns their clusters, stored or not."""
         self._urgent.clear()
         names = [cluster for cluster, held in self._held.items() if held.ends_silence]
         urgent = {cluster: self._held.pop(cluster) for cluster in names[:TOGETHER]}
@@ -225,12 +226,12 @@ class BeatBuffer:
             self._in_hand -= len(urgent)
         if all(done):
             self._stored()
-        if len(names) > TOGETHER and any(done):  # else the database is away, and is asked again when the window is over
+        if len(names) > TOGETHER and any(done):  # else the database is unavailable, and the next window tries again
             self._urgent.set()
         return urgent.keys()
 
     async def _revive_one(self, cluster: ClusterName, held: PendingBeat) -> bool:
-        """False: it is held again."""
+        """Returns False if the beat was put back."""
         (beat,) = self._beats([(cluster, held)])
         try:
             is_over = await self._store.run(heartbeats.revive, beat, ACTOR, held.entries)
@@ -249,7 +250,7 @@ class BeatBuffer:
         return True
 
     def _hold_again(self, cluster: ClusterName, held: PendingBeat, error: Exception) -> None:
-        """Until the next flush. What does not pass is told once, until the cluster's silence has ended."""
+        """Puts the beat back for the next flush. A permanent error is logged once, until the cluster's silence has ended."""
         self.counts.failures += 1
         self._put_back(cluster, held)
         self._filled.set()
@@ -263,7 +264,7 @@ class BeatBuffer:
         return [Beat(cluster, timedelta(seconds=now - one.received), one.available, one.sink.epoch) for cluster, one in held]
 
     def _keep(self, taken: dict[ClusterName, PendingBeat], error: MusterError) -> None:
-        """Back into the buffer, except where a newer beat came meanwhile."""
+        """Puts beats back into the buffer, except where a newer one has arrived."""
         if error.message != self._trouble:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
         self._failing, self._trouble = True, error.message

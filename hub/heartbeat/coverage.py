@@ -1,8 +1,9 @@
-"""Keeps this replica's mark in the database: beats can be stored, so that silence from now on is the agents' own.
+"""Writes this replica's mark, which proves that beats can be stored and silence is therefore the agents' own.
 
-A mark is made while this process turns and what it holds can be stored. Time without any replica's fresh mark (none was up, all
-stood still, the database was away) counts towards nobody's grace, and neither does a jump of the database's clock, which shows
-in how it goes beside our monotonic one. After each of these everybody has a full grace again; a change of leader gives none.
+A mark is written while this process runs and the beats it holds can be stored. Time without a fresh mark of any replica (none
+was running, all were suspended, the database was unavailable) does not count towards a grace, nor does a jump of the database's
+clock, found by comparison with this process's monotonic clock. After each of these all clusters have a full grace again; a
+change of leader gives none.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class HeartbeatCoverage:
-    """`replica`: its name, by which its mark is known. `storing`: whether what was received could be stored. `run` must run."""
+    """`replica`: the name under which the mark is stored. `storing`: whether received beats can be stored. `run` must run."""
 
     def __init__(self, store: Store, clock: Clock, replica: str, storing: Callable[[], bool]) -> None:
         self._store = store
@@ -38,13 +39,13 @@ class HeartbeatCoverage:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Marks for ever."""
+        """Writes marks until cancelled."""
         while True:
             await self.mark()
             await asyncio.sleep(until_tick(PULSE))
 
     async def mark(self) -> None:
-        """Marks now, unless beats cannot be stored."""
+        """Writes a mark, unless beats cannot be stored."""
         if not self._storing():
             return
         try:
@@ -59,16 +60,16 @@ class HeartbeatCoverage:
             self._began, self._trouble = False, ""
 
     def since(self, tx: Transaction) -> datetime | None:
-        """From when on beats could be stored without a gap, in database time; None: they cannot be stored at the moment.
+        """Returns since when beats could be stored without a gap, in database time; None: they cannot be stored now.
 
-        Asked inside the transactions that judge, on threads of the store, several at once.
+        It is called inside the transactions that decide on silence, on threads of the store, several at once.
         """
         epoch = self._epoch
         is_ahead = epoch is not None and self._ago(tx.now) > epoch.latest + JUMP
         return None if is_ahead else hearing.since(tx)
 
     def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
-        """`asked`: our monotonic time before the transaction began."""
+        """`asked`: the monotonic time before the transaction began."""
         epoch = _Epoch(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
         was_away = asked - self._marked > FRESH.total_seconds()
         jumped = self._epoch is not None and not was_away and epoch.is_apart(self._epoch)
@@ -83,7 +84,7 @@ class HeartbeatCoverage:
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """When our monotonic clock began, by the database's: between these two, as a transaction may wait for its turn."""
+    """Bounds of the database time at which our monotonic clock was 0, as a transaction may wait for its turn."""
 
     earliest: datetime
     latest: datetime

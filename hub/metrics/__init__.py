@@ -1,4 +1,4 @@
-"""What the hub tells Prometheus: each metric declared beside the function that reads it from the part that counts."""
+"""Prometheus metrics of the hub. Each metric is declared beside the function that binds it to its source."""
 
 from hub.metrics.all_metrics import METRICS, MetricSources, add_metrics
 from hub.metrics.listener import told_metrics

@@ -1,4 +1,4 @@
-"""Agents: their sessions, their beats, and the calls of their door."""
+"""Metrics of agents: sessions, beats, and calls of the gRPC door."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from hub.grpc_door.session.sessions import Sessions
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30
-"""Agents say which version they are: whatever they say, there are no more series than these and one for the rest."""
+"""Bounds the number of series, because agents may report any version; all others count as `OTHER`."""
 LONGEST = 40
 OTHER = "other"
 
@@ -61,12 +61,12 @@ def add_agents(registry: Registry, agents: DoorContext) -> None:
 
 
 def by_version(sessions: Sessions) -> Mapping[str, int]:
-    """How many sessions agents of each version have; those of the rarest ones together."""
+    """Returns the number of sessions by agent version; rare versions are counted together."""
     return bounded(Counter(each.agent_version[:LONGEST] for each in sessions.all()))
 
 
 def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[str, int]:
-    """The `most` frequent values, and all others as one."""
+    """Returns the `most` frequent values, and the sum of all others as `OTHER`."""
     frequent = Counter(counted).most_common()
     rest = sum(count for _, count in frequent[most:])
     told = dict(frequent[:most])

@@ -1,4 +1,4 @@
-"""All metrics of a hub, and who counts what they tell."""
+"""All metrics of a hub and their sources."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ METRICS: tuple[Metric, ...] = (
     *leader.METRICS,
     *process.METRICS,
 )
-"""Every one that a hub can tell, in the order of the reference page."""
+"""All metrics, in the order of the reference page."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """The parts that count."""
+    """The parts that the metrics read."""
 
     server: Server
     store: SqlStore
@@ -44,7 +44,7 @@ class MetricSources:
 
 
 def add_metrics(registry: Registry, counted: MetricSources) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Binds everything but what is told from the start. Returns what runs for as long as the hub serves."""
+    """Binds all metrics except those of `add_process`. Returns a coroutine function to run while the hub serves."""
     fleet.add_fleet(registry, counted.store, counted.agents.clock, reserve=counted.disk_reserve)
     agents.add_agents(registry, counted.agents)
     certificates.add_certificates(registry, counted.issuer, counted.signing, counted.shown, counted.leading)

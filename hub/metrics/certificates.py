@@ -1,4 +1,4 @@
-"""Certificates: what is signed, who waits for it, and when the hub's own end."""
+"""Metrics of certificates: signatures, certificate requests, and the ends of the hub's own certificates."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -37,7 +37,7 @@ def add_certificates(
 
 
 def _failed(signing: IssuerChain) -> Mapping[tuple[str, str], int]:
-    """Also of issuers that have not failed yet: a rise from nothing is seen by no query."""
+    """Includes issuers without failures, because a query cannot see the increase of a series that did not exist before."""
     return {(purpose.value, name): signing.failed[purpose, name] for purpose, name in {*signing.signed, *signing.failed}}
 
 

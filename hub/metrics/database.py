@@ -1,4 +1,4 @@
-"""The database as this replica finds it, and the audit records on their way there."""
+"""Metrics of this replica's database transactions and of the audit records on their way."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""The fleet, as the database counts it: asked at most every few seconds, however often somebody scrapes.
+"""Metrics of the fleet, counted by the database at most every few seconds, however often Prometheus scrapes.
 
-Every replica tells the same of it: queries take the `max` over replicas, not the sum. While the database does not answer there
-is nothing to tell, which is another thing than an old number.
+All replicas report the same values, so queries use `max` over replicas, not `sum`. While the database does not answer, the
+metrics are absent rather than old.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from machinery.runtime.clock import Clock
 
 EVERY = timedelta(seconds=5)
 PATIENCE = timedelta(seconds=5)
-"""Less than a scrape has by default."""
+"""Less than the default timeout of a scrape."""
 AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
 LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
@@ -77,7 +77,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """One look at all of it, in one snapshot of the database."""
+    """The fleet in one snapshot of the database."""
 
     at: datetime
     states: Mapping[str, int]
@@ -95,7 +95,7 @@ class FleetSnapshot:
 
 
 class FleetLook:
-    """Keeps the newest look; `seen` is None while there is none."""
+    """Keeps the newest snapshot; `seen` is None while there is none."""
 
     def __init__(self, store: Store, clock: Clock, *, detailed: bool) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class FleetLook:
         self.seen: FleetSnapshot | None = None
 
     async def __call__(self) -> None:
-        """Looks, unless somebody has a moment ago. Those that come meanwhile share what comes of it."""
+        """Reads a snapshot, unless the last read was less than `EVERY` ago. Concurrent callers share it."""
         async with self._looking:
             now = self._clock.monotonic()
             if self._looked_at is not None and now - self._looked_at < EVERY.total_seconds():
@@ -115,12 +115,12 @@ class FleetLook:
             try:
                 async with asyncio.timeout(PATIENCE.total_seconds()):
                     self.seen = await self._store.read(counted, detailed=self._detailed)
-            except (MusterError, TimeoutError):  # that the database is away other metrics tell, and the log
+            except (MusterError, TimeoutError):  # other metrics and the log report that the database is unavailable
                 self.seen = None
 
 
 def counted(tx: Transaction, *, detailed: bool = False) -> FleetSnapshot:
-    """The fleet now. `detailed`: also each cluster of it."""
+    """Counts the fleet. `detailed`: also each cluster."""
     backup = tx.facts.get(BACKUP_MADE)
     known = FleetSnapshot(
         at=tx.now,
@@ -146,19 +146,19 @@ def counted(tx: Transaction, *, detailed: bool = False) -> FleetSnapshot:
 
 
 def _left(tx: Transaction) -> Mapping[str, int]:
-    """How many certificates end within each span, and not within the one before."""
+    """Counts the certificates that end within each span and not within the one before."""
     until = tx.trusts.ending([tx.now + span for span, _ in LEFT])
     return {name: count - before for name, count, before in zip(NAMES, until, (0, *until), strict=False)}
 
 
 def minor(version: str) -> str:
-    """`v1.30.2+k3s1` as `1.30`: clusters say what they are, and a label takes few values."""
+    """Shortens `v1.30.2+k3s1` to `1.30`: clusters report any version, but a label must have few values."""
     found = _MINOR.match(version)
     return f"{found[1]}.{found[2]}" if found else OTHER
 
 
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
-    """`reserve`: what is to stay free of the disk of an embedded database, in bytes."""
+    """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
     look = FleetLook(store, clock, detailed=registry.detailed)
     registry.look(look)
 

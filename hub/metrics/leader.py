@@ -1,4 +1,4 @@
-"""Who leads, and what the leader's controllers have to do. Of the controllers the leader alone tells."""
+"""Metrics of leader election, and of the controllers, which only the leader runs."""
 
 from hub.replica.leader_election import Leading
 from machinery.observability.metrics import Registry, counter, gauge, histogram

@@ -1,4 +1,4 @@
-"""Where the metrics are told: the registry of this process, and the listener that an operator may have opened for it."""
+"""The metrics registry of this process and its optional listener."""
 
 from contextlib import AsyncExitStack
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 async def told_metrics(settings: HubSettings, stack: AsyncExitStack) -> Registry:
-    """The registry, told at `--metrics-listen` until `stack` ends. Raises StartError when nobody can listen there."""
+    """Returns the registry, served at `--metrics-listen` until `stack` ends. Raises StartError if it cannot listen there."""
     registry = Registry(detailed=settings.metrics_per_cluster)
     add_process(registry)
     if settings.metrics_listen is not None:

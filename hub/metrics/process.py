@@ -1,4 +1,4 @@
-"""The hub as a process: what it uses, whether it is ready, how late its event loop is."""
+"""Metrics of the hub process: resource usage, readiness and event loop lag."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,17 +19,17 @@ LATE = histogram("hub_event_loop_lag_seconds", "How much later than asked for th
 METRICS = (BUILD, CHECKS, DRAINING, LATE, *usage.METRICS)
 LOOK_EVERY = timedelta(seconds=1)
 LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Bounds in seconds. A busy loop pauses on purpose, for up to 100 ms."""
+"""Bucket bounds in seconds. A busy loop pauses on purpose, for up to 100 ms."""
 
 
 def add_process(registry: Registry) -> None:
-    """What there is to tell before anything else is there."""
+    """Binds the metrics that exist from the start."""
     registry.bind(BUILD, lambda: {version(): 1})
     usage.bind_usage(registry)
 
 
 def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Returns what looks after the loop for as long as it is awaited."""
+    """Returns a coroutine function that measures the event loop's lag while it is awaited."""
     registry.bind(CHECKS, lambda: {name: int(passes) for name, passes in server.health.known(Endpoint.READYZ).items()})
     registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.signaled))
     lag = Distribution(LAG)

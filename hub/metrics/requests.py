@@ -1,4 +1,4 @@
-"""The HTTPS door: requests, watches, limits, logins."""
+"""Metrics of the HTTPS door: requests, watches, limits, logins."""
 
 from collections.abc import Mapping
 from typing import Any
