@@ -188,7 +188,7 @@ class Peers:
         self._check_signer(record)
 
     def _check_signer(self, record: CertificateRecord) -> None:
-        """Certificates of an outgoing CA are valid for recovery only; those of a retired CA are not valid at all."""
+        """Certificates of a Retiring CA are valid for recovery only; those of a Retired CA are not valid at all."""
         signer = signer_of(record.signed_by, self._signers())
         if signer is None or signer.phase in BUNDLED or (signer.phase in RECOVERING and record.purpose is Purpose.RECOVERY):
             return
