@@ -1,1 +1,1 @@
-"""The hub: certificates, the inventory in a SQL database, and two doors, gRPC for agents and HTTPS for operators."""
+"""The hub: certificates, the inventory in a SQL database, and two doors: gRPC for agents, HTTPS for operators."""

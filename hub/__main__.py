@@ -1,4 +1,4 @@
-"""The program `hub`: `hub serve` runs a hub until it is told to stop, `hub migrate` prepares its database for that."""
+"""The program `hub`: `hub serve` runs a hub, and the other commands maintain it."""
 
 import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
@@ -16,7 +16,7 @@ from machinery.runtime.closed_pipe import outlive_readers
 
 SETTINGS_FAILED = 2
 NO_FLAGS = frozenset({"database_url"})
-"""May hold a password, and the command line of a process is readable by everyone."""
+"""Settings without a flag: they may hold a password, and every user can read a process's command line."""
 
 EPILOG = f"""
 Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file that
@@ -58,7 +58,7 @@ def _metavar(default: object) -> str:
 
 
 def _default(default: Any) -> str:
-    """As it is written in a flag or in YAML."""
+    """The default as written in a flag or in YAML."""
     from datetime import timedelta  # noqa: PLC0415 - only for help
 
     from machinery.durations import format_duration  # noqa: PLC0415 - only for help

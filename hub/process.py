@@ -1,4 +1,4 @@
-"""The process around a hub: its umask, its log, what it leaves to the garbage collector, its last resort, and its exit code."""
+"""The process of a hub: umask, logging, garbage collection, signals, time limits and exit code."""
 
 import gc
 import os
@@ -28,23 +28,23 @@ log = structlog.get_logger(__name__)
 
 STARTED, FAILED = 0, 1
 CLOSED_WITHIN = timedelta(seconds=10)
-"""For what was opened to be let go of, after the doors are closed."""
+"""Time to close what was opened, after the doors are closed."""
 COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
-"""The umask: what a hub writes, the database included, is its user's alone."""
+"""The umask: only the hub's user can read the files it writes, including the database."""
 
 Build = Callable[[ProcessContext, AsyncExitStack], Awaitable[Hub]]
-"""Assembles the hub. What it opens closes with the stack."""
+"""Assembles the hub. The stack closes what it opens."""
 
 
 def main(settings: HubSettings, build: Build) -> int:
-    """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
+    """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
     os.umask(PRIVATE)
     raise_file_limit()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=version())
-    # What is imported stays for good, and what thousands of sessions make for a moment is gone by itself: looking through both
-    # for cycles every 700 objects was a fifth of a heartbeat's cost.
+    # Imported objects stay for ever, and short-lived objects of sessions are freed by reference counts: collecting cycles among
+    # both every 700 objects was a fifth of a heartbeat's cost.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -66,8 +66,7 @@ def main(settings: HubSettings, build: Build) -> int:
 async def run(settings: HubSettings, resort: LastResort, build: Build) -> None:
     """Assemble a hub and serve. Raises StartError, HookError, MusterError, TaskEndedError.
 
-    Signals stop the hub, and show what it does, from the first moment on. Everything that was opened is closed once. `resort`
-    ends a process that cannot start or close in time.
+    Signals that stop the hub or show its state work from the start. `resort` ends a process that cannot start or close in time.
     """
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "hub closed")

@@ -1,4 +1,4 @@
-"""The composition root: which sections a hub has, and in which order they are assembled."""
+"""The composition root: the sections of a hub, and the order in which they are assembled."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ from machinery.runtime.clock import Clock, SystemClock
 log = structlog.get_logger(__name__)
 
 Extend = Callable[[Server, LoopbackClient], None]
-"""Adds hooks, health checks or doors to a hub. The client is the hub's own, for its API."""
+"""Adds hooks, health checks or doors to a hub. The client calls the hub's own API."""
 
 
 async def build(
@@ -38,10 +38,10 @@ async def build(
     authenticators: ExternalAuthenticators = external_authenticators,
     extend: Extend | None = None,
 ) -> Hub:
-    """Assemble a hub. What it opens closes with `stack`. Several hubs can be in one process.
+    """Assemble a hub. `stack` closes what it opens. Several hubs can be in one process.
 
-    A door that listens on port 0 gets a free port: see `context.settings` of the result. `leads`: whether this replica stands
-    for election; one that does not runs no controllers. Raises StartError, MusterError.
+    A door with port 0 gets a free port: see `context.settings` of the result. `leads`: whether this replica takes part in the
+    election; if not, it runs no leader-elected controllers. Raises StartError, MusterError.
     """
     context = await BuildContext.open(settings, clock, process, stack)
     resources = await open_resources(context)
@@ -68,7 +68,7 @@ async def build(
 
 
 def main(settings: HubSettings, extend: Extend | None = None) -> int:
-    """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
+    """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
 
     async def start(process: ProcessContext, stack: AsyncExitStack) -> Hub:
         return await build(settings, SystemClock(), process, stack, extend=extend)

@@ -1,1 +1,1 @@
-"""The programs `hub migrate`, `hub keys`, `hub backup`, `hub restore` and `hub doctor`."""
+"""The commands `hub migrate`, `hub keys`, `hub backup`, `hub restore` and `hub doctor`."""

@@ -1,4 +1,4 @@
-"""The programs `hub keys create` and `hub keys next`: from the settings to a folder with keys."""
+"""Runs `hub keys create` and `hub keys next`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MADE, FAILED = 0, 1
 
 
 def run(folder: Path, config: Path | None) -> int:
-    """The exit code; what is wrong stands on standard error."""
+    """Run `hub keys create` and return the exit code. Errors go to standard error."""
     try:
         create_keys(folder, lifetimes_of(load({}, config)), SystemClock().now())
     except (SettingsError, MusterError) as error:
@@ -25,7 +25,7 @@ def run(folder: Path, config: Path | None) -> int:
 
 
 def run_next(folder: Path, config: Path | None) -> int:
-    """`hub keys next`: the exit code."""
+    """Run `hub keys next` and return the exit code."""
     try:
         certificate, key = create_next_authority(folder, lifetimes_of(load({}, config)), SystemClock().now())
     except (SettingsError, MusterError) as error:

@@ -1,4 +1,4 @@
-"""The program `hub migrate`: from the settings to the database, and from what came of it to a line and an exit code."""
+"""Runs `hub migrate`."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ PRIVATE = 0o077
 
 
 def run(config: Path | None, data_dir: Path | None, *, check: bool) -> int:
-    """The exit code; what was found or done stands on standard output, what went wrong on standard error."""
+    """Return the exit code. The result goes to standard output, errors to standard error."""
     try:
         settings = load({"data_dir": data_dir}, config)
         place = database_url(settings)

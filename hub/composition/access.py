@@ -1,4 +1,4 @@
-"""What both doors ask of each caller: who it is, how much it may use, and what the audit records of it."""
+"""Authentication, limits and audit of both doors."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Access:
 
 
 async def open_access(context: BuildContext, resources: Resources) -> Access:
-    """Audit records of calls that were answered are stored before the stack closes. Raises MusterError."""
+    """`stack` stores the audit records of answered calls before it closes. Raises MusterError."""
     clock, issuer = context.clock, resources.issuer
     peers = Peers(resources.store, clock, signers=lambda: issuer.standing.authorities)
     failed = context.process.shutdown.failed

@@ -1,4 +1,4 @@
-"""The agents' door: gRPC, with heartbeats on their way to the database."""
+"""The gRPC door of agents, with the path of heartbeats to the database."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from machinery.product import version
 
 @dataclass(frozen=True, slots=True)
 class AgentsDoor:
-    """`hearing`: since when heartbeats could be stored, which decides whose silence counts."""
+    """`hearing`: since when heartbeats could be stored, which decides whether silence counts."""
 
     door: RpcDoor
     parts: DoorContext

@@ -1,4 +1,4 @@
-"""What a hub demands of first registrations by itself: its list of issuers, from a file that may change while it runs."""
+"""The attestation policy of the settings: issuers from a file that may change at run time."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +21,7 @@ FIELDS = frozenset(("issuer", "clusterNames", "keysFile", "certificateAuthorityF
 
 
 def attestor_of(settings: HubSettings, store: Store, hub: HubId, clock: Clock) -> Attestor:
-    """Raises InvalidError for a list that cannot be used."""
+    """Raises InvalidError for an unusable list."""
     file = settings.attestation_issuers
     issuers = partial(read_issuers, file) if file is not None else tuple
     allowed = AllowedUrls(settings.attestation_allowed_issuers)
@@ -31,7 +31,7 @@ def attestor_of(settings: HubSettings, store: Store, hub: HubId, clock: Clock) -
 
 
 def read_issuers(file: Path) -> Sequence[KnownIssuer]:
-    """The list as it is now. Raises InvalidError that names the file and what is wrong."""
+    """The current list. Raises InvalidError with the file's name and the flaw."""
     try:
         document = boundedyaml.load(file.read_bytes())
     except (OSError, YamlError) as error:
@@ -63,7 +63,7 @@ def _issuer(file: Path, entry: Any) -> KnownIssuer:
 
 
 def _content(file: Path, name: Any) -> str:
-    """Of a file that the list names, as seen from it."""
+    """Content of a file in the list, relative to the list's folder."""
     if not name:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Authenticators of the operators' door besides the hub's own credentials, as the settings ask for them."""
+"""Configured authenticators of the operators' door besides the hub's own credentials."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,7 +15,7 @@ ExternalAuthenticators = Callable[[BuildContext, CertificateSection, Access], Aw
 async def external_authenticators(
     context: BuildContext, certificates: CertificateSection, access: Access
 ) -> Sequence[ExternalAuthenticator]:
-    """A file of client CAs, the front proxy of a kube-apiserver, and the CA of the host cluster: those that are on."""
+    """Those that are enabled: client CAs in a file, the front proxy of a kube-apiserver, the CA of the host cluster."""
     settings, serving = context.settings, certificates.doors.serving
     files = (
         ()
@@ -27,7 +27,7 @@ async def external_authenticators(
 
 
 async def _aggregation(context: BuildContext, certificates: CertificateSection) -> Sequence[ExternalAuthenticator]:
-    """The users of a kube-apiserver that has this hub behind it."""
+    """Authenticates the users of a kube-apiserver that aggregates this hub's API."""
     settings = context.settings
     if settings.management_cluster is None:
         return ()

@@ -1,4 +1,4 @@
-"""The tasks that run beside the doors for as long as a hub serves. One that fails stops the hub."""
+"""Tasks that run while a hub serves. A task that fails stops the hub."""
 
 from hub.composition.hub import Hub
 from hub.composition.observation import register_metrics
@@ -10,7 +10,7 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_background_tasks(hub: Hub, log_progress: LoopProgress) -> None:
-    """`log_progress`: reported by the task that flushes the log. Raises InvalidError for settings that fit no cluster."""
+    """`log_progress`: reported by the task that flushes the log. Raises InvalidError for settings that match no cluster."""
     context, resources, certificates, access, agents = hub.context, hub.resources, hub.certificates, hub.access, hub.agents
     settings, stack, parts, failed = context.settings, context.stack, agents.parts, context.process.shutdown.failed
     measure_loop, presence = register_metrics(hub), _register_presence(hub)
@@ -39,7 +39,7 @@ async def start_background_tasks(hub: Hub, log_progress: LoopProgress) -> None:
 
 
 def _register_presence(hub: Hub) -> ReplicaHeartbeat:
-    """This replica's row in the database, and what is written last when the hub stops: audit records, then that row."""
+    """This replica's heartbeat, and the last writes when the hub stops: audit records, then the row."""
     context, resources, parts, watches = hub.context, hub.resources, hub.agents.parts, hub.operators.door.server.watches
     measures = ReplicaStats(context.clock, sessions=lambda: len(parts.sessions), watches=lambda: len(watches))
     heard = HeartbeatCallbacks(given_up=parts.sessions.say_again, drained=parts.cordon.order)

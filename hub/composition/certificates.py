@@ -1,4 +1,4 @@
-"""The certificates of a hub: its signers, what both doors show, and the admin kubeconfig."""
+"""The certificates of a hub: its issuers, the serving certificate and the admin kubeconfig."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from machinery.client.kubeconfig import ClusterEntry
 
 @dataclass(frozen=True, slots=True)
 class CertificateSection:
-    """`signing`: the hub's CA, and for logins the host cluster's where that is on. `cluster`: the hub in kubeconfigs."""
+    """`signing`: the hub's CA and, for logins, the host cluster's if enabled. `cluster`: the hub's entry in kubeconfigs."""
 
     host: HostClusterSection
     signing: IssuerChain
@@ -25,7 +25,7 @@ class CertificateSection:
 
 
 async def open_certificates(context: BuildContext, resources: Resources) -> CertificateSection:
-    """The admin kubeconfig is right when this returns. Raises InvalidError, UnavailableError."""
+    """Opens the issuers and writes the admin kubeconfig. Raises InvalidError, UnavailableError."""
     settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
     host = HostClusterSection(settings, clock)
     signing = IssuerChain(resources.issuer, host.issuers)

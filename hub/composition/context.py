@@ -1,4 +1,4 @@
-"""What every section of a hub receives: settings, clock, the process around it, and where it registers its parts."""
+"""The common input of all sections: settings, clock, process, and registries for parts."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from machinery.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What a hub shares with the process around it: why it stops, its debug report, its log level."""
+    """What a hub shares with its process: the reason to stop, the debug report, the log level."""
 
     shutdown: ShutdownReason
     inspection: Inspection
@@ -41,7 +41,7 @@ class BuildContext:
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
-        """Serves the metrics from here on, also while the hub waits for its database. Raises StartError."""
+        """Serves metrics from here on, also while the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
         return cls(
             settings=settings,
@@ -56,7 +56,7 @@ class BuildContext:
 
 
 def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
-    """Give a door that shall listen on port 0 a free port now, because kubeconfigs and certificates name it early."""
+    """Choose a free port for each door with port 0 now, because kubeconfigs and certificates contain it."""
     listening = {"grpc_listen": settings.grpc_listen, "https_listen": settings.https_listen}
     chosen = {
         name: replace(address, port=stack.enter_context(reserved_port(address.host)))

@@ -1,4 +1,4 @@
-"""What a hub does by itself: on every replica its serving certificate, on the leader everything else."""
+"""The controllers: the serving certificate's on every replica, all others on the leader."""
 
 from hub.audit import DecisionAudit
 from hub.composition.access import Access
@@ -24,7 +24,7 @@ async def start_controllers(
     *,
     leads: bool,
 ) -> Leading:
-    """Starts those of every replica now; a hook starts the election when the doors are open, unless this hub never `leads`."""
+    """Starts the controllers of every replica now. A hook starts the election when the doors are open, if this hub `leads`."""
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed
     own = OwnControllers(certificates.doors.renew)

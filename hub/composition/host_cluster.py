@@ -1,4 +1,4 @@
-"""The Kubernetes cluster that the hub runs in, as far as its CA signs logins: off, or the cert agent with all that follows."""
+"""Logins signed by the CA of the hub's own Kubernetes cluster: off, or the cert agent with its issuer and authenticator."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class HostClusterSection:
-    """Off, it has no issuers and no authenticator, and starts nothing."""
+    """If off, it has no issuers and no authenticators and starts nothing."""
 
     def __init__(self, settings: HubSettings, clock: Clock, environment: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
@@ -42,11 +42,11 @@ class HostClusterSection:
         return (KubernetesIssuer(self.provider),) if self._is_on else ()
 
     def snapshot(self) -> Mapping[str, object]:
-        """What a metric would show."""
+        """State for the debug report."""
         return {"on": self._is_on, **self._told()}
 
     def external_authenticators(self, serving: Serving, identify: Identify, former: Former) -> Sequence[ExternalAuthenticator]:
-        """For who comes to the HTTPS door with a certificate of that CA: nobody, unless groups are named."""
+        """Authenticators for certificates of that CA at the HTTPS door; none unless groups are configured."""
         groups = self._settings.kubernetes_ca_groups
         if not self._is_on:
             return ()
@@ -58,7 +58,7 @@ class HostClusterSection:
         return (way,)
 
     def lead(self, fenced: Store) -> None:
-        """This replica leads from now on, and writes with this store."""
+        """Use this store for writes, because this replica leads now."""
         self._lead(fenced)
 
     async def start(
@@ -68,7 +68,7 @@ class HostClusterSection:
         stack: AsyncExitStack,
         on_end: Callable[[TaskEndedError], object],
     ) -> None:
-        """Fetches the CA from now on, on this replica as on every other. Raises InvalidError: it is not told where."""
+        """Fetch the CA continuously, on every replica. Raises InvalidError if the settings lack the namespace."""
         if not self._is_on:
             return
         from hub.kubecert.controllers import CertAgent  # noqa: PLC0415 - the same
@@ -98,7 +98,7 @@ class HostClusterSection:
         )
 
     def _pod(self, namespace: str) -> str | None:
-        """Our own, where it is in that namespace of that cluster: what we make there belongs to what it belongs to."""
+        """This hub's pod if it is in that namespace of that cluster, so that created objects get its owner."""
         is_ours = self._environment.get(POD_NAMESPACE) == namespace
         is_here = (self._settings.management_cluster or IN_CLUSTER) == IN_CLUSTER
         return self._environment.get(POD_NAME) if is_ours and is_here else None

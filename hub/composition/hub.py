@@ -1,4 +1,4 @@
-"""A hub, assembled."""
+"""An assembled hub."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from hub.replica.leader_election import Leading
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Its parts by section. `run` opens its doors. `context.settings` has the ports of the doors."""
+    """The sections of a hub. `run` opens its doors. `context.settings` has the ports of the doors."""
 
     context: BuildContext
     resources: Resources

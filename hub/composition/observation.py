@@ -1,4 +1,4 @@
-"""What can be observed of a hub: health checks, metrics, and the sections of its debug report."""
+"""Registers health checks, metrics and the sections of the debug report."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,7 +16,7 @@ from machinery.lifecycle.health import READINESS, LoopProgress
 def register_health(
     context: BuildContext, resources: Resources, certificates: CertificateSection, loopback: LoopbackAccess
 ) -> LoopProgress:
-    """Returns the progress of the task that flushes the log, which that task has to report."""
+    """Returns the progress that the task that flushes the log must report."""
     health = context.server.health
     progress = add_checks(health, resources.store, loopback.identity, context.clock)
     health.add("serving-certificate", certificates.doors.check, endpoints=READINESS)
@@ -24,7 +24,7 @@ def register_health(
 
 
 def register_metrics(hub: Hub) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Returns what measures the event loop; it has to run as long as the hub serves."""
+    """Returns a coroutine function that measures the event loop; it must run while the hub serves."""
     context, agents, operators = hub.context, hub.agents, hub.operators
     inspection = context.process.inspection
     add_sections(inspection, agents.parts, operators.door, operators.draining, hub.leading)

@@ -1,4 +1,4 @@
-"""The operators' door: HTTPS, and the hub as a client of its own API."""
+"""The HTTPS door of operators, and the hub's loopback client."""
 
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -31,7 +31,7 @@ from machinery.apiserver.startup_filter import not_yet
 
 @dataclass(frozen=True, slots=True)
 class LoopbackAccess:
-    """`identity`: known by the HTTPS door of this process alone; `client` shows it."""
+    """`identity`: accepted only by the HTTPS door of this process. `client` uses it."""
 
     identity: Loopback
     client: LoopbackClient
@@ -61,7 +61,7 @@ async def build_operators_door(
     *,
     authenticators: ExternalAuthenticators,
 ) -> OperatorsDoor:
-    """Needs every health check and hook to be registered, because it answers for them. Raises MusterError."""
+    """Call it after every health check and hook is registered, because the door serves them. Raises MusterError."""
     settings, clock, server = context.settings, context.clock, context.server
     store, issuer, limits = resources.store, resources.issuer, access.limits
     installed = server.paths.expect("api groups")
@@ -82,7 +82,7 @@ async def build_operators_door(
         filters=Filters(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
-            in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
+            in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # revocation lists are public
             audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),

@@ -1,4 +1,4 @@
-"""What a hub opens first: its data directory, its database, its keys, and its place among the replicas."""
+"""Opens the data directory, the database and the keys, and registers the replica."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """`me`: this process as the other replicas see it; `token_keys`: as ServiceAccounts' tokens are signed."""
+    """`me`: this process as other replicas see it. `token_keys`: for ServiceAccount tokens."""
 
     directory: DataDirectory
     replica: str
@@ -49,19 +49,19 @@ class Resources:
 
 
 async def open_resources(context: BuildContext) -> Resources:
-    """Open everything, to be closed with the stack. Raises StartError, MusterError.
+    """Open everything; the stack closes it. Raises StartError, MusterError.
 
-    A database server that is away, slow or just failing over is waited for; each step can be made twice, as after a crash.
+    It waits for a database server that is unavailable, slow or failing over. Each step can be repeated, as after a crash.
     """
     settings, clock, stack = context.settings, context.clock, context.stack
-    # all its files, and the proof that no other hub uses them
+    # lock of the data directory
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-    # which replica it is, and the keys that it shares with the others
+    # replica name and shared keys
     replica = replica_name(settings, directory)
     keys = KeyFolder.of(directory, settings.keys_dir, alone=is_alone(settings))
-    # the proof that no other hub uses its database, where that is a file
+    # lock of an SQLite database
     stack.enter_context(sole_user(database_url(settings)))
-    # the only truth
+    # the database
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
     alone = is_alone(settings)
@@ -69,28 +69,28 @@ async def open_resources(context: BuildContext) -> Resources:
     stack.push_async_callback(made.close)
     step = _steps(settings, context.process.shutdown.requested)
     await step("opening the database and bringing its schema up to date", made.open)
-    # who this hub is
+    # the hub's identity
     hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
-    # what it signs with
+    # the CAs
     ring = await ring_of(settings, keys, made, seal, stack)
     in_files = settings.ca_key_place == "file"
     found = partial(
         open_authorities, keys, made, ring, in_files=in_files, lifetimes=context.lifetimes, clock=clock, replica=replica
     )
     same_seal = partial(keep_seal, keys, made, seal, is_new=is_new)
-    if not in_files:  # what a CA's key may be sealed with has to be the right one by then
+    if not in_files:  # the seal must be checked before it opens the CA's key
         await step("comparing the key of Secrets", same_seal)
     issuer, follower = await step("finding its CA", found)
     if in_files:
         await step("comparing the key of Secrets", same_seal)
     token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
-    # where objects that belong to no cluster lie
+    # namespaces for objects that belong to no cluster
     await step("making the standing namespaces", partial(made.run, namespaces.ensure_standing))
-    # epochs that an earlier version has taken and that would shut an agent out
+    # epochs from an earlier version that would lock out an agent
     lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
     if lowered:
         log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)
-    # nobody is connected yet
+    # registration, before any session
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))
     return Resources(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
@@ -101,7 +101,7 @@ class Steps(Protocol):
 
 
 def _steps(settings: HubSettings, stop: asyncio.Event) -> Steps:
-    """How a step is made that needs the database. An embedded one is nobody else's: what ails it stays."""
+    """Runs a step with a time limit. With a database server failed steps are retried; an SQLite failure is permanent."""
     then = "is the database there and not overloaded? (--start-timeout)"
     if is_alone(settings):
         return partial(_once, settings.start_timeout, then)

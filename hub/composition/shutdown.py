@@ -1,4 +1,4 @@
-"""Why a hub stops, and how long each step of the stop may take."""
+"""The reason for which a hub stops, and the time for each step."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from machinery.lifecycle.server import StopTimes
 
 
 class ShutdownReason:
-    """A hub stops when it was asked to, or when one of its tasks failed. `requested` is set in both cases."""
+    """A hub stops on request or when one of its tasks fails. `requested` is set in both cases."""
 
     def __init__(self, requested: asyncio.Event) -> None:
         self.requested = requested

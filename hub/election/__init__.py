@@ -1,4 +1,4 @@
-"""Which replica of the hub leads, and what keeps a replica that no longer leads from writing as if it did."""
+"""Leader election of the hub's replicas, and the fence against writes of a replica that no longer leads."""
 
 from hub.election.fence import FencedStore
 from hub.election.row_lock import RowLock

@@ -1,8 +1,8 @@
-"""The store as controllers get it: reading is everybody's, writing is the leader's, in its own term and no other.
+"""The fenced store of controllers: reads always work, writes only while this replica leads in the given term.
 
-A write is refused before it is sent when this replica does not lead. What was sent checks the term once more, inside its
-transaction, and holds it until the commit: a process that was stopped between the two and continued an hour later commits
-nothing. Doors, heartbeats and whatever else writes on every replica use the store itself.
+`run` fails before it sends anything when this replica does not lead. The transaction then checks the term again and locks it
+until the commit: a process that was stopped in between and continues an hour later commits nothing. Code that writes on every
+replica (doors, heartbeats) uses the store itself.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FencedStore(Store):
-    """For what runs in one term."""
+    """The store for one term."""
 
     def __init__(self, store: Store, leadership: Leadership, term: int) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class FencedStore(Store):
         self._term = term
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Raises NotLeaderError too, when this replica does not lead, or leads in another term: nothing was written."""
+        """Also raises NotLeaderError when this replica does not lead in this term; then nothing was written."""
         self._leadership.require(self._term)
         try:
             return await self._store.run(self._fenced, use_case, args, kwargs)
@@ -62,4 +62,4 @@ class FencedStore(Store):
         await self._store.check()
 
     async def close(self) -> None:
-        """Nothing: the store is not ours."""
+        """No-op: the owner closes the store."""

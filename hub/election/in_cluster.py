@@ -1,4 +1,4 @@
-"""The election in the cluster that the hub runs in: its API, the Lease's place and name, and what the Lease belongs to."""
+"""Leader election by a Lease of the hub's own Kubernetes cluster: namespace, name and owner of the Lease."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from machinery.runtime.clock import Clock
 
 IN_CLUSTER = "in-cluster"
 POD_NAMESPACE = "POD_NAMESPACE"
-"""The downward API's."""
+"""Set from the downward API."""
 FOUND_WITHIN, TRY_AGAIN = timedelta(seconds=30), timedelta(seconds=1)
 NAME_IT = "name the Lease with --leader-elect-resource-name, the same on all replicas"
 
@@ -34,9 +34,9 @@ log = structlog.get_logger(__name__)
 async def lease_lock(
     settings: HubSettings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Lock]:
-    """For the length of the block. Raises InvalidError when it is not told, or cannot find out, where the Lease is to be.
+    """The lock, for the length of the block. Raises InvalidError when the Lease's namespace or name cannot be determined.
 
-    Replicas that guess lead side by side: without a name the Lease's is that of what the pod belongs to, and of nothing else.
+    The default name is that of the pod's owner: with guessed names, several replicas could lead at the same time.
     """
     namespace = settings.leader_elect_resource_namespace or environment.get(POD_NAMESPACE)
     if not namespace:
@@ -49,7 +49,7 @@ async def lease_lock(
 
 
 async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
-    """Named as the settings say, or for what the pod belongs to. Raises InvalidError: that is nothing, or not known in time."""
+    """The Lease with the configured name, or that of the pod's owner. Raises InvalidError: none, or not known in time."""
     name = settings.leader_elect_resource_name
     owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")
     if name is None:
@@ -60,7 +60,7 @@ async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, po
 
 
 async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
-    """What the Lease is named for. Raises InvalidError: there is nothing, or it could not be found out in time."""
+    """The object that the Lease is named after. Raises InvalidError if there is none or it is not known in time."""
     trouble = "the cluster does not answer"
     try:
         async with asyncio.timeout(FOUND_WITHIN.total_seconds()):

@@ -1,7 +1,7 @@
-"""The lock as a Lease of the cluster that the hub runs in; its winner takes the term in the database, so that the fence holds.
+"""The lock as a Lease of the hub's own Kubernetes cluster; its holder also takes the term in the database for the fence.
 
-Whoever holds the Lease and renews has the newest term in the end: one that took its term late, having been frozen between the
-two, costs the holder one more taking and nothing else, because no two writers ever have the same term.
+The holder that renews the Lease ends up with the newest term. A process that takes its term late, because it was suspended,
+makes the holder take another one, but two writers never have the same term.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class _Both:
 
 
 class LeaseAndTerm(Lock):
-    """`every`: how often the cluster's API is asked; between that the row tells whether the lock was released."""
+    """`every`: interval of reads of the Lease; in between, the row shows whether the lock was released."""
 
     def __init__(self, lease: Lock, row: RowLock, *, clock: Clock, every: timedelta) -> None:
         self._lease = lease
@@ -57,7 +57,7 @@ class LeaseAndTerm(Lock):
         raise UnavailableError("the term could not be taken: others take it all the time")
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """The row first: who is cut off from the database leads no more, and must not keep the Lease from the others."""
+        """Renew the row first: a replica without the database must stop leading and let the Lease expire."""
         both = self._of(held)
         row = await self._row.renew(both.row)
         lease = await self._lease.renew(both.lease)
@@ -65,9 +65,9 @@ class LeaseAndTerm(Lock):
         return replace(lease, term=held.term)
 
     async def release(self, held: LockRecord) -> bool:
-        """The row last: it is what the others look at."""
+        """Release the row last, because other replicas watch it."""
         if self._held is None or self._held.row.term != held.term:
-            return await self._lease.release(held)  # its taking was not answered
+            return await self._lease.release(held)  # no answer to `take` had arrived
         both = self._held
         try:
             return await self._lease.release(both.lease)

@@ -1,4 +1,4 @@
-"""The lock as a row of the hub's own database: where the database is, the election is."""
+"""The lock as a row of the hub's database."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from machinery.election.lock import Candidate, Lock, LockRecord
 
 
 class RowLock(Lock):
-    """That row, over a connection that nothing else uses."""
+    """The lock row, accessed over its own connection."""
 
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline

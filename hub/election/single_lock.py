@@ -1,4 +1,4 @@
-"""The lock of a hub that nobody else can compete with, because its database serves one process: a term, and no waiting."""
+"""The lock of a hub with an SQLite database, which only one process uses."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from machinery.election.lock import Candidate, Lock, LockRecord
 
 
 class SoleLock(Lock):
-    """Each start takes the row, and with it the next term. Nothing is renewed or released: nobody waits for it."""
+    """Each start takes the row and the next term. Renewing and releasing do nothing, because no other process waits."""
 
     def __init__(self, row: RowLock) -> None:
         self._row = row

@@ -1,4 +1,4 @@
-"""Adapter: who signs certificates, the hub's certificate authority before all, and the keys of its tokens."""
+"""Adapter: certificate issuers, first of all the hub's CAs, and the keys of ServiceAccount tokens."""
 
 from hub.issuer.chain import IssuerChain
 from hub.issuer.kubernetes import KubernetesIssuer

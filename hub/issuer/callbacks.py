@@ -1,18 +1,18 @@
-"""Who is told of each change of what issues; safe to use from several threads."""
+"""A thread-safe set of callbacks for changes of an issuer."""
 
 from collections.abc import Callable
 from threading import Lock
 
 
 class Listeners:
-    """Called in whatever thread tells them."""
+    """The callbacks run in the thread that calls `tell`."""
 
     def __init__(self) -> None:
         self._all: tuple[Callable[[], None], ...] = ()
         self._lock = Lock()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Has `listener` called from now on. Returns what ends that."""
+        """Add a listener. Returns a function that removes it."""
         with self._lock:
             self._all = (*self._all, listener)
 

@@ -1,8 +1,8 @@
-"""Who signs what: for each purpose some issuers in their order, of which the first that can signs.
+"""The issuer chain: for each purpose an ordered list of issuers, of which the first that can signs.
 
-Agents, add-ons, bootstrap credentials, the administrator and the doors' certificates are signed by the hub's own CA alone:
-another CA's API server would accept such certificates, and could not revoke them. That is so by type: what is not the hub's
-own is a `LoginIssuer`, which has no `issue`. Logins are signed by the first of these that can, and by the hub's own CA last.
+Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors: an API
+server that trusts another CA would accept such certificates and could not revoke them. The types ensure this: other issuers are
+`LoginIssuer`s, which have no `issue`. They sign logins, and the hub's own CA is the last in that list.
 """
 
 import time
@@ -30,14 +30,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NamedIssuer:
-    """One issuer by its name."""
+    """An issuer and its name."""
 
     name: str
     sign: Sign
 
 
 class IssuerChain(Issuer):
-    """Counts in `signed` who signed what, and in `failed` whose turn it was in vain. Safe to call from several threads."""
+    """Counts certificates in `signed` and failures in `failed`. Thread-safe."""
 
     def __init__(self, own: Issuer, logins: Sequence[LoginIssuer] = ()) -> None:
         self._own = own
@@ -48,18 +48,18 @@ class IssuerChain(Issuer):
         }
         self._lock = Lock()
         self.signed: Counter[tuple[Purpose, str]] = Counter()
-        """By purpose and issuer: how many certificates since the start."""
+        """Certificates since the start, by purpose and issuer."""
         self.failed: Counter[tuple[Purpose, str]] = Counter()
         self.seconds = Distribution()
-        """How long a signature took, the looks at it before and after included."""
+        """Duration of a signature, including the lookups before and after it."""
 
     @property
     def trust_bundle(self) -> bytes:
-        """The hub's own."""
+        """The trust bundle of the hub's own CAs."""
         return self._own.trust_bundle
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """By the first issuer that can; the serial has one signature. Raises what `first_of` raises."""
+        """Sign with the first issuer that can; a serial is signed only once. Raises the errors of `first_of`."""
         began = time.monotonic()
         issued = first_of(self._links[profile.purpose], profile, serial, now, self._count)
         with self._lock:
@@ -67,11 +67,11 @@ class IssuerChain(Issuer):
         return issued
 
     def names(self, purpose: Purpose) -> str:
-        """The issuers for a purpose in their order, joined by commas."""
+        """The names of a purpose's issuers in order, separated by commas."""
         return names_of(self._links[purpose])
 
     def snapshot(self) -> Mapping[str, object]:
-        """What a metric would show."""
+        """Counters for the debug report."""
         with self._lock:
             told = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
         return {f"{what} {purpose} by {name}": count for what, counted in told for (purpose, name), count in counted.items()}
@@ -92,10 +92,10 @@ def first_of(
     now: datetime,
     count: Callable[..., None] = lambda *_told, **_how: None,
 ) -> IssuedCertificate:
-    """The first success. Each failure bears its issuer's name; where all failed, all of them are told.
+    """Return the first success. If all fail, the error lists each failure with its issuer's name.
 
-    The error is of the issuers' kind where they agree, else an UnavailableError; that too where there is no issuer. A defect of
-    an issuer (no MusterError) is logged with its stack, and is a RuntimeError when nobody else could sign.
+    The error has the issuers' common type, or is an UnavailableError, also if there is no issuer. An issuer's unexpected error
+    (not a MusterError) is logged with its stack trace, and becomes a RuntimeError if no issuer could sign.
     """
     failures: list[tuple[str, Exception]] = []
     for link in links:

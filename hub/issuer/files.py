@@ -1,4 +1,4 @@
-"""Key and certificate files: 0600, written whole or not at all, never over something that is there unless told so."""
+"""Writes key and certificate files atomically with mode 0600."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from machinery.runtime.directory import read_file, sync, write_private
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """A new file with all of `content`. Raises FileExistsError, UnavailableError when it cannot be written."""
+    """Create a file with `content`. Raises FileExistsError, UnavailableError."""
     staged = _stage(path, content)
     try:
         os.link(staged, path)
@@ -18,7 +18,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """The file has `content` from one instant to the next. Raises UnavailableError when it cannot be written."""
+    """Replace the file's content atomically. Raises UnavailableError."""
     staged = _stage(path, content)
     try:
         staged.replace(path)
@@ -28,7 +28,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Nothing happens when there is no such file. Raises UnavailableError when it cannot be removed."""
+    """Remove the file, if it exists. Raises UnavailableError."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -36,7 +36,7 @@ def remove(path: Path) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """None: no such file. Raises UnavailableError when it is there and cannot be read."""
+    """The content; None: there is no such file. Raises UnavailableError if it cannot be read."""
     return read_file(path)
 
 

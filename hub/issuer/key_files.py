@@ -1,7 +1,7 @@
-"""Keys of CAs in files, 0600: `ca.crt` and `ca.key` of the first, `ca-ID.crt` and `ca-ID.key` of those that came after it.
+"""CA keys in files with mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones.
 
-A folder that was given is only read, and so is one that other replicas do not see: there an operator puts the next CA's two
-files, and every replica finds them.
+A folder given by `--keys-dir`, or one that other replicas do not see, is only read: an operator puts the next CA's two files
+there, for every replica.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class KeyFiles(KeyPlace):
-    """`read_only`: this replica does not write here, because others could not see it, or must not."""
+    """`read_only`: this replica must not write here, or the other replicas could not see it."""
 
     def __init__(self, folder: Path, *, read_only: bool) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class KeyFiles(KeyPlace):
         return [pair for pair in found if pair is not None]
 
     def _pair(self, path: Path) -> KeyPair | None:
-        """None: half of it, or what is no CA; it may be on its way."""
+        """A CA's files; None: incomplete, possibly still being copied, or not a CA."""
         certificate, key = files.read(path.with_suffix(".crt")), files.read(path)
         if certificate is None or key is None:
             return None
@@ -82,7 +82,7 @@ class KeyFiles(KeyPlace):
 
 
 def newest(pairs: Iterable[KeyPair], known: Collection[AuthorityId]) -> KeyPair | None:
-    """The one that began last among those that are not known."""
+    """The newest of the unknown CAs, by the start of its validity."""
     unknown = [pair for pair in pairs if id_of(pair) not in known]
     return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
 

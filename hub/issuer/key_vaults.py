@@ -1,4 +1,4 @@
-"""Keys of CAs that all replicas share without a common folder: sealed in the database, or in a Secret of Kubernetes."""
+"""CA keys that all replicas share without a common folder: sealed in the database, or in a Kubernetes Secret."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ from machinery.pki.encryption import Seal
 
 
 class SealedKeys(KeyPlace):
-    """In the database, sealed with the key for Secrets, which is nowhere in it."""
+    """In the database, sealed with the key for Secrets, which the database does not contain."""
 
     def __init__(self, store: Store, seal: Seal) -> None:
         self._store = store
@@ -22,7 +22,7 @@ class SealedKeys(KeyPlace):
         return None
 
     def sealed(self, authority: AuthorityId, key: bytes) -> bytes:
-        """As the database has it."""
+        """The key as stored in the database."""
         return self._seal.closed(key, _place(authority))
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
@@ -30,16 +30,16 @@ class SealedKeys(KeyPlace):
         if one is None or sealed is None:
             return None
         key = self._seal.opened(sealed, _place(authority))
-        if not sealed.startswith(self._seal.header):  # the key that seals was exchanged
+        if not sealed.startswith(self._seal.header):  # sealed with an earlier key
             await self._store.run(_keep, authority, self.sealed(authority, key))
         return KeyPair(one.certificate, key)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - nothing ever is
-        """None: nobody but a hub puts anything there, and it does so in one transaction with all else."""
+        """None: only a hub writes keys here, in the transaction that records the CA."""
         return None
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
-        """Of a CA that is known; the next one's goes into the transaction that makes it known (`sealed`)."""
+        """Store the key of a recorded CA; a new CA's key is stored in the transaction that records it (`sealed`)."""
         await self._store.run(_keep, authority, self.sealed(authority, pair.key))
 
     async def forget(self, authority: AuthorityId) -> None:
@@ -83,12 +83,12 @@ def _keep(tx: Transaction, authority: AuthorityId, sealed: bytes | None) -> None
 
 
 def _place(authority: AuthorityId) -> str:
-    """What a sealed key is authenticated with: that of one CA does not open as another's."""
+    """Associated data of a sealed key, so that it opens only as that CA's key."""
     return f"ca/{authority}"
 
 
 def _pairs(content: Mapping[str, bytes]) -> list[KeyPair]:
-    """What is no CA is passed over: a Secret may hold more than ours."""
+    """The CAs in a Secret; other content is ignored."""
     keys = [name for name in content if name.endswith(".key") and _beside(name) in content]
     found = (KeyPair(content[_beside(name)], content[name]) for name in keys)
     return [pair for pair in found if _is_authority(pair)]
@@ -109,5 +109,5 @@ def _is_of(content: Mapping[str, bytes], name: str, authority: AuthorityId) -> b
 
 
 def _beside(key: str) -> str:
-    """The certificate's name, from the key's."""
+    """The certificate's name, derived from the key's."""
     return f"{key.removesuffix('.key')}.crt"

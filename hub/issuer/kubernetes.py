@@ -1,8 +1,8 @@
-"""The CA of the Kubernetes cluster that the hub runs in: it signs operators' logins, which then open that cluster too.
+"""Signs operators' logins with the CA of the hub's own Kubernetes cluster, so that they are valid there too.
 
-Its API server accepts what it has signed until it ends, and nobody can revoke it there. So it signs what lives for minutes, for
-operators alone, and no name that means something to Kubernetes itself: who is `system:masters` by a token is nobody's
-administrator there by a certificate of ours.
+Its API server accepts such a certificate until it expires; there is no revocation. So the issuer signs only logins, which last
+for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its bearer an administrator of
+that cluster.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ RESERVED = "system:"
 
 
 class KubernetesIssuer(LoginIssuer):
-    """Signs with whatever CA `provider` holds at the time of each call."""
+    """Signs with the CA that `provider` holds at each call."""
 
     def __init__(self, provider: AuthorityProvider) -> None:
         self._provider = provider

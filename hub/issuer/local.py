@@ -1,7 +1,7 @@
-"""The hub's own certificate authority: a key and a certificate in the data directory, made at the first start.
+"""A CA of the hub with its key in memory; the first one is made in the data directory at the first start.
 
-What is there is never replaced: one file of the pair without the other, an unreadable one or two that do not belong together
-stop the start with a sentence that says what to do, because a new CA would lock every agent out.
+Existing files are never replaced: an incomplete, unreadable or mismatched pair stops the start with advice, because a new CA
+would lock out every agent.
 """
 
 import secrets
@@ -29,30 +29,30 @@ OWN, SHORT = "hub", 16
 log = structlog.get_logger(__name__)
 
 RENEW_AT = 1 / 3
-"""Share of its lifetime that a serving certificate may still have before it is replaced."""
+"""Remaining share of its lifetime at which a serving certificate is replaced."""
 AT_ONCE = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingNames:
-    """What the serving certificate is valid for."""
+    """Names and addresses of the serving certificate."""
 
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
 
 
 class LocalIssuer(Issuer, ListSigner):
-    """Signs with a key in this process's memory. Safe to call from several threads."""
+    """Signs with a key in memory. Thread-safe."""
 
     def __init__(self, authority: pki.CertificateAuthority, *, created: bool = False) -> None:
         self._authority = authority
         self.created = created
-        """Whether the CA was made just now: this is the first start."""
+        """Whether the CA is new: this is the first start."""
         self._looked_at: tuple[Material, ServingNames, datetime] | None = None
 
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
-        """The CA in `folder`, made when neither file is there. Raises InvalidError, UnavailableError."""
+        """The CA in `folder`, made if neither file exists. Raises InvalidError, UnavailableError."""
         certificate, key = files.read(folder / CA_CERTIFICATE), files.read(folder / CA_KEY)
         if certificate is None and key is None:
             return cls(_create(folder, lifetimes, now), created=True)
@@ -75,7 +75,7 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.certificate
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises InvalidError for a key that cannot be used, RuntimeError for a profile that breaks the rules.
+        """Raises InvalidError for an unusable key or an expired CA, RuntimeError for an invalid profile.
 
         A certificate that would outlive the CA ends with it.
         """
@@ -103,11 +103,11 @@ class LocalIssuer(Issuer, ListSigner):
 
     @property
     def facts(self) -> pki.CertificateFacts:
-        """Of the CA's certificate."""
+        """The facts of the CA's certificate."""
         return self._authority.facts
 
     def cross_sign(self, other: bytes) -> bytes:
-        """Another CA (PEM), signed by this one, for those who trust only this one. Raises InvalidError."""
+        """Sign another CA (PEM) for peers that trust only this one. Raises InvalidError."""
         return self._authority.cross_sign(other, pki.random_serial())
 
     @property
@@ -120,7 +120,7 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.sign_list(content)
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
-        """The serving certificate in `folder`; a new one when none fits the names or it has less than a third to live."""
+        """The serving certificate in `folder`, replaced if its names differ or less than a third of its lifetime is left."""
         chain, key = files.read(folder / SERVING_CERTIFICATE), files.read(folder / SERVING_KEY)
         if chain is None or key is None or now >= self._serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()
@@ -130,7 +130,7 @@ class LocalIssuer(Issuer, ListSigner):
         return Material(chain=chain, key=key, trust=self.trust_bundle)
 
     def _serves_until(self, shown: Material, names: ServingNames) -> datetime:
-        """Asked every two seconds, nearly always about the same."""
+        """Cached, because it is called every two seconds."""
         known = self._looked_at
         if known is None or known[:2] != (shown, names):
             known = self._looked_at = shown, names, _serves_until(shown, names)
@@ -138,7 +138,7 @@ class LocalIssuer(Issuer, ListSigner):
 
 
 def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """When it has to be replaced; at once when it is not for these names, not of this CA or not over this key."""
+    """When to replace it: at once if its names, CA or key do not match."""
     try:
         facts = pki.parse_certificate(shown.chain)
         if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):
@@ -158,9 +158,9 @@ def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.Certificat
 
 
 def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.CertificateAuthority, bytes]:
-    """A new CA of a hub, and its key (PEM)."""
+    """A new CA and its key (PEM)."""
     key = pki.generate_key()
-    # Two hubs' CAs never share a name: a peer that trusts both would look for one's signature with the other's key.
+    # CAs of different hubs need different names: a peer that trusts both would check a signature with the wrong key.
     subject = CertificateSubject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
     return pki.create_authority(subject, key, pki.random_serial(), now - lifetimes.backdate_serving, now + lifetimes.ca), key
 

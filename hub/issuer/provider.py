@@ -1,4 +1,4 @@
-"""A CA with its key that comes, changes and goes while the hub runs: whoever signs with it asks for it each time."""
+"""Holds a CA that may appear, change and disappear at run time; a signer gets it anew for each signature."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ NAME, SHORT = "kubernetes", 16
 
 
 class AuthorityProvider(AuthorityKeeper):
-    """Holds a CA, or none. Safe to call from several threads; what is held is one whole pair at every moment."""
+    """Holds one CA or none. Thread-safe: certificate and key always match."""
 
     def __init__(self) -> None:
         self._current: pki.CertificateAuthority | None = None
@@ -26,31 +26,31 @@ class AuthorityProvider(AuthorityKeeper):
 
     @property
     def certificate(self) -> bytes:
-        """PEM; b"": there is none."""
+        """PEM; b"" if there is none."""
         current = self._current
         return b"" if current is None else current.certificate
 
     @property
     def signer(self) -> str:
-        """`kubernetes/<beginning of the hex SHA-256 of the CA's public key>`, or empty."""
+        """`kubernetes/<beginning of the hex SHA-256 of the CA's public key>`; "" if there is none."""
         current = self._current
         return "" if current is None else signer(current)
 
     def set(self, certificate: bytes, key: bytes) -> None:
-        """Takes exactly one certificate, a CA's, and its key; tells every listener.
+        """Set the CA from exactly one certificate and its key, and notify the listeners.
 
-        Raises InvalidError; then nothing has changed and nobody is told.
+        Raises InvalidError; then nothing changes.
         """
         if len(pki.split_bundle(certificate)) != 1:
             raise InvalidError("there is more than one certificate: expected the CA's alone")
         self._take(pki.CertificateAuthority(certificate, key))
 
     def unset(self) -> None:
-        """Holds none from now on; tells every listener."""
+        """Remove the CA and notify the listeners."""
         self._take(None)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Has `listener` called after each change, in whatever thread makes it. Returns what ends that."""
+        """Call `listener` after each change, in the thread that makes it. Returns a function that removes it."""
         return self._listeners.listen(listener)
 
     def _take(self, authority: pki.CertificateAuthority | None) -> None:
@@ -59,5 +59,5 @@ class AuthorityProvider(AuthorityKeeper):
 
 
 def signer(authority: pki.CertificateAuthority) -> str:
-    """How records, status and logs name such a CA."""
+    """Name of such a CA in records, status and logs."""
     return f"{NAME}/{authority.facts.key_hash[:SHORT]}"

@@ -1,7 +1,7 @@
-"""The issuer of a hub: signs with the CA that issues now, and knows the others that are on their way in or out.
+"""The issuer of a hub: signs with the issuing CA and knows the CAs that are being introduced or retired.
 
-A new state of the CAs replaces the old one as a whole: one read never sees half of it, two reads within one answer may see two
-states. `hub.replica.authorities` follows the store and sets the state.
+A new state of the CAs replaces the old one atomically; two reads may still see two states. `hub.replica.authorities` follows
+the store and sets the state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from machinery.identity import SerialNumber
 
 @dataclass(frozen=True, slots=True)
 class AuthoritySnapshot:
-    """All the hub's CAs at one instant, and those keys of them that are here."""
+    """All CAs of the hub at one instant, and the keys available on this replica."""
 
     authorities: tuple[AuthorityRecord, ...] = ()
     keys: Mapping[AuthorityId, LocalIssuer] = field(default_factory=dict, repr=False)
@@ -38,13 +38,13 @@ class AuthoritySnapshot:
         return b"".join(each.certificate for each in admitted(self.authorities))
 
     def chain_above(self, signer: AuthorityId) -> bytes:
-        """What is shown after a serving certificate of this CA: the CA itself as each one before it has signed it.
+        """The chain above a serving certificate of this CA: the CA itself, cross-signed by each of its predecessors.
 
-        So who trusts only one of those believes it. It ends at one that is compromised: by that, nobody shall believe anything.
+        A peer that trusts only one of those can verify it. The chain ends at a compromised CA, which must not vouch for others.
         """
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
         if current is None or current.cross_signed is None:
-            return b""  # as nearly always, and this is asked every two seconds: nothing needs to be parsed
+            return b""  # the usual case, and called every two seconds: avoid parsing
         by_name = {pki.parse_certificate(each.certificate).subject_key_id: each for each in self.authorities}
         while current is not None and current.cross_signed is not None:
             before = by_name.get(pki.parse_certificate(current.cross_signed).authority_key_id)
@@ -56,7 +56,7 @@ class AuthoritySnapshot:
 
 
 class RotatingIssuer(Issuer, ListSigner):
-    """Safe to call from several threads. `take` tells listeners, in the thread that calls it."""
+    """Thread-safe. `take` notifies the listeners in its caller's thread."""
 
     def __init__(self) -> None:
         self._standing = AuthoritySnapshot()
@@ -71,7 +71,7 @@ class RotatingIssuer(Issuer, ListSigner):
         return self._standing
 
     def take(self, standing: AuthoritySnapshot) -> bool:
-        """Acts upon it from now on; whether that changed anything."""
+        """Set the state. Returns whether it changed."""
         before, self._standing = self._standing, standing
         changed = before.authorities != standing.authorities or before.keys.keys() != standing.keys.keys()
         if changed:
@@ -79,13 +79,13 @@ class RotatingIssuer(Issuer, ListSigner):
         return changed
 
     def trust_also(self, others: bytes) -> None:
-        """Peers are told to trust these too (PEM): others' CAs, by which the doors' certificate is believed."""
+        """Add other CAs (PEM), which verify a given serving certificate, to the trust bundle."""
         if others != self._others:
             self._others = others
             self._listeners.tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Has `listener` called after each change. Returns what ends that."""
+        """Call `listener` after each change. Returns a function that removes it."""
         return self._listeners.listen(listener)
 
     @property
@@ -94,16 +94,16 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def client_trust(self) -> bytes:
-        """PEM of the CAs whose certificates the doors' TLS lets in: more than peers are told to trust."""
+        """PEM of the CAs accepted for client certificates by TLS; more than the trust bundle."""
         return self._standing.admitted
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises what `LocalIssuer.issue` raises, and UnavailableError while the key is not here."""
+        """Raises the errors of `LocalIssuer.issue`, and UnavailableError while this replica lacks the key."""
         return self.current.issue(profile, serial, now)
 
     @property
     def current(self) -> LocalIssuer:
-        """The CA that issues, with its key. Raises UnavailableError while the key has not come to this replica."""
+        """The issuing CA with its key. Raises UnavailableError while this replica lacks the key."""
         standing = self._standing
         one = standing.issuing
         if one is None or one.id not in standing.keys:

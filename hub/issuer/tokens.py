@@ -1,7 +1,6 @@
-"""The keys that ServiceAccounts' tokens are signed with: files, of which the newest signs.
+"""The signing keys of ServiceAccount tokens: files `token-<creation time>.key`, of which the newest signs.
 
-`token-<when it was made>.key`. The others verify what they have signed. Where a hub exchanges its keys by itself, one goes when
-the longest token of its has ended.
+The older ones verify. A hub that replaces its keys by itself removes one when its longest token has expired.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A private key (PEM) and when it was made."""
+    """A private key (PEM) and its creation time."""
 
     made: datetime
     key: bytes
@@ -31,31 +30,31 @@ class TokenKey:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return _name(self.made)
 
     @property
     def mark(self) -> str:
-        """What a database may know of it: when it was made, and the fingerprint of its public key."""
+        """The form stored in the database: creation time and fingerprint of the public key."""
         return f"{self.made.strftime(FORM)} {pki.key_hash(pki.public_key_of(self.key))}"
 
 
 def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
-    """The newest first. Raises InvalidError for a file without a key in it, UnavailableError."""
+    """The keys, newest first. Raises InvalidError for a file without a key, UnavailableError."""
     found = [TokenKey(made, directory.read(_name(made)) or b"") for made in sorted(_made(directory), reverse=True)]
     pki.TokenKeys([each.key for each in found] or [pki.generate_key()])
     return found
 
 
 def make_token_key(directory: DataDirectory, now: datetime) -> str:
-    """The name of the new key's file. Raises UnavailableError."""
+    """Make a key. Returns its file name. Raises UnavailableError."""
     directory.write(_name(now), pki.generate_key())
     log.info("key for ServiceAccounts' tokens made", key=_name(now))
     return _name(now)
 
 
 def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
-    """Makes a key when none is young enough to sign, and forgets those whose tokens have ended; the name of the new file."""
+    """Make a key if none is young enough to sign, and remove expired ones. Returns the new file's name, if any."""
     made, new = _made(directory), None
     if not made or now - max(made) > SIGNS_FOR:
         new = make_token_key(directory, now)
@@ -71,7 +70,7 @@ def _made(directory: DataDirectory) -> list[datetime]:
         try:
             moment = datetime.strptime(path.name, PREFIX + FORM + SUFFIX).replace(tzinfo=UTC)
         except ValueError:
-            continue  # not one of ours
+            continue  # another file
         found.append(moment)
     return found
 

@@ -1,6 +1,6 @@
-"""The kube-cert-agent: how the CA of the Kubernetes cluster that the hub runs in comes to the hub.
+"""The kube cert agent: fetches the CA of the hub's own Kubernetes cluster.
 
-A Deployment of one pod is kept that is shaped after a controller-manager pod and mounts what that mounts, the cluster's CA with
-its key among it. The hub executes `print` in it and keeps what it says in memory. The program of that pod is this package's
-`__main__`, which must stay small: it imports nothing of the hub, and neither may this file.
+The hub keeps a Deployment of one pod that is modelled on a controller-manager pod and has its mounts, including the cluster's
+CA key. The hub executes `print` in it and keeps the output in memory. The program of that pod is this package's `__main__`,
+which must stay small: neither it nor this file may import anything of the hub.
 """

@@ -1,8 +1,8 @@
 """The program of the cert agent's pod: `python -m hub.kubecert sleep|print`.
 
-`sleep` keeps the pod Running; `print` writes the certificate and key that CERT_PATH and KEY_PATH name as one JSON object
-`{"tls.crt": <base64>, "tls.key": <base64>}`, which is read through the exec channel and goes nowhere else. What is wrong is
-said on the standard error and is exit code 1. Two of these share 32 MiB, so it knows nothing but the standard library.
+`sleep` keeps the pod Running. `print` writes the certificate and key named by CERT_PATH and KEY_PATH as one JSON object
+`{"tls.crt": <base64>, "tls.key": <base64>}`, which is read only through the exec channel. Errors go to standard error, with
+exit code 1. Two of these processes share 32 MiB, so it imports only the standard library.
 """
 
 import base64
@@ -21,7 +21,7 @@ USAGE = "kube-cert-agent: expected one word, sleep or print"
 def main(
     words: Sequence[str], environment: Mapping[str, str], write: Callable[[str], object], rest: Callable[[], object]
 ) -> str:
-    """What went wrong, without a part of any file; empty when it is done."""
+    """Return the error message, without any file content; "" on success."""
     if list(words) == ["sleep"]:
         rest()
         return ""
@@ -43,7 +43,7 @@ def _read(environment: Mapping[str, str], variable: str) -> str:
 
 
 def _rest() -> None:
-    """Until SIGTERM or SIGINT, which the first process of a container must ask for."""
+    """Wait for SIGTERM or SIGINT, which the first process of a container does not get by default."""
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
 
 

@@ -1,4 +1,4 @@
-"""Removes pods of an older form of the cert agent, which nothing else looks after when their Deployment was made anew."""
+"""Deletes pods of an older form of the cert agent, which remain when their Deployment was replaced."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 class OutdatedPods(Reconciler[str]):
-    """Keys are names of pods. Only the leader removes any."""
+    """Keys are pod names. Only the leader deletes."""
 
     def __init__(self, cluster: ClusterClient, shape: AgentDeploymentShape, leads: Callable[[], bool]) -> None:
         self._cluster = cluster
@@ -24,7 +24,7 @@ class OutdatedPods(Reconciler[str]):
         self._leads = leads
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Looks at the pod as it is now, and removes that one and no other. Raises MusterError."""
+        """Read the pod again and delete exactly that one. Raises MusterError."""
         if not self._leads():
             return None
         pod = await self._cluster.pod(key)

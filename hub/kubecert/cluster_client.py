@@ -1,4 +1,4 @@
-"""What the cert agent needs of the Kubernetes cluster, and nothing more: the chart's rights are made for these calls."""
+"""The cert agent's calls to the Kubernetes cluster; the chart grants exactly these permissions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,44 +23,44 @@ PRINT_WITHIN = timedelta(seconds=20)
 
 
 class ClusterClient(Protocol):
-    """Everything raises MusterError."""
+    """All methods raise MusterError."""
 
     async def managers(self) -> Sequence[Document]:
-        """The controller-managers' pods."""
+        """The controller-manager pods."""
 
     async def nodes(self) -> Sequence[Document]: ...
 
     async def deployment(self) -> Document | None: ...
 
     async def owner(self) -> Document | None:
-        """An owner reference to what the hub belongs to; None: to nothing, or to nothing in the Deployment's namespace."""
+        """Owner reference to the hub's owner; None: there is none in the Deployment's namespace."""
 
     async def create(self, deployment: dict[str, Any]) -> None: ...
 
     async def replace(self, deployment: dict[str, Any]) -> None:
-        """Guarded by its resourceVersion."""
+        """Update guarded by resourceVersion."""
 
     async def remove(self, deployment: Document) -> None:
-        """This very one, as it was read."""
+        """Delete exactly the object that was read."""
 
     async def agents(self) -> Sequence[Document]:
-        """The pods of the Deployment's present form."""
+        """The pods of the Deployment's current form."""
 
     async def cluster_info(self) -> Document: ...
 
     async def printed(self, pod: str) -> bytes:
-        """What `print` says in a pod."""
+        """The output of `print` in a pod."""
 
     async def pod(self, name: str) -> Document | None:
-        """Of the Deployment's namespace."""
+        """A pod in the Deployment's namespace."""
 
     async def remove_pod(self, pod: Document) -> None:
-        """This very one, as it was read."""
+        """Delete exactly the object that was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collections:
-    """Path and query of what is watched."""
+    """Path and query of each watched collection."""
 
     managers: tuple[str, Mapping[str, str]]
     deployments: tuple[str, Mapping[str, str]]
@@ -84,7 +84,7 @@ class Collections:
 
 
 class HostCluster(ClusterClient):
-    """Over its API. `pod`: the hub's own, where it runs in the Deployment's namespace."""
+    """Client over the cluster's API. `pod`: the hub's own, if it runs in the Deployment's namespace."""
 
     def __init__(self, client: KubeClient, shape: AgentDeploymentShape, pod: str | None = None) -> None:
         self._client = client
@@ -145,14 +145,14 @@ class HostCluster(ClusterClient):
 
 
 def _only(existing: Document) -> Object:
-    """DeleteOptions for the object as it was read: one that was changed, or made anew, stays."""
+    """DeleteOptions with preconditions: a changed or recreated object is not deleted."""
     metadata = doc.mapping(existing, "metadata")
     conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
 
 
 def is_outdated(pod: Document, shape: AgentDeploymentShape) -> bool:
-    """Whether a pod is of an older form of this Deployment, and bears all its labels."""
+    """Whether a pod is of an older form of this Deployment and has all its labels."""
     [(label, value)] = shape.selector.items()
     found = doc.labels(pod)
     return found.get(label, value) != value and shape.labels.items() <= found.items()

@@ -1,4 +1,4 @@
-"""`kube-public/cluster-info`: where the cluster's API is and what verifies its certificates, as kubeadm tells newcomers."""
+"""Reads the ConfigMap `kube-public/cluster-info` (kubeadm): the address and CA of the cluster's API server."""
 
 import base64
 import binascii
@@ -15,16 +15,16 @@ NAMESPACE, NAME, KEY = "kube-public", "cluster-info", "kubeconfig"
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """`authority`: PEM in base64, as it stands there."""
+    """`authority`: PEM in base64, as in the ConfigMap."""
 
     server: str
     authority: str
 
 
 def cluster_info(config_map: Document, server: str = "") -> ClusterInfo:
-    """Of the first cluster; `server` takes the place of its server.
+    """The first cluster entry; `server` overrides its server.
 
-    Raises InvalidError, which does not repeat what could not be read: it may be long.
+    Raises InvalidError; its message does not repeat the content, which may be long.
     """
     text = doc.mapping(config_map, "data").get(KEY)
     if not text:

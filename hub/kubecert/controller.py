@@ -1,8 +1,8 @@
-"""Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and says how that went. On every replica.
+"""Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and reports the result, on every replica.
 
-Only the leader writes: the Deployment, and the strategy on the CredentialIssuer. The others fetch the key too, from the pod
-that the leader has made: that the Deployment could not be written is remembered, and told when all the rest is done, because
-the pod of an older one may serve as well. A key that was fetched stays, whatever fails later.
+Only the leader writes the Deployment and the strategy in the CredentialIssuer. All replicas fetch the key from the leader's
+pod. An error in writing the Deployment is reported only at the end, because the pod of an existing Deployment may serve as
+well. A fetched key is kept, whatever fails later.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ from machinery.runtime.controller import Reconciler
 
 NAME, KEY = "kube-cert-agent", "agent"
 KEPT = timedelta(minutes=15)
-"""So long a key is not fetched again from the same pod."""
+"""A key is not fetched again from the same pod within this time."""
 RESYNC = timedelta(minutes=3)
 LOOK_AGAIN = timedelta(seconds=5)
-"""A follower that waits for the leader's Deployment."""
+"""Retry interval of a follower that waits for the leader's Deployment."""
 FETCHED = "key was fetched successfully"
 MANAGED = "; on a cluster whose control plane is somebody else's to run, none is to be seen, and that is to be expected"
 
@@ -40,21 +40,21 @@ log = structlog.get_logger(__name__)
 
 
 class Book(Protocol):
-    """Where strategies are told. Everything raises MusterError."""
+    """Records strategies. All methods raise MusterError."""
 
     def leads(self) -> bool:
         """Whether this replica may write now."""
 
     async def look(self) -> None:
-        """Nothing, when the CredentialIssuer can be read."""
+        """Raises if the CredentialIssuer cannot be read."""
 
     async def tell(self, strategy: Strategy) -> None:
-        """Raises NotLeaderError too."""
+        """Record a strategy. Raises NotLeaderError too."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """From which pod a key came, of which controller-manager, and until when that is enough."""
+    """The source of a key: agent pod and controller-manager instance, and the time of the next fetch."""
 
     agent: str
     manager: str
@@ -62,7 +62,7 @@ class _Loaded:
 
 
 class KubeCertAgent(Reconciler[str]):
-    """One key for all. `server` takes the place of the one in cluster-info."""
+    """It has only one key. `server` overrides the one in cluster-info."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class KubeCertAgent(Reconciler[str]):
         self._loaded: _Loaded | None = None
         self._last = ""
         self.fetched = 0
-        """How often a key was read from a pod since the start."""
+        """Keys read from a pod since the start."""
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Raises what kept it from being done, so that it is tried again: of a look at the cluster, and of telling it."""
+        """Raises errors of the fetch and of its report, so that they are retried."""
         del key
         await self._book.look()
         strategy = Strategy(KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED)
@@ -103,7 +103,7 @@ class KubeCertAgent(Reconciler[str]):
         return await self._tell(strategy, failure)
 
     def snapshot(self) -> Mapping[str, object]:
-        """What a metric would show. No secret is in it."""
+        """State for the debug report, without secrets."""
         return {"reason": self._last, "signer": self._keeper.signer, "keys fetched": self.fetched}
 
     def _followed(self, failure: MusterError | None) -> timedelta:
@@ -122,7 +122,7 @@ class KubeCertAgent(Reconciler[str]):
         return RESYNC
 
     async def _look(self) -> ClusterInfo:
-        """Raises StepError."""
+        """Fetch everything. Raises StepError."""
         manager = await self._manager()
         unwritten = await self._keep_deployment(manager)
         try:
@@ -139,7 +139,7 @@ class KubeCertAgent(Reconciler[str]):
         try:
             pods = await self._cluster.managers()
             running = choosing.running(pods)
-            # who has no choice needs to know nothing of nodes
+            # a single candidate needs no nodes
             nodes = await self._cluster.nodes() if len(running) > 1 else ()
         except MusterError as error:
             raise StepError(COULD_NOT_FETCH_KEY, said("could not look for a controller-manager pod", error)) from error
@@ -151,7 +151,7 @@ class KubeCertAgent(Reconciler[str]):
         return found
 
     async def _keep_deployment(self, manager: Document) -> MusterError | None:
-        """Why it is not as it should be; None: it is."""
+        """Write the Deployment if necessary. Returns the error, if any."""
         try:
             wanted = rules.deployment(self._shape, manager, await self._cluster.owner())
             existing = await self._cluster.deployment()

@@ -1,4 +1,4 @@
-"""The cert agent's controllers put together: over one connection to the cluster, until their tasks end."""
+"""Assembles the cert agent's controllers over one connection to the cluster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 class CertAgent:
-    """`server`: see `KubeCertAgent`; `pod`: see `HostCluster`."""
+    """`server`: see `KubeCertAgent`. `pod`: see `HostCluster`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class CertAgent:
         self._agent.enqueue(KEY)
 
     def lead(self, fenced: Store) -> None:
-        """This replica leads from now on: what it has only looked at before is its to write."""
+        """This replica leads now: let the controllers write what they only read before."""
         self._book.lead(fenced)
         self.look()
         for key in self._mirrors.outdated.items:
@@ -52,7 +52,7 @@ class CertAgent:
         return self._looking.snapshot()
 
     def start(self, tasks: GuardedTasks) -> None:
-        self.look()  # so that how it fares is told even if nothing ever changes
+        self.look()  # record the status even if nothing ever changes
         for each in (self._agent, self._cleaner):
             tasks.start(each.name, each.run())
         for mirror in self._mirrors:

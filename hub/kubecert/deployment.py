@@ -1,8 +1,7 @@
-"""The cert agent's Deployment: what it is to be, whether the one there is so, and what becomes of that.
+"""The cert agent's Deployment: its desired state, comparison and update.
 
-The value of the one label by which it selects its pods is the version of their form: it changes whenever a pod of the old form
-would not do, because a selector can be changed by nobody, so that the Deployment is made anew. Not to change it says that an
-old Deployment is good enough for ever.
+The value of its selector label is the version of the pod's form. Change it when a pod of the old form no longer works:
+selectors are immutable, so the Deployment is then replaced. An unchanged value means that existing Deployments stay usable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,13 @@ SCHEMA = "v1"
 CONTAINER = "sleeper"
 PROGRAM = ("python", "-m", "hub.kubecert")
 FOREIGN_SELECTORS = ("app", "app.kubernetes.io/name")
-"""Labels that Services and older Deployments select by: on an agent's pod they would make it theirs."""
+"""Labels that Services and older Deployments select by; with them, an agent's pod would be selected too."""
 TOKEN_SOURCE = "serviceAccountToken"  # noqa: S105 - the name of a field
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDeploymentShape:
-    """What an operator says of the Deployment. `labels` are on it and, but for a few, on its pods."""
+    """An operator's configuration of the Deployment. Its pods get `labels` except for FOREIGN_SELECTORS."""
 
     namespace: str
     name: str
@@ -37,7 +36,7 @@ class AgentDeploymentShape:
 
     @property
     def selector(self) -> dict[str, str]:
-        """The only label by which pods are found; unlike that of every other Deployment."""
+        """The only label that selects the pods; unique to this Deployment."""
         return {f"{SELECTOR_PREFIX}{self.name}": SCHEMA}
 
     @property
@@ -46,7 +45,7 @@ class AgentDeploymentShape:
 
 
 def deployment(shape: AgentDeploymentShape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
-    """For a controller-manager's pod. `owner`: an owner reference to what the hub itself belongs to, which takes it along."""
+    """The Deployment for a controller-manager's pod. `owner`: reference to the hub's owner, for garbage collection."""
     metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
     if owner is not None:
         metadata["ownerReferences"] = [dict(owner)]
@@ -74,7 +73,7 @@ def _pod_spec(shape: AgentDeploymentShape, manager: Document) -> dict[str, Any]:
         "serviceAccountName": shape.service_account,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 0,
-        # the files are root's
+        # the CA's files belong to root
         "securityContext": {"runAsUser": 0, "runAsGroup": 0},
     }
 
@@ -90,9 +89,9 @@ def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]
         "command": [*PROGRAM, "sleep"],
         "env": [{"name": CERT_PATH, "value": paths.certificate}, {"name": KEY_PATH, "value": paths.key}],
         "volumeMounts": mounts,
-        # a request of 0, because a LimitRange's default would take its place if there were none
+        # explicit 0: a LimitRange's default would replace a missing request
         "resources": {"limits": {"cpu": "20m", "memory": "32Mi"}, "requests": {"cpu": "0", "memory": "32Mi"}},
-        # it reads, whoever owns the files, and does nothing else
+        # it may read files of any owner, and nothing else
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -102,7 +101,7 @@ def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]
 
 
 def _is_token(volume: Mapping[str, Any]) -> bool:
-    """The controller-manager's own credential is none of the agent's business."""
+    """Whether the volume holds the controller-manager's own credential, which the agent must not have."""
     sources = (volume.get("projected") or {}).get("sources") or ()
     return any(TOKEN_SOURCE in source for source in sources)
 
@@ -113,7 +112,7 @@ def has_other_selector(existing: Document, wanted: Document) -> bool:
 
 
 def is_as_wanted(existing: Document, wanted: Document) -> bool:
-    """Whether nothing is to be written. A subset cannot tell what is too much, so labels and priority are held exactly."""
+    """Whether no write is needed. A subset test cannot find extra values, so labels and priority must be equal."""
     exactly = (("spec", "selector"), ("spec", "template", "metadata", "labels"))
     if any(doc.mapping(existing, *path) != doc.mapping(wanted, *path) for path in exactly):
         return False
@@ -127,13 +126,13 @@ def is_as_wanted(existing: Document, wanted: Document) -> bool:
 
 
 def _owners(document: Document) -> list[tuple[str, str, str]]:
-    """Kind, name and uid of each; flags that a server or somebody else adds make no difference."""
+    """Kind, name and uid of each owner; other fields, which a server may add, are ignored."""
     references = doc.sequence(document, "metadata", "ownerReferences")
     return [(str(each.get("kind")), str(each.get("name")), str(each.get("uid"))) for each in references]
 
 
 def is_within(wanted: Any, there: Any) -> bool:
-    """Whether `there` says all that `wanted` says; what a server adds to mappings is let be. Empty is the same as absent."""
+    """Whether `there` contains `wanted`; mappings may have more keys. Empty equals absent."""
     if not wanted:
         return not there
     if isinstance(wanted, Mapping):
@@ -145,7 +144,7 @@ def is_within(wanted: Any, there: Any) -> bool:
 
 
 def updated(existing: Document, wanted: Document) -> dict[str, Any]:
-    """The existing one with the wanted spec; labels, annotations and owners of others stay."""
+    """The existing object with the wanted spec; other labels, annotations and owners stay."""
     metadata = {**existing["metadata"]}
     for part in ("labels", "annotations"):
         if merged := merge(metadata.get(part), wanted["metadata"].get(part)):
@@ -156,7 +155,7 @@ def updated(existing: Document, wanted: Document) -> dict[str, Any]:
 
 
 def _merged_owners(existing: Document, wanted: Document) -> list[Any]:
-    """An owner of ours takes the place of an earlier one of its kind and name, which is no more."""
+    """A new owner replaces an earlier one of the same kind and name, which no longer exists."""
     ours = doc.sequence(wanted, "metadata", "ownerReferences")
     names = {(each.get("kind"), each.get("name")) for each in ours}
     others = doc.sequence(existing, "metadata", "ownerReferences")
@@ -164,5 +163,5 @@ def _merged_owners(existing: Document, wanted: Document) -> list[Any]:
 
 
 def merge(existing: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Both, and the wanted where they differ."""
+    """Both mappings; `wanted` has precedence."""
     return {**(existing or {}), **(wanted or {})}

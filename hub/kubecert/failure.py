@@ -1,4 +1,4 @@
-"""Why a look at the cluster ended early: the reason as the status tells it, and the words for a person."""
+"""Errors of the cert agent's steps: a reason for the status and a message."""
 
 from machinery.errors import MusterError
 
@@ -8,7 +8,7 @@ COULD_NOT_GET_CLUSTER_INFO = "CouldNotGetClusterInfo"
 
 
 class StepError(Exception):
-    """`reason` is the strategy's; `cause` what is raised, so that it is tried again."""
+    """`reason`: of the strategy. `cause`: the error to raise for a retry."""
 
     def __init__(self, reason: str, cause: MusterError) -> None:
         super().__init__(cause.message)
@@ -17,5 +17,5 @@ class StepError(Exception):
 
 
 def said(what: str, error: MusterError) -> MusterError:
-    """The error with what was being done before it."""
+    """The error with the failed action before its message."""
     return type(error)(f"{what}: {error.message}")

@@ -1,4 +1,4 @@
-"""Where a controller-manager has the cluster's CA: read from its flags, of which all others are left alone."""
+"""Finds the cluster's CA files in a controller-manager's flags."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from hub.api.meta.change import Document
 
 CERTIFICATE_FLAGS = ("cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file")
 KEY_FLAGS = ("cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file")
-"""The first that is set counts: the CA for everything before that for clients alone."""
+"""The first flag that is set wins: the general CA before the one for clients only."""
 CERTIFICATE_PATH, KEY_PATH = "/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key"
-"""Kubernetes' own defaults, from before there were flags."""
+"""Kubernetes' defaults from before these flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaPaths:
-    """Inside the controller-manager's container."""
+    """Paths inside the controller-manager's container."""
 
     certificate: str
     key: str
 
 
 def paths_of(pod: Document) -> CaPaths:
-    """As its containers' command lines say."""
+    """The paths from its containers' command lines."""
     return CaPaths(_first(pod, CERTIFICATE_FLAGS, CERTIFICATE_PATH), _first(pod, KEY_FLAGS, KEY_PATH))
 
 
@@ -31,7 +31,7 @@ def _first(pod: Document, flags: Sequence[str], default: str) -> str:
 
 
 def flag_of(pod: Document, flag: str) -> str:
-    """The value in the first container that has the flag, as `--flag=value` or `--flag value`; "": none has it."""
+    """The value in the first container with the flag (`--flag=value` or `--flag value`); "" if none has it."""
     for container in doc.sequence(pod, "spec", "containers"):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
         if found := next(_values(words, flag), ""):

@@ -1,4 +1,4 @@
-"""What the cert agent's `print` says: a certificate and its key. No error of this module holds a part of it."""
+"""Parses the output of the cert agent's `print`: certificate and key. Its errors contain no part of it."""
 
 import base64
 import binascii
@@ -13,14 +13,14 @@ LONGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Both as they stand in the files."""
+    """Certificate and key as in the files."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
 def parse_printed(output: bytes, pod: str) -> Printed:
-    """`pod` names it in errors. Raises InvalidError that says which step failed."""
+    """`pod` is for error messages. Raises InvalidError that names the failed step."""
     try:
         document = json.loads(output)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which pod: the newest that runs, and of several controller-managers' one on a node that takes new pods."""
+"""Selects pods: the newest running one, for controller-managers preferably on a schedulable node."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -12,19 +12,19 @@ RUNNING = "Running"
 
 
 def running(pods: Iterable[Document]) -> list[Document]:
-    """Those that run and are not being deleted, the newest first; of those made in one second, the smaller name first."""
+    """Running pods that are not being deleted, newest first; for equal times, the smaller name first."""
     found = [pod for pod in pods if doc.mapping(pod, "status").get("phase") == RUNNING and not doc.is_deleting(pod)]
     return sorted(sorted(found, key=doc.name), key=_made, reverse=True)
 
 
 def preferred(pods: Sequence[Document], nodes: Iterable[Document]) -> Document | None:
-    """The first whose node takes new pods, or else the first. A node without a name is none."""
+    """The first pod on a schedulable node, else the first pod. Nodes without a name are ignored."""
     schedulable = {doc.name(node) for node in nodes if not doc.mapping(node, "spec").get("unschedulable")} - {""}
     return next((pod for pod in pods if doc.mapping(pod, "spec").get("nodeName") in schedulable), pods[0] if pods else None)
 
 
 def instance(pod: Document) -> str:
-    """What changes when the pod is another, or its containers were started anew."""
+    """A value that changes with the pod and with restarts of its containers."""
     statuses = doc.sequence(pod, "status", "containerStatuses")
     restarts = sum(int(status.get("restartCount") or 0) for status in statuses)
     return f"{doc.mapping(pod, 'metadata').get('uid', '')}/{restarts}"

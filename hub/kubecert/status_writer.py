@@ -1,4 +1,4 @@
-"""Where the cert agent's controller tells how it fares: the CredentialIssuer, which only the leader writes."""
+"""Writes the cert agent's status to the CredentialIssuer, on the leader only."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from machinery.errors import NotLeaderError
 
 
 class IssuerBook(Book):
-    """`leads`: whether this replica leads now. `lead` gives the store of its newest term, which writes in that term alone."""
+    """`leads`: whether this replica leads now. `lead` sets the fenced store of the newest term."""
 
     def __init__(self, store: Store, api_version: str, leads: Callable[[], bool]) -> None:
         self._store = store

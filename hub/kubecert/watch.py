@@ -1,4 +1,4 @@
-"""What wakes the cert agent's controllers: changes of the pods, the Deployment and the ConfigMap that they look at."""
+"""Wakes the cert agent's controllers on changes of pods, the Deployment and the ConfigMap."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from machinery.client.rest import KubeClient
 
 
 class Mirrors(NamedTuple):
-    """One for each collection."""
+    """A mirror for each collection."""
 
     managers: Reflector[Any]
     deployments: Reflector[Any]
@@ -23,7 +23,7 @@ class Mirrors(NamedTuple):
 
 
 def mirrors(client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], None], clean: Callable[[str], None]) -> Mirrors:
-    """`look` is called on every change that matters, `clean` with the name of each pod of an older form."""
+    """`look` is called on every relevant change, `clean` with the name of each pod of an older form."""
     watched = Collections.of(shape)
 
     def changed(_key: ObjectKey, _value: object) -> None:
@@ -48,11 +48,11 @@ def mirrors(client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], 
 
 
 def _life(pod: Document) -> object:
-    """Which one it is, and how it fares."""
+    """Identity and state of a pod."""
     where = doc.mapping(pod, "spec").get("nodeName")
     return instance(pod), doc.mapping(pod, "status").get("phase"), doc.is_deleting(pod), where
 
 
 def _written(deployment: Document) -> object:
-    """Without its status, which says nothing here and changes all the time."""
+    """The Deployment without its status, which changes often and is irrelevant here."""
     return {"labels": doc.labels(deployment), "spec": dict(doc.mapping(deployment, "spec"))}

@@ -1,4 +1,4 @@
-"""Adapter: the Kubernetes cluster that stands before the hub, when the hub is one of its aggregated API servers."""
+"""Adapter: the Kubernetes cluster whose kube-apiserver aggregates the hub's API."""
 
 from hub.management.cluster import ManagementCluster
 from hub.management.secret import ClusterKeySecret

@@ -1,7 +1,7 @@
-"""The management cluster over its API: whom it sends requests by, what it says of tokens and rights, and what it trusts.
+"""Client of the management cluster: front proxy configuration, TokenReviews, SubjectAccessReviews and caBundles.
 
-What the hub needs there: read the ConfigMap `extension-apiserver-authentication`, create TokenReviews and SubjectAccessReviews,
-list and update APIServices.
+Permissions of the hub there: read the ConfigMap `extension-apiserver-authentication`, create TokenReviews and
+SubjectAccessReviews, list and update APIServices.
 """
 
 from base64 import b64encode
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManagementCluster(Management):
-    """`async with`. `service`: the Service (namespace, name) by which the cluster reaches the hub; None: no bundle is kept."""
+    """Async context manager. `service`: namespace and name of the hub's Service in the cluster; None: no caBundle is kept."""
 
     def __init__(self, client: KubeClient, service: tuple[str, str] | None) -> None:
         self._client = client
@@ -36,7 +36,7 @@ class ManagementCluster(Management):
 
     @classmethod
     async def connected(cls, place: str, service: tuple[str, str] | None) -> Self:
-        """By a kubeconfig's path, or as the pod's service account. Raises InvalidError."""
+        """Connect by a kubeconfig's path, or as the pod's service account. Raises InvalidError."""
         client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
         return cls(client, service)
 

@@ -1,7 +1,7 @@
-"""A Secret of the cluster that the hub runs in, for the keys of its CAs.
+"""A Secret of the hub's own Kubernetes cluster for the keys of its CAs.
 
-What the hub needs there: get, create and update of this one Secret, and get of its pod and of what that belongs to. The Secret
-belongs to the same, so that both go together.
+Permissions of the hub there: get, create and update this Secret, and get its pod and the pod's owners. The Secret gets the same
+owner, so that it is deleted with the hub.
 """
 
 import binascii
@@ -19,7 +19,7 @@ TRIES = 5
 
 
 class ClusterKeySecret(KeySecret):
-    """`async with`. `pod`: the one that we run in, whose owner the Secret gets; None: nobody owns it."""
+    """Async context manager. `pod`: this hub's pod, whose owner the Secret gets; None: no owner."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class ClusterKeySecret(KeySecret):
             return {}
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Guarded by the resourceVersion that was read; who loses a race looks again. Raises ConflictError after some tries."""
+        """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
         for attempt in range(TRIES):
             try:
                 await self._write(changes)

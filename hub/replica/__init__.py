@@ -1,1 +1,1 @@
-"""One replica of the hub: its keys, CAs, serving certificate, heartbeat, and leader election."""
+"""One replica of the hub: its keys, CAs, serving certificate, heartbeat and leader election."""

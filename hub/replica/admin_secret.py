@@ -1,8 +1,7 @@
-"""The administrator's kubeconfig in a Secret of the cluster that the hub runs in: there an installer fetches it, with no exec.
+"""Keeps the admin kubeconfig in a Secret of the hub's own Kubernetes cluster, where an installer reads it without `exec`.
 
-One Secret for all replicas. Whichever of them finds that what lies there does not open the hub any more, because an address or
-the CA is another one or the certificate nears its end, puts its own there; what is good stays, whoever made it. Who deletes the
-Secret gets a new one at the next look.
+All replicas share the Secret. A replica that finds its content invalid (other address, other CA, certificate near its end)
+writes its own; valid content of any replica stays. A deleted Secret is created again at the next check.
 """
 
 import asyncio
@@ -26,13 +25,13 @@ log = structlog.get_logger(__name__)
 
 
 class TrustChanges(Protocol):
-    """Tells when what peers trust has changed."""
+    """Notifies listeners of changes of the trust bundle."""
 
     def listen(self, listener: Callable[[], None]) -> object: ...
 
 
 class AdminSecret:
-    """Keeps the Secret right while the hub runs. None: none is wanted, and `run` waits for ever."""
+    """Keeps the Secret up to date. Without a `secret`, `run` waits for ever."""
 
     def __init__(self, secret: KeySecret | None, way_in: AdminKubeconfig) -> None:
         self._secret = secret
@@ -41,11 +40,11 @@ class AdminSecret:
         self._trouble = ""
 
     def wake(self) -> None:
-        """Has the Secret looked at soon."""
+        """Trigger a check."""
         self._changed.set()
 
     async def look(self) -> bool:
-        """Whether it had to be written. Raises MusterError."""
+        """Check the Secret. Returns whether it was written. Raises MusterError."""
         if self._secret is None:
             return False
         held = await self._secret.read()
@@ -58,7 +57,7 @@ class AdminSecret:
         return True
 
     async def run(self) -> None:
-        """Looks for ever: at once, when told, and now and then."""
+        """Check at the start, after `wake` and periodically, for ever."""
         while self._secret is not None:
             pause = await self._look()
             with suppress(TimeoutError):
@@ -82,7 +81,7 @@ class AdminSecret:
 async def admin_secret(
     settings: HubSettings, way_in: AdminKubeconfig, told: TrustChanges, stack: AsyncExitStack
 ) -> AdminSecret:
-    """As the settings want it. What is opened for it closes with `stack`. Raises InvalidError."""
+    """The AdminSecret of the settings; `stack` closes what it opens. Raises InvalidError."""
     place = settings.admin_kubeconfig_secret
     kept = AdminSecret(await secret_at(place, settings, stack) if place else None, way_in)
     told.listen(kept.wake)

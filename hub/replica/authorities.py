@@ -1,8 +1,8 @@
-"""The hub's CAs on one replica: found at its start, followed while it runs, and their keys wherever they lie.
+"""The hub's CAs on one replica: opened at the start, followed while it runs, with their keys from the key storage.
 
-What stands in the database is acted upon: who issues, whom peers are told to trust, whom the doors let in. Each replica says
-there what it acts upon and whose keys it has, and no step of a change of CA is made before all of them have followed the one
-before.
+The replica applies the state in the database: the issuing CA, the trust bundle of peers, and the CAs that the doors accept. It
+records there which state it applies and which keys it has, and no CA change makes its next step before all replicas have
+applied the last one.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class KeyRing(KeyPlace):
-    """The place that was chosen, before all others where a key may lie since before that: what is found there moves over."""
+    """The configured key storage, then other places in which a key may be from before; keys found there are copied."""
 
     def __init__(self, chosen: KeyPlace, others: Sequence[KeyPlace] = ()) -> None:
         self._chosen = chosen
@@ -69,20 +69,20 @@ class KeyRing(KeyPlace):
         await self._chosen.keep(authority, pair)
 
     async def forget(self, authority: AuthorityId) -> None:
-        """In all places."""
+        """Remove the key from all places."""
         for place in (self._chosen, *self._others):
             await place.forget(authority)
 
     async def cannot(self, known: Collection[AuthorityId]) -> str | None:
-        """Why there can be no next CA now, and what an operator does about it; None: there can."""
+        """Why no next CA can be made now, with advice for the operator; None: one can."""
         if self.refusal is None or await self._chosen.offered(known) is not None:
             return None
         return self.refusal
 
     async def made(self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime) -> Made:
-        """The next CA, its key kept: the one that is offered, else a new one. `old` signs it across, where it may.
+        """Make the next CA and store its key: an offered one, or else a new one. `old` cross-signs it, if possible.
 
-        Raises ConflictError: nothing can be kept, and nothing is offered.
+        Raises ConflictError when keys can be neither stored nor are offered.
         """
         pair = await self._chosen.offered(known)
         if pair is not None:
@@ -107,7 +107,7 @@ def _crossed(old: LocalIssuer | None, certificate: bytes) -> bytes | None:
 
 
 class AuthorityFollower:
-    """Keeps `issuer` in line with the database, and says there how far it is."""
+    """Keeps `issuer` in line with the database and records the replica's progress there."""
 
     def __init__(self, store: Store, issuer: RotatingIssuer, ring: KeyPlace, replica: str) -> None:
         self._store = store
@@ -118,11 +118,11 @@ class AuthorityFollower:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Looks for ever: soon after every change, and now and then."""
+        """Check soon after every change and periodically, for ever."""
         await RevocationPoller(self._store, LOOK_EVERY).run(self._look)
 
     async def _look(self, *, far: bool) -> bool:
-        del far  # every look is at all of them
+        del far  # every call checks all CAs
         try:
             await self.look()
         except MusterError as error:
@@ -134,7 +134,7 @@ class AuthorityFollower:
         return True
 
     async def look(self) -> None:
-        """One look. Raises UnavailableError; what was known before is acted upon then."""
+        """Check once. Raises UnavailableError; the previous state then stays in effect."""
         everyone = tuple(await self._store.look(authorities.all_of))
         standing = AuthoritySnapshot(everyone, await self._keys(everyone))
         before = {each.id: each.phase for each in self._issuer.standing.authorities}
@@ -146,7 +146,7 @@ class AuthorityFollower:
             self._said = known
 
     async def _keys(self, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, LocalIssuer]:
-        """Of all that are not retired: an old one signs revocation lists still. One that is missing is looked for again."""
+        """Keys of the CAs that are not retired; old ones still sign revocation lists. Missing keys are looked up each time."""
         here = self._issuer.standing.keys
         wanted = [each.id for each in everyone if each.phase is not Phase.RETIRED]
         found = {one: here[one] if one in here else await self._found(one) for one in wanted}
@@ -167,7 +167,7 @@ class AuthorityFollower:
 def rotation_of(
     issuer: RotatingIssuer, ring: KeyRing, settings: HubSettings, lifetimes: Lifetimes, clock: Clock
 ) -> Callable[[Store, Callable[[EventRecord], None]], Rotation]:
-    """What changes the CA while this replica leads: for each term anew."""
+    """Returns a factory of the controller for CA changes, called once per leader term."""
 
     async def make(seen: RotationSurvey, old: AuthorityRecord) -> Made:
         signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
@@ -186,7 +186,7 @@ def rotation_of(
 
 
 async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
-    """The place that the settings choose, and where keys may lie from before. What is opened for it closes with `stack`."""
+    """The key storage of the settings, with earlier places. `stack` closes what it opens."""
     in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
     sealed = SealedKeys(store, seal)
     if settings.ca_key_place == "file":
@@ -200,9 +200,9 @@ async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Se
 async def open_authorities(
     keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, clock: Clock, replica: str
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
-    """The hub's CAs as they stand; the first is made at the first start of all. Raises InvalidError, UnavailableError.
+    """Open the hub's CAs; the first start makes the first one. Raises InvalidError, UnavailableError.
 
-    `in_files`: that is where the keys belong. A CA in files that the database does not know yet is taken in either way.
+    `in_files`: keys belong into files. A CA in files that is not in the database is adopted in either case.
     """
     if not await store.read(authorities.all_of):
         await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())
@@ -212,7 +212,7 @@ async def open_authorities(
     one = issuing(issuer.standing.authorities)
     if one is not None and one.id not in issuer.standing.keys:
         if in_files:
-            await keep_authority(keys, store, lifetimes, clock.now())  # which tells what is wrong with the files
+            await keep_authority(keys, store, lifetimes, clock.now())  # raises the specific error of the files
         raise InvalidError(
             f"the key of the CA that issues, {one.id}, is not in {keys} nor where the hub keeps keys: {keys.remedy}"
         )

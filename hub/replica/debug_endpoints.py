@@ -1,4 +1,4 @@
-"""What can be seen of a hub from outside while it runs: its health, and what its parts count."""
+"""Observability of a running hub: health checks, log level, traces and the debug report."""
 
 import asyncio
 import os
@@ -29,11 +29,11 @@ FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)
 LOOK_EVERY = timedelta(seconds=2)
 DATABASE_EVERY = timedelta(milliseconds=900)
-"""Below the second at whose ticks the server looks at its readiness: each of these looks is one at the database."""
+"""Below one second, the interval of the readiness check, each of which queries the database."""
 
 
 def inspected(settings: HubSettings, stack: AsyncExitStack) -> Inspection:
-    """What the hub does right now, to be asked from its first moment on, and also when it hangs."""
+    """The debug report, available from the start of the process and also when the event loop hangs."""
     inspection = Inspection(asyncio.get_running_loop())
     stack.enter_context(DebugSignal(inspection))
     if settings.debug_socket is not None:
@@ -42,14 +42,14 @@ def inspected(settings: HubSettings, stack: AsyncExitStack) -> Inspection:
 
 
 def verbosity_of(settings: HubSettings, stack: AsyncExitStack) -> Verbosity:
-    """How much this process logs: SIGUSR2 changes it, and an operator's order, which `follow_orders` finds."""
+    """The log level of this process, set by SIGUSR2 or by an operator's order (see `follow_orders`)."""
     verbosity = Verbosity(settings.log_level)
     stack.enter_context(VerbositySignal(verbosity))
     return verbosity
 
 
 async def follow_orders(store: Store, verbosity: Verbosity) -> None:
-    """Looks for ever whether an operator wants the replicas to log more or less. Without a database all stays as it is."""
+    """Apply an operator's order about the log level, for ever. Without a database the level stays."""
     while True:
         with suppress(UnavailableError):
             order = await store.look(orders.standing)
@@ -58,7 +58,7 @@ async def follow_orders(store: Store, verbosity: Verbosity) -> None:
 
 
 def traces_of(settings: HubSettings) -> telemetry.TraceExporter | None:
-    """Where the spans of this process go; None: nowhere."""
+    """The exporter of spans; None if no endpoint is configured."""
     if settings.trace_endpoint is None:
         return None
     return telemetry.TraceExporter(
@@ -67,9 +67,9 @@ def traces_of(settings: HubSettings) -> telemetry.TraceExporter | None:
 
 
 def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:
-    """Registers what the hub itself is asked for; returns what `keep_log` beats.
+    """Register the hub's own health checks. Returns the progress that `keep_log` reports.
 
-    A database that is away makes the hub unready and no more: to start the process anew does not bring it back.
+    An unavailable database makes the hub unready, but does not fail liveness, because a restart would not help.
     """
     log_progress = LoopProgress(clock, FLUSHED_WITHIN)
     health.add("log", log_progress)
@@ -79,7 +79,7 @@ def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock:
 
 
 async def keep_log(progress: LoopProgress) -> None:
-    """Flushes the log now and then, for ever, and tells that it could."""
+    """Flush the log periodically, for ever, and report progress."""
     while True:
         await asyncio.to_thread(logs.flush)
         progress.beat()
@@ -87,7 +87,7 @@ async def keep_log(progress: LoopProgress) -> None:
 
 
 def checks_of(health: HealthChecks) -> list[HealthCheck]:
-    """The hub's health checks, as its HTTPS door answers for them."""
+    """The hub's health checks in the form of the HTTPS door."""
     return [
         HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints), probe.group)
         for probe in health.probes()
@@ -98,7 +98,7 @@ def checks_of(health: HealthChecks) -> list[HealthCheck]:
 def add_sections(
     inspection: Inspection, agents: DoorContext, operators: HttpsServer, draining: Draining, leading: Leading
 ) -> None:
-    """What the debug report tells beside the stacks: numbers, and which clusters have a session. No secret is among them."""
+    """Add sections to the debug report: counters, and the clusters with a session. They contain no secrets."""
     counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
         "sessions": lambda: (
             {"open": len(agents.sessions), "calls in flight": agents.gate.in_flight}

@@ -1,7 +1,7 @@
-"""Which replica of the hub this process is, and its word to the others that it is there.
+"""The name of this replica and its heartbeat, a row in the database.
 
-Its name is what audit records, sessions and leadership know it by. Its row in the database says that it lives: written
-every two seconds, and no news. Two processes never serve under one name: the second is refused, unless the first is dead.
+Audit records, sessions and leadership refer to the name. The row is written every two seconds without a revision. Two processes
+never serve under one name: the second one is refused unless the first is lost.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from machinery.runtime.rate_limit import until_tick
 
 FILE = "replica"
 POD_NAME = "POD_NAME"
-"""The downward API's, as the charts set it."""
+"""Set from the downward API by the charts."""
 LONGEST = 200
 
 log = structlog.get_logger(__name__)
@@ -39,15 +39,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def is_alone(settings: HubSettings) -> bool:
-    """Whether no other replica can be: the embedded database serves one hub."""
+    """Whether no other replica can exist: an SQLite database serves one hub process."""
     url = settings.database_url
     return url is None or url.get_secret_value().startswith("sqlite")
 
 
 def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
-    """The same after every restart. Raises InvalidError for what names no replica, UnavailableError.
+    """The name, which is the same after every restart. Raises InvalidError for an unusable name, UnavailableError.
 
-    On the embedded database it is one that the data directory keeps, because that may move to another machine.
+    With SQLite, the data directory holds the name, because it may move to another machine.
     """
     if settings.replica_name:
         return _checked(settings.replica_name, "--replica-name")
@@ -68,7 +68,7 @@ def _checked(name: str, origin: str) -> str:
 
 
 def home_of(directory: DataDirectory) -> str:
-    """The name of this data directory, which one process at a time can have. Raises UnavailableError."""
+    """The name stored in this data directory, which only one process can lock. Raises UnavailableError."""
     known = directory.read(FILE)
     if known is not None and known.strip():
         return known.decode("ascii", "replace").strip()
@@ -78,7 +78,7 @@ def home_of(directory: DataDirectory) -> str:
 
 
 def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> Replica:
-    """What the row of this process says of it; the database gives the times. Raises UnavailableError."""
+    """The row of this process; the database sets its times. Raises UnavailableError."""
     return Replica(
         name=name,
         home=home_of(directory),
@@ -92,7 +92,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 
 
 async def take_place(store: Store, me: Replica, *, alone: bool) -> None:
-    """Returns when nobody else serves under this name. Raises AlreadyExistsError when somebody does, UnavailableError."""
+    """Register the name. Raises AlreadyExistsError when another process serves under it, UnavailableError."""
     if alone:
         await store.run(replicas.begin_alone, me)
         return
@@ -117,7 +117,7 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """What a replica tells of itself with each beat, beside what it uses of its machine."""
+    """Sources of a replica's statistics, sent with each heartbeat."""
 
     clock: Clock
     sessions: Callable[[], int] = lambda: 0
@@ -126,16 +126,16 @@ class ReplicaStats:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCallbacks:
-    """Who hears what a beat brings back."""
+    """Callbacks for the result of a replica's heartbeat."""
 
     given_up: Callable[[], None] = lambda: None
-    """Others took this replica for dead."""
+    """Called when other replicas have declared this one lost."""
     drained: Callable[[bool], None] = lambda _drained: None
-    """With every beat: whether an operator wants no session here."""
+    """Called with every heartbeat: whether an operator has ordered this replica to drain."""
 
 
 class ReplicaHeartbeat:
-    """Keeps the row of this replica."""
+    """Keeps the row of this replica up to date."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ReplicaHeartbeat:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Beats for ever, and at once when it gets ready or begins to end. Raises AlreadyExistsError: the name was taken."""
+        """Beat for ever, and at once when ready or stopping. Raises AlreadyExistsError if another process took the name."""
         async with asyncio.TaskGroup() as tasks:
             for signal in (self._signals.has_been_ready, self._signals.shutdown_initiated):
                 tasks.create_task(self._tell_of(signal), name=f"presence {signal.name}")
@@ -196,7 +196,7 @@ class ReplicaHeartbeat:
             self._heard.given_up()
 
     async def leave(self) -> None:
-        """It ends in good order: nobody has to wait until it is known to be dead. Where that cannot be said, they wait."""
+        """Remove the row, so that no process has to wait until it is stale. A failure is only logged."""
         self._left = True
         try:
             await self._store.run(replicas.leave, self._me)

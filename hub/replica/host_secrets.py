@@ -1,4 +1,4 @@
-"""Secrets of the cluster that the hub runs in, which the hub itself writes."""
+"""Opens Secrets of the hub's own Kubernetes cluster that the hub writes."""
 
 import os
 from contextlib import AsyncExitStack
@@ -11,9 +11,9 @@ IN_CLUSTER = "in-cluster"
 
 
 async def secret_at(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
-    """The Secret NAMESPACE/NAME, of the cluster that `management_cluster` names, else of the one that this pod is in.
+    """The Secret NAMESPACE/NAME in the cluster `management_cluster`, or else in the one of this pod.
 
-    In the latter it goes with what runs the hub. What is opened for it closes with `stack`. Raises InvalidError.
+    In this pod's cluster it gets the owner of the pod. `stack` closes what is opened. Raises InvalidError.
     """
     from hub.management import ClusterKeySecret  # noqa: PLC0415 - memory that only such a hub needs
     from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same

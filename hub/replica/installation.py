@@ -1,8 +1,8 @@
-"""What the first start leaves in the database and the data directory, and what later starts find there and keep.
+"""The hub's identity and admin kubeconfig, made at the first start.
 
-The hub's id and the suffix of its API groups are facts in the database, the same for all replicas; `hub.replica.keys` has their
-keys. Each replica has an admin kubeconfig in its data directory, with a recorded operator certificate. It is written again only
-when its address, CA or hub id is no longer right, or when its certificate is about to expire.
+The hub's id and the suffix of its API groups are facts in the database, shared by all replicas; `hub.replica.keys` has its
+keys. Each replica keeps an admin kubeconfig with a recorded operator certificate in its data directory, and writes it again
+when its address, CA or hub id has changed, when its certificate is not on record, or when that is about to expire.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from machinery.runtime.directory import DataDirectory
 SUFFIX = "group-suffix"
 ADMIN_FILE = "admin.kubeconfig"
 BUNDLE = "trust.crt"
-"""What peers should trust now, for whoever has no kubeconfig."""
+"""The current trust bundle, for programs without a kubeconfig."""
 ADMIN = "admin"
 RENEW_AT = 1 / 3
-"""Share of its lifetime that the admin certificate may still have before a start replaces it."""
+"""Remaining share of its lifetime at which the admin certificate is replaced."""
 
 LOOK_EVERY, AGAIN = timedelta(hours=12), timedelta(seconds=5)
 
@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the doors are, as others see them."""
+    """The addresses at which peers reach the doors."""
 
     grpc: Address
     https: Address
@@ -55,7 +55,7 @@ class Addresses:
 
     @classmethod
     def of(cls, settings: HubSettings) -> "Addresses":
-        """From the settings; a door that listens everywhere and has no advertised address is this machine to itself."""
+        """From the settings. A door that listens everywhere without an advertised address gets a loopback address."""
         grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
         https = _seen(settings.https_listen, settings.https_advertised)
         hosts = {"localhost", "127.0.0.1", "::1", grpc.host, https.host, *settings.serving_names}
@@ -95,7 +95,7 @@ def lifetimes_of(settings: HubSettings) -> Lifetimes:
 
 
 def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
-    """The hub's id, made at the first start. Raises InvalidError when the database is of a hub with other API groups."""
+    """The hub's id, made at the first start. Raises InvalidError if the database's hub has another API group suffix."""
     suffix = tx.facts.settle(SUFFIX, group_suffix)
     if suffix != group_suffix:
         raise InvalidError(
@@ -106,7 +106,7 @@ def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
 
 
 def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GROUP_SUFFIX) -> ClusterEntry:
-    """The hub as kubeconfigs have it."""
+    """The hub's entry for kubeconfigs."""
     return ClusterEntry(
         name=NAME,
         server=f"https://{addresses.https}",
@@ -118,7 +118,7 @@ def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GR
 async def keep_admin_kubeconfig(
     directory: DataDirectory, store: Store, issuer: Issuer, cluster: ClusterEntry, *, lifetimes: Lifetimes, now: datetime
 ) -> Path:
-    """The admin kubeconfig's path; the file is right when this returns. Raises UnavailableError."""
+    """Write the admin kubeconfig if it is missing or invalid, and return its path. Raises UnavailableError."""
     path = directory.path / ADMIN_FILE
     credential, current = _kept(directory, cluster, now)
     if credential is not None and not await _is_known(credential, store):
@@ -140,7 +140,7 @@ async def _is_known(credential: Credential, store: Store) -> bool:
 
 
 class AdminKubeconfig:
-    """Keeps the file right while the hub runs: its CAs change, and its certificate ends."""
+    """Keeps the admin kubeconfig up to date while CAs and certificates change."""
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class AdminKubeconfig:
         self._changed = asyncio.Event()
 
     def look(self) -> None:
-        """Has the file looked at soon."""
+        """Trigger a check."""
         self._changed.set()
 
     async def keep(self) -> Path:
-        """The file's path; it is right when this returns. Raises UnavailableError."""
+        """Update the file and return its path. Raises UnavailableError."""
         cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
         if self._directory.read(BUNDLE) != cluster.certificate_authority:
             self._directory.write(BUNDLE, cluster.certificate_authority)
@@ -176,17 +176,17 @@ class AdminKubeconfig:
 
     @property
     def trust(self) -> bytes:
-        """What the file's reader trusts, in PEM."""
+        """The trust bundle in PEM."""
         return self._issuer.trust_bundle
 
     def is_right(self, content: bytes | None) -> bool:
-        """Whether a copy of such a file, of whichever replica, still opens this hub."""
+        """Whether this content, of any replica, still gives access to this hub."""
         cluster = replace(self._cluster, certificate_authority=self.trust)
         credential, found = _judged(content, "the Secret", cluster, self._clock.now())
         return credential is not None and found == cluster
 
     async def run(self) -> None:
-        """Looks for ever: when told, and now and then."""
+        """Check after `look` and periodically, for ever."""
         told = ""
         while True:
             with suppress(TimeoutError):
@@ -205,7 +205,7 @@ class AdminKubeconfig:
 
 
 def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:
-    """The credential of the file there is, when it can still be used, and the cluster that it leads to."""
+    """The credential in the file, if still usable, and the file's cluster entry."""
     return _judged(directory.read(ADMIN_FILE), str(directory.path / ADMIN_FILE), cluster, now)
 
 

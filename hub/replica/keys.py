@@ -1,10 +1,10 @@
-"""The keys that all replicas of a hub share: where a replica finds them, and the proof that they are the database's hub's.
+"""The keys that all replicas share, and the check that they belong to the database's hub.
 
-They are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccounts' tokens (`token-*.key`) and the key for Secrets
-(`secrets.key`). Without `--keys-dir` they lie in the data directory, where the first start of all makes them. With it they are
-only read, which fits a Secret that is mounted into every replica. The database has no key, but a fingerprint of each, so
-that a replica with other keys, or with none, is refused at its start, and of two replicas that make keys for one new database
-at the same moment the second is refused, too, and keeps none.
+The keys are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccount tokens (`token-*.key`) and the key for Secrets
+(`secrets.key`). Without `--keys-dir` they are in the data directory, and the first start makes them. With it they are only
+read, which fits a Secret mounted into every replica. The database stores no key, only a fingerprint of each, so a replica with
+other keys, or without keys, is refused at its start. If two replicas make keys for a new database at the same time, the second
+is refused and removes its keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KeyFolder:
-    """Where the keys are. `given`: by `--keys-dir`, and nothing is ever made there. `alone`: no other replica can be."""
+    """The location of the keys. `given`: by `--keys-dir`, read-only. `alone`: there can be no other replica."""
 
     directory: DataDirectory
     given: bool = False
@@ -58,7 +58,7 @@ class KeyFolder:
 
     @property
     def remedy(self) -> str:
-        """What to do where keys are missing that the database's hub has."""
+        """Advice for missing keys of the database's hub."""
         if self.given:
             return f"all replicas of a hub are given the same keys: {SHARED}"
         return (
@@ -68,7 +68,7 @@ class KeyFolder:
 
 
 def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
-    """The keys of a new hub, for all its replicas. Raises AlreadyExistsError when the folder has some, UnavailableError."""
+    """Create the keys of a new hub. Raises AlreadyExistsError if the folder has any, UnavailableError."""
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         there = [name for name in (CA_CERTIFICATE, CA_KEY, SEAL_FILE) if directory.read(name) is not None]
         if there or read_token_keys(directory):
@@ -79,7 +79,7 @@ def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
 
 
 def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> tuple[Path, Path]:
-    """The next CA's two files in a folder, for a hub that only reads its keys: certificate and key. Raises UnavailableError."""
+    """Create the next CA's certificate and key files, for a hub that only reads its keys. Raises UnavailableError."""
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         authority, key = make_authority(lifetimes, now)
         one = AuthorityId(authority.facts.key_hash[:16])
@@ -89,7 +89,7 @@ def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> 
 
 @contextmanager
 def _unlocked(directory: DataDirectory) -> Iterator[None]:
-    """Leaves no lock behind: the folder is copied as it is."""
+    """Remove the lock file at the end, because the folder will be copied."""
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def _unlocked(directory: DataDirectory) -> Iterator[None]:
 
 
 def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
-    """What Secrets are sealed with, and whether it was made just now. Raises InvalidError, UnavailableError."""
+    """The seal for Secrets, and whether it is new. Raises InvalidError, UnavailableError."""
     if file is not None:
         try:
             return Seal.parse(file.read_bytes()), False
@@ -110,7 +110,7 @@ def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
 
 
 async def keep_seal(keys: KeyFolder, store: Store, seal: Seal, *, is_new: bool) -> None:
-    """The seal is the one that the database's hub uses, and the folder has it when it is new. Raises InvalidError."""
+    """Check the seal against the database, and write a new one to the folder. Raises InvalidError."""
     if is_new and await store.read(_fact, SEAL_KEY) is None:
         keys.directory.write(SEAL_FILE, seal.written())
     try:
@@ -133,9 +133,10 @@ def _settle_seal(tx: Transaction, seal: Seal) -> None:
 
 
 async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:
-    """The hub's CA, made at the first start of all. Raises InvalidError, UnavailableError.
+    """The hub's CA; the first start makes it. Raises InvalidError, UnavailableError.
 
-    The database knows its CA: a data directory that was lost or mistaken does not lock every agent out with a new one.
+    The database has the CA's fingerprint, so a lost or wrong data directory cannot lead to a new CA, which would lock out
+    every agent.
     """
     known = await store.read(_fact, AUTHORITY)
     if keys.directory.read(CA_CERTIFICATE) is None:
@@ -162,17 +163,17 @@ def _creation(keys: KeyFolder) -> str:
 
 
 def _set_aside_half(directory: DataDirectory) -> None:
-    """A first start that was cut off can leave a key without its certificate. No database knows it: it has signed nothing."""
+    """Rename a key without a certificate, which an interrupted first start can leave. It has signed nothing."""
     if directory.read(CA_KEY) is not None:
         directory.rename(CA_KEY, f"{CA_KEY}.unused")
         log.warning("the first start was cut off: the CA is made again", kept=f"{CA_KEY}.unused")
 
 
 async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> TokenKeys:
-    """The keys of ServiceAccounts' tokens; the newest signs. Raises InvalidError, UnavailableError.
+    """The keys of ServiceAccount tokens; the newest signs. Raises InvalidError, UnavailableError.
 
-    A hub that is alone makes a new one when the newest is old. Among replicas that is the operator's: one that is the only one
-    to have a key would sign tokens that no other knows.
+    A hub with a single replica replaces an old key. With several, the operator does: a key on one replica only would sign
+    tokens that others cannot verify.
     """
     made = await _made(keys, store, now)
     found = read_token_keys(keys.directory)
@@ -192,7 +193,7 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
 
 
 async def _made(keys: KeyFolder, store: Store, now: datetime) -> str | None:
-    """The file of a key that was made because there was none that may sign; None: none was made."""
+    """Make a key if there is none that may sign. Returns its file name; None: none was made."""
     if keys.given:
         return None
     if keys.alone:
@@ -205,7 +206,7 @@ async def _made(keys: KeyFolder, store: Store, now: datetime) -> str | None:
 
 
 def _settle_token_key(tx: Transaction, found: Sequence[TokenKey], keys: KeyFolder) -> str | None:
-    """The database knows the newest key that any replica signs with; the one that it replaces, if that is not here."""
+    """Record the newest signing key of all replicas. Returns the replaced one if it is not available here."""
     newest, ours = found[0], {each.mark for each in found}
     known = tx.facts.settle(TOKEN_KEY, newest.mark)
     if known in ours and known >= newest.mark:

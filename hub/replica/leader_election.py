@@ -1,4 +1,4 @@
-"""What a replica does while it leads, and what it needs in order to lead: its lock, its flag, its controllers, term by term."""
+"""This replica's part in leader election: the lock, the leader flag, and the controllers of each term."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,14 +26,14 @@ from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
-"""So long a start waits for a first look at the lock, so that a leader's first steps are part of it."""
+"""How long the start waits for the first look at the lock, so that a new leader's first steps are part of it."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """How this replica runs for the leadership. `alone`: no other replica can use its database at all."""
+    """Election parameters of this replica. `alone`: no other replica can use the database."""
 
     replica: str
     timings: Timings
@@ -41,7 +41,7 @@ class LeaderElectionConfig:
 
 
 class Leading:
-    """One replica's part in the election. `controllers` makes those of one term, over the store that they may use."""
+    """Takes part in the election. `controllers` makes the controllers of a term over a fenced store."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Leading:
         self._first_look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Once `begin` was called runs for the leadership until `stop`, then rests until it is cancelled."""
+        """After `begin`, take part in the election until `stop`, then wait for cancellation."""
         await self._may_run.wait()
         await self._elector.run()
         await asyncio.Event().wait()
 
     async def begin(self) -> None:
-        """Returns when the lock was looked at, and if we lead when our controllers have looked at every object.
+        """Start the election. Returns after the first read of the lock; on the leader after the controllers' first pass.
 
-        A lock that cannot be reached keeps no replica from serving: it does not lead, and looks again.
+        If the lock is unreachable, the replica serves without leading and retries.
         """
         self._may_run.set()
         try:
@@ -95,11 +95,11 @@ class Leading:
             await asyncio.shield(self._first_look)
 
     async def stop(self) -> None:
-        """Stops the controllers, drops the flag, releases the lock, in this order. Safe to call twice."""
+        """Stop the controllers, clear the leader flag and release the lock, in this order. Idempotent."""
         await self._elector.stop()
 
     async def _lead(self, term: Term) -> None:
-        """One term's work, until it is cancelled."""
+        """Run the controllers of one term until cancelled."""
         controllers = self._make(FencedStore(self._store, self.leadership, term.number))
         async with GuardedTasks("controllers", on_end=self._on_end) as tasks:
             self._working = controllers
@@ -129,25 +129,25 @@ class Leading:
 
     @property
     def controllers(self) -> Sequence[Controller[Any]]:
-        """Those of the term that stands; none while another replica leads."""
+        """The controllers of the current term; none while another replica leads."""
         return () if self._working is None else self._working.everyone
 
     @property
     def chronicle(self) -> TransitionRecorder | None:
-        """That of the term that stands."""
+        """The TransitionRecorder of the current term."""
         return None if self._working is None else self._working.chronicle
 
     @property
     def tally(self) -> ElectionCounts:
-        """What was counted of the election since the start."""
+        """Election counters since the start."""
         return self._elector.tally
 
     def waiting(self) -> Mapping[str, int]:
-        """How many keys wait in each controller's queue; nothing while another replica leads."""
+        """Keys in each controller's queue; empty while another replica leads."""
         return {} if self._working is None else self._working.waiting()
 
     def snapshot(self) -> Mapping[str, object]:
-        """What a metric would show: who leads, and what was counted since the start."""
+        """Leader and counters for the debug report."""
         flag = self.leadership
         leads = {"leads": flag.term is not None, "term": flag.term or 0, "leader": self._elector.leader}
         return {**leads, "writes refused": flag.refused, "writes fenced": flag.fenced, **asdict(self._elector.tally)}
@@ -165,7 +165,7 @@ async def leadership(
     timetable: Timetable,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Leading]:
-    """This replica's part in the election for the length of the block. `url`: the database's; `replica`: our name."""
+    """Take part in the election during the block. `url`: of the database. `replica`: this replica's name."""
     timings = settings.election_timings
     candidacy = LeaderElectionConfig(replica, timings, alone=is_alone(settings))
     lifeline = SqlLifeline(url, lease=timings.lease)

@@ -1,7 +1,7 @@
-"""What both doors show: a certificate of the hub's own CA, or files that an operator gives; exchanged while they serve.
+"""The serving certificate of both doors: from the hub's own CA or from an operator's files, replaced while they serve.
 
-Whom the doors let in by TLS is kept with it, since both change with the hub's CAs. Nothing that is wrong takes the place of
-what is right: a file that cannot be used leaves the last good one, and says so in the log and in `/readyz`.
+The CAs accepted for client certificates change with it. Invalid input never replaces valid material: a file that cannot be used
+leaves the last good one in place, and the log and `/readyz` report it.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from machinery.runtime.tls import Material, Serving, server_context
 
 LOOK_EVERY = timedelta(seconds=2)
 SOON = timedelta(days=30)
-"""Before its end whatever nobody renews by itself is warned of."""
+"""Warning period before the end of a CA; a third of it for the serving certificate."""
 
 log = structlog.get_logger(__name__)
 
 Source = Callable[[], Material]
-"""What is to be shown now. Raises InvalidError, UnavailableError."""
+"""Returns the material to serve now. Raises InvalidError, UnavailableError."""
 
 
 def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, lifetimes: Lifetimes, clock: Clock) -> Source:
-    """One of the CA that issues, made when there is none, when its end is near, and when the CA changes."""
+    """A certificate of the issuing CA, made when missing, near its end, or after a change of the CA."""
 
     def current() -> Material:
         one = issuer.current
@@ -48,7 +48,7 @@ def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, l
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A certificate with its chain, its key, and the CAs by which it is believed where those are not known anyway."""
+    """Files of a certificate with its chain, its key, and optionally the CAs that verify it."""
 
     chain: Path
     key: Path
@@ -56,7 +56,7 @@ class Files:
 
 
 def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer, clock: Clock) -> Source:
-    """The one in these files."""
+    """The certificate in these files."""
     chain, key = files.chain, files.key
 
     def current() -> Material:
@@ -94,18 +94,18 @@ def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str)
 
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""Names by which the hub reaches itself; its own certificate has them, one from elsewhere need not."""
+"""Names that a given certificate need not have, unlike the hub's own."""
 
 
 def _lacks(missing: list[str], facts: CertificateFacts) -> bool:
-    """Whether a name is not covered by a wildcard either."""
+    """Whether a name is missing even with wildcards."""
     return any(f"*.{name.partition('.')[2]}" not in facts.dns_names for name in missing)
 
 
 def doors_certificate(
     settings: HubSettings, folder: Path, names: ServingNames, issuer: RotatingIssuer, *, lifetimes: Lifetimes, clock: Clock
 ) -> "DoorsCertificate":
-    """What the settings say. Raises InvalidError, UnavailableError: what is given cannot be served."""
+    """The serving certificate of the settings. Raises InvalidError, UnavailableError if it cannot be served."""
     if settings.serving_cert_file is None or settings.serving_key_file is None:
         return DoorsCertificate(own_certificate(folder, names, issuer, lifetimes, clock), issuer, clock)
     files = Files(settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file)
@@ -113,10 +113,10 @@ def doors_certificate(
 
 
 class DoorsCertificate:
-    """Keeps `serving` as `source` says. `run` looks at files; `renew` is for whoever knows that something has changed."""
+    """Keeps `serving` in line with `source`. `run` polls files; `renew` is called after known changes."""
 
     def __init__(self, source: Source, issuer: RotatingIssuer, clock: Clock) -> None:
-        """Raises InvalidError: what is to be shown at first cannot be used."""
+        """Raises InvalidError when the first material cannot be used."""
         self._source = source
         self._issuer = issuer
         self._clock = clock
@@ -126,7 +126,7 @@ class DoorsCertificate:
         issuer.listen(self.renew)
 
     def renew(self) -> None:
-        """Takes over what is to be shown now; what cannot be used changes nothing."""
+        """Apply the current material; unusable material changes nothing but the accepted CAs."""
         before = self.serving.material
         try:
             material = self._source()
@@ -149,14 +149,14 @@ class DoorsCertificate:
         self._trouble = message
 
     def _warn(self) -> None:
-        """Of ends that nobody prevents but a person."""
+        """Warn of ends that only an operator can prevent."""
         ending = self.ending()
         if ending != self._warned and ending:
             log.warning(ending)
         self._warned = ending
 
     def ending(self) -> str:
-        """What ends soon: the CA that issues, or a certificate that was given; "": nothing."""
+        """A warning about the issuing CA or the certificate if it ends soon; "" otherwise."""
         now, one = self._clock.now(), self._issuer.standing.issuing
         if one is not None and (facts := _facts(one.certificate)).not_after - now < ahead(facts):
             return (
@@ -168,21 +168,21 @@ class DoorsCertificate:
         return ""
 
     async def check(self) -> None:
-        """For readiness. Raises UnavailableError: what should be shown cannot be used, or what is shown has ended."""
+        """For readiness. Raises UnavailableError: the configured material is unusable, or the served one has expired."""
         if self._trouble:
             raise UnavailableError(self._trouble)
         if self._clock.now() > _end(self.serving.material):
             raise UnavailableError("the serving certificate has ended")
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Poll for ever."""
         while True:
             await asyncio.sleep(until_tick(LOOK_EVERY))
             self.renew()
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before a CA's end it should be changed: a tenth of its life, a month at least where it has so much."""
+    """How long before its end a CA should be changed: a tenth of its life, at least 30 days or a third of its life."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 
@@ -193,7 +193,7 @@ def _end(material: Material) -> datetime:
 
 @lru_cache(maxsize=8)
 def _facts(certificate: bytes) -> CertificateFacts:
-    """Of what is looked at every second or two, and seldom another. Raises InvalidError."""
+    """Cached, because it is called every two seconds for the same certificates. Raises InvalidError."""
     return pki.parse_certificate(certificate)
 
 

@@ -1,4 +1,4 @@
-"""The programs `hub backup` and `hub restore`: a hub in one file, while it goes on, and a hub out of it.
+"""The commands `hub backup` and `hub restore`.
 
-`hub.store.backup` reads and writes the rows and the file. This package handles the keys, the order of the steps and the output.
+`hub.store.backup` reads and writes rows and file. This package handles the keys, the order of the steps and the output.
 """

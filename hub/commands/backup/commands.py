@@ -1,4 +1,4 @@
-"""What `hub backup` and `hub restore` take on the command line."""
+"""The command lines of `hub backup` and `hub restore`."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""The keys of a hub beside its backup: never without a passphrase, and never in the place of others.
+"""The hub's keys in a backup: sealed with a passphrase, and never restored over other keys.
 
-They are sealed with a key that scrypt makes of the passphrase (RFC 7914), and bound to the digest of the backup's manifest: who
-can open them knows that the rows are those that were written with them. A backup without keys has a proof instead: the digest,
-authenticated with the key for Secrets.
+They are sealed with a key derived from the passphrase by scrypt (RFC 7914), and bound to the digest of the manifest, so opening
+them proves that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the key for
+Secrets.
 """
 
 from base64 import b64decode, b64encode
@@ -22,13 +22,13 @@ from machinery.runtime.directory import DataDirectory
 
 LENGTH, BLOCK, PARALLEL, SALT = 1 << 15, 8, 1, 16
 MAX_LENGTH = 1 << 20
-"""What a backup may ask for: 1 GiB of memory."""
+"""Upper bound of the scrypt cost in a backup: 1 GiB of memory."""
 SHORTEST = 12
-"""Characters of a passphrase."""
+"""Minimal length of a passphrase in characters."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """As it lies in the backup."""
+    """The entry in the backup."""
 
     n: int
     salt: bytes
@@ -47,7 +47,7 @@ def read_passphrase(file: Path) -> bytes:
 
 
 def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
-    """The keys in the folder, by the names of their files. Raises InvalidError: there are none; UnavailableError."""
+    """The keys in the folder by file name. Raises InvalidError if there are none, UnavailableError."""
     names = [CA_CERTIFICATE, CA_KEY, SEAL_FILE, *(key.name for key in read_token_keys(folder)), *_further(folder)]
     found = {name: content for name in names if (content := folder.read(name)) is not None}
     if seal_file is not None:
@@ -64,7 +64,7 @@ def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
 
 
 def _further(folder: DataDirectory) -> list[str]:
-    """Of the CAs that came after the first."""
+    """File names of later CAs."""
     try:
         return sorted(path.name for ending in ("crt", "key") for path in folder.path.glob(f"ca-*.{ending}"))
     except OSError as error:
@@ -72,7 +72,7 @@ def _further(folder: DataDirectory) -> list[str]:
 
 
 def sealed(keys: Mapping[str, bytes], passphrase: bytes, digest: bytes) -> bytes:
-    """The keys for the backup whose manifest has this digest."""
+    """The keys sealed for the backup whose manifest has this digest."""
     salt = urandom(SALT)
     plain = msgspec.json.encode({name: b64encode(content).decode() for name, content in keys.items()})
     closed = _seal(passphrase, salt, LENGTH).closed(plain, digest.hex())
@@ -80,7 +80,7 @@ def sealed(keys: Mapping[str, bytes], passphrase: bytes, digest: bytes) -> bytes
 
 
 def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]:
-    """What `sealed` made. Raises InvalidError: another passphrase, or the backup was changed."""
+    """Open what `sealed` made. Raises InvalidError for another passphrase or a changed backup."""
     try:
         found = msgspec.json.decode(content, type=_Sealed)
     except msgspec.DecodeError:
@@ -98,18 +98,18 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
 
 
 def read_seal(folder: DataDirectory, seal_file: Path | None) -> Seal | None:
-    """What the hub seals Secrets with; None: the folder does not have it. Raises InvalidError, UnavailableError."""
+    """The hub's seal for Secrets; None: it is not in the folder. Raises InvalidError, UnavailableError."""
     seal, is_new = find_seal(KeyFolder(folder), seal_file)
     return None if is_new else seal
 
 
 def proof(seal: Seal, digest: bytes) -> bytes:
-    """That the manifest with this digest was made by a holder of the hub's key for Secrets."""
+    """Proof that a holder of the hub's key for Secrets made the manifest with this digest."""
     return seal.closed(b"", f"backup/{digest.hex()}")
 
 
 def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
-    """Raises InvalidError unless the backup is as a holder of the hub's key for Secrets made it."""
+    """Raises InvalidError unless a holder of the hub's key for Secrets made the backup."""
     unverified = "--unverified restores it nevertheless, if you know that nobody has changed it"
     if found is None:
         raise InvalidError(f"nothing shows who made the backup, and that nobody has changed it: {unverified}")
@@ -127,7 +127,7 @@ def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: D
 
 
 def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:
-    """Raises InvalidError where other keys lie in the folder: a hub's keys are never replaced."""
+    """Raises InvalidError if the folder has other keys, which are never replaced."""
     for name, content in keys.items():
         if Path(name).name != name:
             raise InvalidError(f'the backup has a key for "{name}", which is no place in a folder: it is damaged')
@@ -139,7 +139,7 @@ def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:
 
 
 def put(keys: Mapping[str, bytes], folder: DataDirectory) -> list[str]:
-    """Writes those that are not there; their names. Raises UnavailableError."""
+    """Write the missing keys. Returns their names. Raises UnavailableError."""
     missing = [name for name in keys if folder.read(name) is None]
     for name in missing:
         folder.write(name, keys[name])

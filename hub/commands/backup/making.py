@@ -1,4 +1,4 @@
-"""The program `hub backup`: from the settings to a file, and what is said of it."""
+"""Runs `hub backup`."""
 
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ CHOICE = (
 
 
 def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path | None, *, without_keys: bool) -> int:
-    """The exit code; what was written stands on standard output, what went wrong on standard error."""
+    """Return the exit code. The result goes to standard output, errors to standard error."""
     try:
         if (passphrase is None) is not without_keys:
             raise InvalidError(CHOICE)
@@ -38,7 +38,7 @@ def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path
 
 
 def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[Manifest, list[str], bool]:
-    """The backup's manifest, the keys that are in it, and whether a change of it would be noticed."""
+    """The backup's manifest, the names of its keys, and whether it has a proof."""
     found: dict[str, bytes] = {}
     seal, place = None, PROOF
     if passphrase is None:
@@ -50,7 +50,7 @@ def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[M
     with ArchiveWriter(file) as writer:
         snapshot = write_tables(database_url(settings), writer)
         if passphrase is not None:
-            found |= _keys(settings)  # a CA may have come meanwhile, or one gone
+            found |= _keys(settings)  # a CA may have been added or removed in the meantime
         manifest = Manifest(
             format=FORMAT,
             program=version(),

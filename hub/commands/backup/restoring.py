@@ -1,4 +1,4 @@
-"""The program `hub restore`: a backup becomes a hub again, and whoever restores it hears what is not as it was."""
+"""Runs `hub restore` and prints what differs from the state before."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What the command line says."""
+    """Options of the command line."""
 
     file: Path
     passphrase: Path | None = None
@@ -43,7 +43,7 @@ class RestoreOptions:
 
 
 def run(wish: RestoreOptions, config: Path | None, data_dir: Path | None) -> int:
-    """The exit code; what was restored stands on standard output, what went wrong on standard error."""
+    """Return the exit code. The result goes to standard output, errors to standard error."""
     try:
         settings = load({"data_dir": data_dir}, config)
         logs.configure(settings.log_level, settings.log_format)
@@ -57,7 +57,7 @@ def run(wish: RestoreOptions, config: Path | None, data_dir: Path | None) -> int
 
 
 def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
-    """Everything is looked at before anything is written; the keys come first, because without rows they do no harm."""
+    """Check everything before writing. Keys are written first, because without rows they do no harm."""
     with ExitStack() as stack:
         archive = stack.enter_context(Archive(wish.file))
         manifest = archive.manifest
@@ -79,7 +79,7 @@ def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
         order = RestoreOrder(parse_time(manifest.made), wish.readopts, lists)
         target = RestoreTarget(database_url(settings), wish.replaces, wish.above)
         done, outcome = restore_tables(archive, target, partial(restored, order=order))
-        directory.remove(ADMIN_FILE)  # the start makes one that is on record
+        directory.remove(ADMIN_FILE)  # the next start makes one with a recorded certificate
         has_keys = folder.read(CA_KEY) is not None
         return [*_told(manifest, done, outcome), *_remaining(manifest, order, outcome), *_next(folder, has_keys=has_keys)]
 
@@ -116,7 +116,7 @@ def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterat
 
 
 def _remaining(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
-    """What may be otherwise than somebody decided after the backup."""
+    """Decisions after the backup that are lost."""
     yield f"what was decided after {manifest.made} is lost; look after it:"
     until = max((each.at for each in outcome.lists), default=order.made)
     yield (

@@ -1,4 +1,4 @@
-"""`hub doctor`: everything that a hub stands on, and its doors from outside, looked at, with what to do where it is not well.
+"""`hub doctor`: checks everything that a hub depends on, and its doors from outside, with advice.
 
-It only looks: no schema is changed, no file written, no lock taken, so that it can run beside a running hub.
+It is read-only: no migration, no files, no locks, so that it can run beside a hub.
 """

@@ -1,4 +1,4 @@
-"""The program `hub doctor`: from the settings to lines and an exit code."""
+"""Runs `hub doctor`."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ _DATABASE = "is the database there, does HUB_DATABASE_URL lead to it, does its u
 
 
 def run(config: Path | None, flags: Mapping[str, Any]) -> int:
-    """The exit code; what was found stands on standard output, what kept it from looking on standard error."""
+    """Return the exit code. Findings go to standard output, errors in the settings to standard error."""
     try:
         settings = load(flags, config)
     except SettingsError as error:
@@ -45,7 +45,7 @@ async def _printed(settings: HubSettings) -> int:
 
 
 async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Everything, in the order in which it stands on one another; a break does not keep it from looking at the rest."""
+    """Run all checks in the order of dependency; a broken one does not stop the rest."""
     looks: list[tuple[str, Look, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
     if settings.data_dir.is_dir():
         looks += [

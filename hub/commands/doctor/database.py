@@ -1,4 +1,4 @@
-"""The database: whether it answers, its schema, whose it is, who leads, which replicas live, and what its clock says."""
+"""Checks the database: reachability, schema, identity, leader, replicas and clock."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,13 +25,13 @@ from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 
 APART = timedelta(seconds=2)
-"""Clocks that differ by more are told; the hub itself takes that for a jump."""
+"""A larger clock difference is reported; the hub itself treats it as a jump."""
 _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certificates by each machine's"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look, inside one transaction."""
+    """The state from one transaction."""
 
     now: datetime
     facts: Mapping[str, str | None]
@@ -40,7 +40,7 @@ class Seen:
 
 
 def schema(url: str) -> DoctorFinding:
-    """Raises UnavailableError, InvalidError (too new)."""
+    """Check the schema. Raises UnavailableError, InvalidError (too new)."""
     found = look_at_schema(parse_url(url))
     found.check()
     if found.is_current or found.is_newer:
@@ -59,7 +59,7 @@ def _behind(found: Schema) -> DoctorFinding:
 
 
 async def look(store: SqlStore) -> Seen:
-    """Raises UnavailableError."""
+    """Read the state. Raises UnavailableError."""
     return await store.read(_look)
 
 
@@ -69,7 +69,7 @@ def _look(tx: Transaction) -> Seen:
 
 
 def judged(seen: Seen, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
-    """Everything that a look tells. `took`: how long it took."""
+    """All findings from the state. `took`: the duration of the read."""
     identity = _identity(seen, settings)
     answers = well(
         "database", f"answers within {took / timedelta(milliseconds=1):.0f} ms; hub {seen.facts[HUB_ID] or 'unknown'}"
@@ -78,7 +78,7 @@ def judged(seen: Seen, settings: HubSettings, clock: Clock, took: timedelta) -> 
 
 
 def _identity(seen: Seen, settings: HubSettings) -> list[DoctorFinding]:
-    """Whether the keys and settings here are those of the database's hub."""
+    """Whether the keys and settings match the database's hub."""
     found = []
     suffix = seen.facts[SUFFIX]
     if suffix is not None and suffix != settings.api_group_suffix:
@@ -92,7 +92,7 @@ def _identity(seen: Seen, settings: HubSettings) -> list[DoctorFinding]:
 
 
 def _authority(settings: HubSettings) -> str | None:
-    """The first CA's key; None: it is not in a file, or has gone with a rotation."""
+    """The first CA's fingerprint; None: it is not in a file, or was removed after a rotation."""
     path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
     with suppress(OSError, InvalidError):
         return pki.parse_certificate(path.read_bytes()).key_hash
@@ -133,7 +133,7 @@ def _off(replica: Replica) -> DoctorFinding:
 
 
 def _leader(seen: Seen) -> DoctorFinding:
-    """A lock that nobody can compete for is not renewed: then the holder's own word counts."""
+    """A lock of a hub that is alone is not renewed, so its holder's heartbeat counts."""
     record = seen.leader
     advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
     if record is None or not record.holder:

@@ -1,4 +1,4 @@
-"""Both doors by the addresses that are told to agents and operators, and what the HTTPS door says of itself and of who asks."""
+"""Checks both doors at their advertised addresses, and queries the HTTPS door as the administrator."""
 
 import http.client
 import json
@@ -34,7 +34,7 @@ _PROXY = (
 
 @dataclass(frozen=True, slots=True)
 class DoorAt:
-    """One door: how others reach it, and where it listens."""
+    """A door: its advertised address and its listening address."""
 
     name: str
     address: Address
@@ -52,7 +52,7 @@ def doors_of(settings: HubSettings) -> tuple[DoorAt, DoorAt]:
 
 
 def trust_of(settings: HubSettings) -> bytes | None:
-    """What peers are told to trust, as the hub left it here; None: it left nothing."""
+    """The trust bundle in the data directory; None: there is none."""
     folder = settings.data_dir
     for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
         if path.exists():
@@ -61,7 +61,7 @@ def trust_of(settings: HubSettings) -> bytes | None:
 
 
 async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
-    """Whether the door is behind the address that others are told, and nobody before it."""
+    """Whether the hub itself answers at the advertised address."""
     found = _only_here(door)
     dialled = await dial(door.address, trust, grpc=door.grpc)
     if dialled.trouble is None:
@@ -82,7 +82,7 @@ def _only_here(door: DoorAt) -> list[DoctorFinding]:
 
 
 def _near(listening: Address) -> Address:
-    """Where this machine reaches a door that listens everywhere."""
+    """The address at which this machine reaches a door that listens everywhere."""
     try:
         is_everywhere = ip_address(listening.host).is_unspecified
     except ValueError:
@@ -124,7 +124,7 @@ def _way(door: DoorAt, within: Dialled) -> str:
 
 
 def asked(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    """Asks the HTTPS door, as the administrator, who it takes us for, whether it is ready, and the time.
+    """Ask the HTTPS door, as the administrator, for the user name, its readiness and its time.
 
     Raises MusterError, OSError, HTTPException.
     """
@@ -156,7 +156,7 @@ def _dated(date: datetime | None, clock: Clock) -> Sequence[DoctorFinding]:
 
 
 def _ready(status: int, content: bytes) -> Sequence[DoctorFinding]:
-    """Every check that fails, as /readyz tells it."""
+    """The failing checks of /readyz."""
     if status == OK:
         return (well("readiness", "all checks of /readyz pass"),)
     failing = [line.removeprefix("[-]") for line in content.decode("utf-8", "replace").splitlines() if line.startswith("[-]")]

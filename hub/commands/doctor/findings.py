@@ -1,4 +1,4 @@
-"""What was looked at, and how it is."""
+"""Results of checks."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from machinery.errors import MusterError
 
 
 class DoctorState(StrEnum):
-    """In the words that are printed."""
+    """The values are printed."""
 
     WELL = "ok"
     WARNING = "warning"
-    """The hub works; something will not, or not everywhere."""
+    """The hub works, but something does not work or will not."""
     BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at. `advice`: what to do, where it is not well."""
+    """The result of a check. `advice`: what to do if it is not well."""
 
     name: str
     state: DoctorState
@@ -43,7 +43,7 @@ Look = Callable[[], Awaitable[Iterable[DoctorFinding]]]
 
 
 async def looked(name: str, look: Look, advice: str) -> list[DoctorFinding]:
-    """What a look found; one that fails with an error of ours is a finding too."""
+    """Run a check. A MusterError, OSError or HTTPException becomes a finding."""
     try:
         return list(await look())
     except MusterError as error:

@@ -1,4 +1,4 @@
-"""The machine: the data directory, its disk, and the keys in it, as far as they can be judged without the database."""
+"""Checks the machine: data directory, disk, and keys as far as possible without the database."""
 
 import shutil
 import stat
@@ -20,7 +20,7 @@ _RUN = "run this as the hub's user, with the hub's settings (--data-dir, --confi
 
 
 def folder(settings: HubSettings) -> Iterator[DoctorFinding]:
-    """The data directory and who may read it."""
+    """Check the data directory and its permissions."""
     path, name = settings.data_dir, "data directory"
     if not path.is_dir():
         yield broken(name, f"{path} is not there: no hub was ever started with it", _RUN)
@@ -41,7 +41,7 @@ def _is_open(file: Path) -> bool:
 
 
 def _disk(path: Path, reserve: int) -> DoctorFinding:
-    """How much is free where the data directory lies: an embedded database grows there, and an audit log may."""
+    """Check the free space of the data directory, in which an SQLite database and an audit log grow."""
     usage = shutil.disk_usage(path)
     said = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
     advice = "make room, or shorten what is kept (--history-retention, --history-size); a database on a full disk takes no beat"
@@ -51,7 +51,7 @@ def _disk(path: Path, reserve: int) -> DoctorFinding:
 
 
 def keys(settings: HubSettings, now: datetime) -> Iterator[DoctorFinding]:
-    """The files that make a hub what it is. Where the CA's key lies elsewhere, its certificate need not be here."""
+    """Check the key files. If the CA's key is stored elsewhere, its certificate need not be here."""
     path = settings.keys_dir or settings.data_dir
     name, ca = "keys", path / CA_CERTIFICATE
     advice = f"restore {path} from a backup (hub restore); without its keys a hub is lost"

@@ -1,8 +1,8 @@
-"""A TLS server as a stranger sees it: what it shows, whether it is the hub's, and whether it wants to know who asks.
+"""Probes a TLS server as a client without a certificate.
 
-TLS must end at the hub: it knows agents and operators by the certificates that they show, and whoever ends TLS before it
-swallows them. A TLS server that demands no client certificate at the agents' door, that shows another's certificate, or that
-speaks no HTTP/2 there, is none of ours.
+TLS must end at the hub, which identifies agents and operators by their client certificates; a proxy that terminates TLS drops
+them. A server at the agents' address that requests no client certificate, has another certificate, or does not support HTTP/2,
+is not the hub.
 """
 
 import asyncio
@@ -20,40 +20,40 @@ from machinery.runtime.tls import client_context, shown_certificate
 
 PATIENCE = timedelta(seconds=5)
 LISTENS = timedelta(seconds=2)
-"""How long a server may take to answer a preface, or to refuse it."""
+"""Time for a server to answer or refuse the preface."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""Of HTTP/2, with empty settings."""
+"""HTTP/2 preface with empty settings."""
 WRONG_NAME = frozenset((62, 64))
-"""OpenSSL's codes for a name or an address that the certificate lacks."""
+"""OpenSSL's verify codes for a certificate without the requested name or address."""
 
 
 class Trouble(Enum):
-    """Why a server is not the one that was looked for."""
+    """Why the server is not the hub."""
 
     NAME = auto()
-    """The host's name means nothing here."""
+    """The host name cannot be resolved."""
     CONNECTION = auto()
     STRANGER = auto()
-    """Another's certificate."""
+    """The certificate is not the hub's."""
     HOST = auto()
-    """The hub's certificate, without this name."""
+    """The hub's certificate lacks this name."""
     DATES = auto()
     NO_TLS = auto()
     NO_HTTP2 = auto()
     TERMINATED = auto()
-    """It asks for no client certificate."""
+    """It requests no client certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """What came of it. `said`: the network's, or the certificate's own words."""
+    """The result. `said`: the error of the network, or a description of the certificate."""
 
     trouble: Trouble | None
     said: str = ""
 
 
 async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
-    """One connection; `grpc`: the agents' door, which demands a client certificate and speaks HTTP/2."""
+    """Connect once. `grpc`: the agents' door, which requires a client certificate and HTTP/2."""
     context = client_context(trust)
     context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
     try:
@@ -86,7 +86,7 @@ async def _terminated(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 async def _is_let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Whether HTTP/2 is spoken with somebody who has shown no certificate. TLS 1.3 refuses only after its handshake."""
+    """Whether HTTP/2 works without a client certificate. TLS 1.3 reports a refusal only after its handshake."""
     with suppress(OSError, TimeoutError):
         writer.write(PREFACE)
         async with asyncio.timeout(LISTENS.total_seconds()):
@@ -103,7 +103,7 @@ async def _distrusted(address: Address, error: ssl.SSLCertVerificationError) -> 
 
 
 async def _shown(address: Address) -> str:
-    """The certificate that was shown, in words; "" where it is shown to nobody a second time."""
+    """Description of the served certificate; "" if a second connection fails."""
     with suppress(OSError, TimeoutError, InvalidError):
         async with asyncio.timeout(PATIENCE.total_seconds()):
             der = await shown_certificate(address.host, address.port)
