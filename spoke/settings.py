@@ -1,4 +1,4 @@
-"""What can be set: flags over environment (`SPOKE_*`) over a YAML file. All that is wrong is told at once.
+"""Settings of the agent: flags override the environment (`SPOKE_*`), which overrides a YAML file. All errors are reported.
 
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
 """
@@ -40,7 +40,7 @@ ALIASES = {
     "registration_auth": "registration_driver",
     "hub_connection_timeout_seconds": "hub_timeout",
 }
-"""Open Cluster Management's name to ours, in environment and file."""
+"""Maps Open Cluster Management's names to ours, in environment and file."""
 SHORTEST_CERTIFICATE = 3600
 SHORTEST_TOKEN = 600
 YEAR = 365 * 24 * 3600
@@ -52,7 +52,7 @@ _SECONDS = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _duration(value: Any) -> Any:
-    """`90s`, `1m30s`, `500ms`, `2h`, or a number of seconds. Raises ValueError."""
+    """Parse `90s`, `1m30s`, `500ms`, `2h`, or a number of seconds. Raises ValueError."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -63,7 +63,7 @@ def _duration(value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """A comma-separated text, a path, or several of them, as the parts."""
+    """Split a comma-separated text, a path, or a list of them into parts."""
     if isinstance(value, str | Path):
         return [part.strip() for part in str(value).split(",") if part.strip()]
     if isinstance(value, list | tuple):
@@ -72,7 +72,7 @@ def _listed(value: Any) -> Any:
 
 
 def _mapped(value: Any) -> Any:
-    """`a=b,c=d` as a mapping."""
+    """Parse `a=b,c=d` as a mapping."""
     if not isinstance(value, str):
         return value
     return dict(part.split("=", 1) for part in _listed(value) if "=" in part)
@@ -101,14 +101,14 @@ def _gates(told: dict[str, str]) -> dict[str, str]:
 
 
 def _driver(name: Any) -> Any:
-    """OCM's agent takes whatever it does not know for csr."""
+    """Rejects `awsirsa`, because OCM's agent treats every unknown driver as csr."""
     if name == "awsirsa":
         raise ValueError("AWS IRSA is not served: leave it on auto, or take grpc or csr")
     return name or "auto"
 
 
 def _at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]:
-    """A check of a duration. Pydantic's own bounds are told as Python writes them."""
+    """Lower bound of a duration. Pydantic's own bounds print durations in Python's notation."""
 
     def checked(duration: timedelta) -> timedelta:
         if duration < least:
@@ -131,7 +131,7 @@ Paths = Annotated[tuple[Path, ...], BeforeValidator(_listed)]
 
 
 def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
-    """The namespace of the pod we run in; outside of a pod OCM's."""
+    """The namespace of this pod; outside of a pod, OCM's default."""
     try:
         return (service_account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
     except OSError:
@@ -183,7 +183,7 @@ class SpokeSettings(BaseModel):
     leader_elect_resource_name: str = ""
     leader_elect_lease_duration: Duration = KUBERNETES.lease
     leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
-    leader_elect_retry_period: Duration = timedelta(seconds=5)  # Kubernetes' 2 s would be most of what an idle agent costs
+    leader_elect_retry_period: Duration = timedelta(seconds=5)  # Kubernetes' 2 s would cause most of an idle agent's load
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     trace_endpoint: Annotated[str, AfterValidator(lambda text: telemetry.endpoint(text) if text else "")] = ""
@@ -236,7 +236,7 @@ class SpokeSettings(BaseModel):
 
     @property
     def election_timings(self) -> Timings:
-        """Raises InvalidError for what does not fit together."""
+        """Raises InvalidError when the timings contradict each other."""
         retry = self.leader_elect_retry_period
         return Timings(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, retry, poll=retry)
 
@@ -273,7 +273,7 @@ class SpokeSettings(BaseModel):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`. Raises ValueError."""
+    """Parse `host:port`. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not _PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the largest port
         raise ValueError(f'"{text[:80]}" is not an address such as 127.0.0.1:8000')
@@ -281,7 +281,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> SpokeSettings:
-    """The settings of all three sources. Raises InvalidError that tells everything that is wrong."""
+    """Merge and validate the settings of all three sources. Raises InvalidError with all errors."""
     known = SpokeSettings.model_fields
     from_environment = {
         ALIASES.get(name, name): environment[PREFIX + name.upper()]

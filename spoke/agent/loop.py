@@ -1,8 +1,7 @@
-"""The agent: names, a hub, a credential there, a session; and whatever happens to any of them is a transition in here.
+"""The agent's outer loop: choose a hub, register there if needed, make it the owner, and hold sessions with it.
 
-The outer loop looks at what is stored, chooses a hub, registers where what is stored is not good for a session, makes the hub
-the owner, and stays with it until something is to be looked at anew. It ends only when it is cancelled, and with InvalidError
-when its bootstrap kubeconfigs cannot be used at the very first look. No hub that is away, silent, or refuses ends it.
+Each round starts from the stored state. The loop ends only by cancellation, or with InvalidError when the bootstrap kubeconfigs
+are unusable in the very first round. A hub that is unreachable, silent or refusing does not end it.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class SpokeAgent:
-    """One agent of one cluster; any number of them live in a process."""
+    """One agent of one cluster. A process may run any number of them."""
 
     def __init__(self, options: AgentOptions, world: World, progress: AgentProgress | None = None) -> None:
         self._options = options
@@ -118,7 +117,7 @@ class SpokeAgent:
         )
 
     async def run(self) -> None:
-        """Until cancelled. Raises InvalidError at once when there is neither a usable bootstrap kubeconfig nor a credential."""
+        """Run until cancelled. Raises InvalidError at the start when there is no usable bootstrap kubeconfig and no credential."""
         timetable, clock = self._world.timetable, self._world.clock
         timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
@@ -148,7 +147,7 @@ class SpokeAgent:
         self._bootstrap.stir()
 
     async def _attempt(self, retry: Backoff, denied: Backoff, overtaken: Backoff) -> timedelta:
-        """One round; returns how long to rest before the next."""
+        """Run one round; return the pause before the next."""
         self._chosen = None
         try:
             await self._round(retry)
@@ -170,14 +169,14 @@ class SpokeAgent:
             following = "registering again" if isinstance(error, FlawError) else "trying again"
             return self._elsewhere(error, max(delay, error.retry_after or delay), HubState.REGISTERING, following)
         except Exception:
-            # A defect of ours must not take the agent away from its hub for good.
+            # A defect of ours must not disconnect the agent from its hub for good.
             delay = retry.next()
             log.exception("agent.failed", step=self.progress.step, in_seconds=round(delay.total_seconds(), 1))
             return delay
-        raise AssertionError  # a round ends with an error only
+        raise AssertionError  # a round ends only with an error
 
     def _elsewhere(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> timedelta:
-        """Where there are several hubs the one that failed rests, and the next round chooses."""
+        """With several hubs, the failed hub rests and the next round chooses; with one hub, return the pause."""
         if isinstance(error, FlawError) and self._chosen is not None:
             self._doubts.cast(self._chosen, error.finding)
         if self._chosen is not None and self._doubts.is_revoked(self._chosen):
@@ -191,7 +190,7 @@ class SpokeAgent:
         return timedelta()
 
     async def _round(self, retry: Backoff) -> None:
-        """From what is stored to a session, and the session until it is no more."""
+        """From the stored state to a session; returns only by raising when the session has ended."""
         self.progress.enter("reading the stored credential")
         listing = self._bootstrap.settle()
         owner, self._cluster_uid, _ = await asyncio.gather(self._ownership.read(), self._uid(), self._watch.look())
@@ -224,7 +223,7 @@ class SpokeAgent:
         return self._cluster_uid or await self._world.spoke.uid()
 
     async def _choose(self, listing: BootstrapListing, owner: Owner) -> HubId:
-        """The hub of this round; waits for the end of its rest. Raises InvalidError when there is none."""
+        """Choose the hub of this round and wait for the end of its rest. Raises InvalidError when there is none."""
         hubs = self._hubs
         hubs.settle(listing, owner)
         if owner.hub_id is not None and not hubs.met(owner.hub_id):
@@ -244,7 +243,7 @@ class SpokeAgent:
         return decision.hub_id
 
     async def _look_into_slots(self, listing: BootstrapListing, owner: Owner) -> None:
-        """What nobody keeps is as good as it was left."""
+        """Without standby registration, take the state of the other hubs from their slots."""
         for hub in listing.hubs:
             if hub.hub_id == owner.hub_id or self._hubs.met(hub.hub_id):
                 continue
@@ -263,7 +262,7 @@ class SpokeAgent:
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
         doubt = self._doubts.take(hub, stored)
         if finding is not None and finding.about_time and (self._hub_clock.offset is None or hub != self._timed_by):
-            return doubt  # our own clock, or another hub's, may be wrong: the hub is asked with it before it is given up
+            return doubt  # our own clock, or the one of another hub, may be wrong: try the credential before giving it up
         return finding or doubt
 
     async def _join(
@@ -284,7 +283,7 @@ class SpokeAgent:
         return await self._bootstrap.unless_changed(joining, leave=self._leaves_joining)
 
     def _leaves_joining(self) -> bool:
-        """Another list is another beginning; another hub that will do is one too, unless the preferred one may still come."""
+        """Whether to stop registering: for a new list, or for another usable hub unless the preferred one may still answer."""
         if self._bootstrap.replaced:
             return True
         owner = self.progress.standing.owner
@@ -295,13 +294,13 @@ class SpokeAgent:
         return owner is not None or not self._waits_for_first
 
     async def _own(self, owner: Owner, chosen: HubId, contents: Contents, *, renewed: bool) -> Owner:
-        """The owner's secret says `chosen`, with this credential, and has an epoch where there is a choice."""
+        """Record `chosen` as the owner with this credential; set an epoch when there are several hubs."""
         before = owner
         if renewed or chosen != owner.hub_id:
             owner = await self._ownership.give(owner, chosen, contents, told=self._hubs.told)
         elif (not owner.epoch and self._hubs.several) or not self._ownership.keeps(owner):
             owner = await self._ownership.raise_epoch(owner, told=self._hubs.told)
-        self._hubs.meet(chosen, HubState.READY)  # until the session tells whether it is accepted
+        self._hubs.meet(chosen, HubState.READY)  # until the session reports whether it is accepted
         if self._world.directory is not None:
             self._world.directory.replace(owner.contents)
         if self._hubs.several and self._decision is not None and self._hubs.take(self._decision):

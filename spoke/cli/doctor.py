@@ -1,7 +1,7 @@
-"""`spoke doctor`: walks the path from this cluster to its hub, a step at a time, and says at the first break what to do.
+"""`spoke doctor`: checks the path from this cluster to its hub step by step and prints advice for the first failure.
 
-It only looks. It opens no session, asks for no certificate and writes nothing, so that it can run beside a running agent: the
-agent is asked for its own view last.
+It only reads: it opens no session, requests no certificate and writes nothing, so it can run beside a running agent.
+The agent's own view comes last.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from spoke.ports import Cluster, Dial, HubAcceptance, HubAddress, HubInfo, Secre
 
 PATIENCE = timedelta(seconds=5)
 CLOCKS_APART = timedelta(seconds=5)
-"""OCM's bound for clocks that are in step."""
+"""Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
 HTTPS = 443
 READY = "ok"
-"""What an agent reports of itself while its hub acknowledges its beats (`spoke.observability.progress`)."""
+"""The state that an agent reports while its hub acknowledges its beats (`spoke.observability.progress`)."""
 SEVERAL = 2
 _RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
 _GRANT = "grant them to the user of --kubeconfig (of --spoke-kubeconfig, for the managed cluster) by a Role, as the chart does"
@@ -58,30 +58,30 @@ _HUB = "follow what it says; the hub's log has its side of it"
 
 @dataclass(frozen=True, slots=True)
 class DoctorStep:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
     said: str
     advice: str = ""
-    """What to do, where it is not well."""
+    """What to do when the check has failed."""
 
 
 class Network(Protocol):
-    """The network as far as a look at it needs it. Raises OSError, TimeoutError."""
+    """The network calls that the doctor needs. They raise OSError or TimeoutError."""
 
     async def resolve(self, host: str) -> str:
-        """An address of the host."""
+        """Return an address of the host."""
 
     async def connect(self, host: str, port: int) -> None: ...
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Status and body of a GET over plain HTTP."""
+        """Send a GET over plain HTTP; return status and body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is looked at."""
+    """The dependencies of a Doctor."""
 
     bootstrap: Bootstraps
     management: Cluster
@@ -90,20 +90,20 @@ class Patient:
     clock: Clock
     network: Network
     names: tuple[str, str] = ("", "")
-    """Cluster name and agent id as the settings have them."""
+    """Cluster name and agent id from the settings."""
     reach: Reach = HOWEVER
     probes: str = ""
-    """Where the agent answers probes; empty or with port 0: no agent of these settings was found on this machine."""
+    """Address of the agent's probes; empty or with port 0 when no agent with these settings was found on this machine."""
     lock: Lock | None = None
-    """The agent's Lease; None: it runs without an election."""
+    """The agent's Lease; None when the agent runs without leader election."""
     namespace: str = ""
-    """Of the agent's secrets and Lease."""
+    """Namespace of the agent's secrets and Lease."""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
-    """Asks both clusters which permissions the agent's users lack. Raises MusterError, InvalidError."""
+    """Queries both clusters for permissions that the agent's users lack. Raises MusterError, InvalidError."""
 
 
 class Doctor:
-    """One look. `steps` yields what was found, in order; it ends at the first break that makes all else pointless."""
+    """One run of all checks. `steps` yields the results in order, up to a failure that makes the rest pointless."""
 
     def __init__(self, patient: Patient) -> None:
         self._patient = patient
@@ -120,7 +120,7 @@ class Doctor:
         yield await self._agent()
 
     async def _namespace(self) -> DoctorStep | None:
-        """The agent's namespace where it is missing."""
+        """The failed check of the agent's namespace; None when the namespace exists."""
         name = self._patient.namespace
         try:
             if not name or await self._patient.management.namespace_exists(name):
@@ -150,7 +150,7 @@ class Doctor:
         return DoctorStep(name, ok=True, said=f"its API server answers, {version}")
 
     async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
-        """Of several hubs each, under its name and with the credential for it: a break at one says nothing of the next."""
+        """Check each hub of the list under its name and with its own credential, whether or not the one before has failed."""
         bootstraps = self._patient.bootstrap
         await bootstraps.load()
         listing = bootstraps.look()
@@ -190,7 +190,7 @@ class Doctor:
     def _credentials(
         self, bootstrap: HubConnection | None, given: DoctorStep, contents: Contents | None
     ) -> tuple[HubConnection | None, list[DoctorStep]]:
-        """The credential to go on with; None: there is none that could work. No `contents`: they could not be read."""
+        """The credential for the following checks; None when none can work. `contents` is None when unreadable."""
         if contents is None:
             return bootstrap, [given]
         finding = self._judge(contents, bootstrap)
@@ -249,7 +249,7 @@ class Doctor:
             yield await _tried("connection", self._patient.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
     async def _hub(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
-        """TLS, both certificates, the hub's id and time; with the agent's own certificate whether its cluster is accepted."""
+        """Check TLS, both certificates, the hub's id and clock; with an agent's certificate also the acceptance."""
         cluster, acceptance = _agents_cluster(connection), None
         client = self._patient.dial(connection.address, connection.identity)
         try:
@@ -285,9 +285,9 @@ class Doctor:
         return DoctorStep("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
 
     async def _agent(self) -> DoctorStep:
-        """The agent's own view, where it can be asked: acceptance and the last beat are known to it alone."""
+        """Read the agent's state from its probe. Only the agent knows its acceptance and its last acknowledged beat."""
         contents: Contents = {}
-        with suppress(MusterError):  # was reported with the stored credential
+        with suppress(MusterError):  # already reported with the stored credential
             contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
         if LEFT in contents:
             advice = "hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
@@ -306,7 +306,7 @@ class Doctor:
         return DoctorStep("agent", ok=False, said=text.strip(), advice=_accepting(text))
 
     async def _elsewhere(self, contents: Contents) -> DoctorStep:
-        """By its Lease, where the agent was not found on this machine."""
+        """Read the agent's state from its Lease, when the agent was not found on this machine."""
         advice = "is `spoke run` running, with these settings? Ask it where it runs: " + _RUN_THERE
         try:
             record = await self._patient.lock.read() if self._patient.lock is not None else None
@@ -326,13 +326,13 @@ class Doctor:
 
 
 def _agents_cluster(connection: HubConnection) -> ClusterName | None:
-    """The cluster of an agent's own certificate; None: the credential is another."""
+    """The cluster in an agent's own certificate; None for any other credential."""
     agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
     return agent[0] if agent is not None else None
 
 
 def _forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
-    """A recovery certificate is answered so by a hub that takes it. Whoever else is forbidden this has the wrong credential."""
+    """A hub answers a valid recovery certificate with Forbidden here. Any other credential that gets it is the wrong one."""
     if error.verdict is DenialCause.CLUSTER_DENIED:
         return DoctorStep("hub", ok=False, said=error.message, advice=_DENIED.format("NAME"))
     if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):

@@ -1,15 +1,15 @@
-"""One hub of the list that does not hold the agent's session: registered there, its credential renewed, the hub told of it.
+"""Registration at one hub of the list that does not own the agent's session; renews its credential and calls StandBy.
 
 Rules:
 
-1. It registers as soon as it can, with the steps and the slot that the agent itself would use: whoever goes to the hub later
-   finds its credential there, or goes on with the request that pends.
-2. It opens no session: EnsureCluster, a certificate signing request, and StandBy, at registration, after each change of owner,
-   and whenever the hub wants to be told again. In between nothing happens.
-3. A certificate is renewed at the instant that was drawn for it, in this hub's time. The one before is put back where the hub
-   does not take the new one. One that has expired comes back by its recovery certificate, else by the bootstrap credential.
-4. A hub that knows no StandBy is asked for what it has to say of the cluster, where it has a word for that.
-5. Nothing that happens here ever ends the agent, or touches another hub.
+1. It registers as soon as it can, with the steps and the slot that the agent itself uses. An agent that changes to this hub
+   finds its credential there, or resumes the pending request.
+2. It opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: at registration, after
+   each change of owner, and when the interval that the hub asked for has passed.
+3. A certificate is renewed at its randomly drawn time, by this hub's clock. When the hub rejects the new certificate, the
+   previous one is restored. An expired one is replaced by its recovery certificate, else by the bootstrap credential.
+4. A hub without StandBy is queried by GetHub, which returns only its time and trust bundle.
+5. A failure here never ends the agent and never affects another hub.
 """
 
 import asyncio
@@ -49,24 +49,24 @@ from spoke.registration.pending import pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, StartOverError
 
 AGAIN = timedelta(minutes=5)
-"""Between two words to a hub that does not say when it wants to be told again."""
+"""Time between two StandBy calls when the hub asks for none."""
 SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=12)
 LEAST = timedelta(seconds=5)
-"""Between two words to one hub, whatever it asks for."""
+"""Shortest time between two StandBy calls, whatever the hub asks for."""
 PATIENCE = timedelta(minutes=2)
-"""How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
+"""How long one round waits for the decision on a renewal. The request stays; the next round resumes it."""
 LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-"""Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
+"""Between attempts that can succeed only if our clock is wrong or the hub changes its decision."""
 OVERTAKES_AGAIN = timedelta(hours=1)
 SOON = 0.1
+"""A credential that is not renewed with this share of its lifetime left is reported to operators."""
 _FLAWS = {SessionEnd.REVOKED: Flaw.REVOKED, SessionEnd.OUTLIVED: Flaw.OUTLIVED, SessionEnd.UNRECORDED: Flaw.UNRECORDED}
-"""A credential that is not renewed with this part of its life left is told to people."""
 
 log = structlog.get_logger(__name__)
 
 
 class StandbyRegistration:
-    """Keeps one hub. `changed` is called whenever `kept` is another; `run` never ends by itself."""
+    """Maintains the registration at one hub. `changed` is called on each change of `kept`. `run` ends only when cancelled."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class StandbyRegistration:
         self._doubt: CredentialFinding | None = None
         self._revoked: CredentialFinding | None = None
         self._previous: Contents = {}
-        """The slot as it was before the last renewal, until the new credential has worked."""
+        """The slot before the last renewal, until the new credential has worked."""
         self._plain = False
-        """This hub knows no StandBy."""
+        """This hub does not implement StandBy."""
         self._ways = 1
-        """How many ways there are to a credential, as far as their certificates tell."""
-        self._last_way = False  # the one that was tried is the only one
+        """How many credentials can yield a new certificate, as far as their validity shows."""
+        self._last_way = False  # the only usable credential was the one tried
         self._renews_at = 0.0
         self._overtaken_at: float | None = None
-        """When the hub last claimed a higher epoch than the agent's."""
+        """When the hub last claimed a higher epoch than the agent's (monotonic)."""
         self._news = asyncio.Event()
         pauses = options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
@@ -107,13 +107,13 @@ class StandbyRegistration:
         )
 
     def tell(self, errand: StandbyIdentity) -> None:
-        """The owner, or the epoch, is another: the hub is told at once."""
+        """Record a new owner or epoch and notify the hub at once."""
         if errand != self.errand:
             self.errand = errand
             self._news.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         bind_contextvars(hub=self.bootstrap.name)
         while True:
             self._news.clear()
@@ -123,7 +123,7 @@ class StandbyRegistration:
                     await self._news.wait()
 
     async def _attempt(self) -> timedelta:
-        """One round; returns how long nothing is to be done."""
+        """Run one round; return the time until the next."""
         try:
             nap = await self._round()
         except StartOverError:
@@ -135,7 +135,7 @@ class StandbyRegistration:
         except MusterError as error:
             return self._failed(error)
         except Exception:
-            # a defect of ours at one hub must not cost the agent the others
+            # A defect of ours at one hub must not affect the agent's other hubs.
             nap = self._retry.next()
             log.exception("standby.failed", in_seconds=round(nap.total_seconds(), 1))
             return nap
@@ -146,7 +146,7 @@ class StandbyRegistration:
 
     def _failed(self, error: MusterError) -> timedelta:
         if self._doubt is not None:
-            return self._retry.next()  # the credential is the reason; what follows is told by the next round
+            return self._retry.next()  # the credential is the cause; the next round logs what follows
         if self._holds:
             return self._trouble(HubState.UNREACHABLE, error, self._retry)
         if self._revoked is not None:
@@ -164,7 +164,7 @@ class StandbyRegistration:
         return delay
 
     async def _round(self) -> timedelta:
-        """From what the slot holds to a hub that knows that we stand by."""
+        """One round: register if the slot holds no good credential, then notify the hub."""
         contents = await self._slot.read()
         finding = self._judge(contents)
         if finding is not None:
@@ -186,7 +186,7 @@ class StandbyRegistration:
         self._revoked = next((each for each in (doubt, self._revoked) if each is not None and each.lasts(stored)), None)
         doubt = doubt or self._revoked
         if finding is not None and finding.about_time and self._clock.offset is None:
-            return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
+            return doubt  # our own clock may be wrong: try the credential at the hub before giving it up
         return finding or doubt
 
     async def _register(self, contents: Contents, finding: CredentialFinding) -> None:
@@ -196,24 +196,24 @@ class StandbyRegistration:
         good = validity(bootstrap.chain, now) is None
         way = self._joining.way(contents, names, finding, bootstrap)
         if way is None:
-            raise AssertionError  # there is a bootstrap credential, good or not
+            raise AssertionError  # there is a bootstrap credential, valid or not
         self._ways = recovers + good
         self._last_way = self._ways == 1 and (recovers if way.recovers else good)
         await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """With a credential: tells the hub, and renews the credential when it is due."""
+        """With a credential: call StandBy, and renew the credential when it is due."""
         standing = await self._stand_by(client, connection)
         self._clock.learn(standing.time)
         self._accept(connection, standing)
         if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
-            return SOONEST  # the hub is told so, and whatever else is due is done then
+            return SOONEST  # the next round calls StandBy with the new trust and does whatever else is due
         leaf = connection.certificate
         in_time, now = rotate_at(leaf.serial, leaf.not_before, leaf.not_after), self._clock.now()
         due = self._asked.due(leaf.serial, in_time, standing.renew_within, now) - now
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
-            await self._slot.forget()  # the run before ended between storing the certificate and forgetting its request
+            await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         elif pends or (due <= timedelta() and self._world.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
         again = (standing.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
@@ -222,7 +222,7 @@ class StandbyRegistration:
         return max(min(again, due, LATEST), LEAST)
 
     def _accept(self, connection: HubConnection, standing: StandingBy) -> None:
-        """The hub takes the credential, and says whether it would take a session."""
+        """Record that the hub accepts the credential, and whether it would accept a session."""
         if self._previous:
             self._previous = {}
             self._renewals.reset()
@@ -239,7 +239,7 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """The claim as it counts: a hub overtakes the agent once in `OVERTAKES_AGAIN`, as each time costs a new session."""
+        """Limit the epoch that the hub claims: a higher one counts once per `OVERTAKES_AGAIN`, as each costs a session."""
         now = self._world.clock.monotonic()
         if epoch <= max(self.errand.epoch, self.kept.epoch):
             return epoch
@@ -257,18 +257,18 @@ class StandbyRegistration:
         except MusterError:
             ended = validity(connection.chain, self._clock.now())
             if ended is not None and ended.flaw is Flaw.EXPIRED:
-                self._doubt = ended  # TLS does not tell
+                self._doubt = ended  # TLS does not report that our certificate has expired
             raise
 
     @staticmethod
     def _told_off(connection: HubConnection, error: MusterError) -> CredentialFinding:
-        """What the hub's refusal says of the credential."""
+        """The flaw of the credential that the hub's refusal shows."""
         flaw = _FLAWS.get(loss_of(error.verdict, SessionEnd.REFUSED), Flaw.REJECTED)
         serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
         return CredentialFinding(flaw, f"the hub does not take the credential: {error.message}", serial)
 
     async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
-        """A hub that is still the owner's is told nothing, and only looked at."""
+        """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
         errand, names = self.errand, self.errand.names
         if not self._plain and errand.owner != self.bootstrap.hub_id:
             try:
@@ -281,7 +281,7 @@ class StandbyRegistration:
         return StandingBy(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
 
     async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
-        """The certificate before is put back once; without one the hub is registered with anew."""
+        """Restore the previous certificate once; without one, the next round registers at the hub again."""
         previous, self._previous = self._previous, {}
         if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
             self._doubt = finding
@@ -291,7 +291,7 @@ class StandbyRegistration:
         await self._slot.change(lambda _: settled(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""
+        """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
         errand = self.errand
         enrolment = self._joining.renewal(connection, errand.names, errand.cluster_uid, self._slot)
         enrolment.resume(contents)
@@ -305,11 +305,11 @@ class StandbyRegistration:
 
     @property
     def _holds(self) -> bool:
-        """Whether there is a credential that may be good."""
+        """Whether there is a credential that may be valid."""
         return self.kept.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
-        """There is a credential that ends then; None: there is none. Who was lost stays so until the hub takes something."""
+        """Record when the credential ends; None: there is none. LOST and REVOKED persist until the hub accepts a credential."""
         state = self.kept.hub.state
         if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING

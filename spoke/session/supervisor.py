@@ -1,9 +1,9 @@
-"""One hub as the owner: session after session with it, for as long as that is where the session is to be.
+"""Sessions with one hub as the owner, one after another, until the agent changes to another hub.
 
-A loss is first tried to be made good at the same hub, for a short, drawn time: a restart, or a change to another replica, is no
-reason to leave. Where the hub says no, or its credential is spent, there is nothing to wait for. Leaving is the outer loop's:
-it reads everything anew. A hub that works is left the other way round: the session at the next one is opened, with a raised
-epoch, and has carried a beat, before the hub that is left is told where the agent goes, and its session closed.
+After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon.
+When the hub refuses, or the credential is unusable, it does not wait. The outer loop then reads everything again and chooses.
+A move from a working hub is a handover: the session at the next hub opens with a raised epoch and carries a beat, before the
+old hub gets the farewell and its session closes.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ from spoke.session.trust_bundle_sync import Stay, TrustBundleSync
 T = TypeVar("T")
 
 SHORTEST_DIAL = 0.25
-"""Seconds that a try may take however little of the patience is left."""
+"""Seconds that a dial may take even if less time of the trial is left."""
 PATIENT = (SessionEnd.UNREACHABLE, SessionEnd.SILENT, SessionEnd.DRAINED)
-"""What may be over in a moment."""
+"""Losses that may be over in a moment."""
 
 log = structlog.get_logger(__name__)
 
 
 class Attachment(HubNews, Stay):
-    """`run` is the whole of it."""
+    """The stay with one hub; the work is done by `run`."""
 
     def __init__(
         self, parts: SessionContext, owner: Owner, connection: HubConnection, names: AgentNames, cluster_uid: str
@@ -70,7 +70,7 @@ class Attachment(HubNews, Stay):
         return self._connection.hub_id
 
     async def run(self, kept: Contents, retry: Backoff) -> None:
-        """Raises what the outer loop has to decide about; never returns."""
+        """Never returns. Raises the errors that the outer loop decides about."""
         parts = self._parts
         rotation = await self._rotation(kept)
         link: ActiveSession | None = None
@@ -117,7 +117,7 @@ class Attachment(HubNews, Stay):
     # -- opening
 
     async def _dialled(self) -> ActiveSession:
-        """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
+        """Open a link to the owner. While another hub is usable, it takes no longer than the rest of the trial."""
         await self._holding.take_back(self.hub)
         left = self._trial.left
         try:
@@ -127,7 +127,7 @@ class Attachment(HubNews, Stay):
             raise HubLostError("the hub did not answer in time", SessionEnd.UNREACHABLE) from error
 
     async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
-        """Opens a link with what the owner's secret says. Raises HubLostError."""
+        """Open a link with the content of the owner's secret. Raises HubLostError."""
         return await opened(self._parts, connection, owner or self._holding.owner, self._cluster_uid)
 
     def _be_open(self, retry: Backoff) -> None:
@@ -137,7 +137,7 @@ class Attachment(HubNews, Stay):
         self._parts.hubs.be_open()
 
     def _stand_on(self, link: ActiveSession) -> None:
-        """The link that took over is with a new certificate, or with another hub."""
+        """Make the link that took over current; it has a new certificate or another hub."""
         moved = link.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
         self._connection = link.connection
@@ -163,11 +163,11 @@ class Attachment(HubNews, Stay):
             await link.close()
 
     async def _rotation(self, kept: Contents) -> Enrolment:
-        """The renewal of this certificate, resumed where one is pending."""
+        """The renewal of the present certificate, resumed if a request is pending."""
         slot = hub_slot(self._parts.world.secrets, self.hub)
         enrolment = self._parts.joining.renewal(self._connection, self._names, self._cluster_uid, slot)
         if pends_for(kept, self._connection.certificate.public_key):
-            await slot.forget()  # the run before ended between storing the certificate and forgetting its request
+            await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         else:
             enrolment.resume(kept)
         return enrolment
@@ -175,13 +175,13 @@ class Attachment(HubNews, Stay):
     # -- going elsewhere
 
     def _leaves(self) -> bool:
-        """While it is dialled: whether the list, or the choice, has no place for this hub any more."""
+        """While dialling: whether this hub is off the list, or its trial is over and another hub is better."""
         if self._is_off():
             return True
         return self._trial.is_over and self._elsewhere() is not None
 
     def _reconsider(self) -> bool:
-        """While a session is open: whether to end it now. What can be done in order is begun, and the session goes on."""
+        """While a session is open: whether to end it now. Sends a changed list and begins a handover without ending it."""
         if self._is_off():
             return True
         if self._run is not None:
@@ -194,7 +194,7 @@ class Attachment(HubNews, Stay):
         return False
 
     def _is_off(self) -> bool:
-        """Settles the list. A new credential for the same hub is no reason to leave it, nor is another hub further on."""
+        """Settle the list; return whether this hub is off it or changed. A new credential for it, or another hub, is no reason."""
         parts = self._parts
         if not parts.bootstrap.replaced:
             parts.bootstrap.acknowledge()
@@ -223,7 +223,7 @@ class Attachment(HubNews, Stay):
             self._run.go_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
 
     async def _go_over(self, decision: HubDecision) -> ActiveSession:
-        """Makes another hub the owner and opens the link."""
+        """Make another hub the owner and open the link."""
         parts, holding = self._parts, self._holding
         holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
         link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
@@ -232,7 +232,7 @@ class Attachment(HubNews, Stay):
         return link
 
     async def _stay(self, decision: HubDecision, error: HubLostError) -> None:
-        """The session does not go over: this hub is the owner again, as soon as that can be written."""
+        """After a failed handover, make this hub the owner again; retry until that is written."""
         parts = self._parts
         parts.hubs.fail(decision.hub_id, error.message)
         parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
@@ -257,7 +257,7 @@ class Attachment(HubNews, Stay):
     # -- after a loss
 
     async def _after(self, lost: HubLostError) -> None:
-        """What follows from it. Returns when the same hub is to be dialled again; else raises."""
+        """Handle a loss: return when the same hub is to be dialled again; else raise."""
         if lost.loss is SessionEnd.UNAUTHENTICATED and self._previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = self._previous, None
@@ -293,7 +293,7 @@ class Attachment(HubNews, Stay):
             raise BootstrapChangedError from lost
 
     def _give_up(self, lost: HubLostError) -> None:
-        """The hub rests. Raises LeaveError when the session is to be elsewhere."""
+        """Let the hub rest. Raises LeaveError when another hub is to own the session."""
         hubs = self._parts.hubs
         hubs.fail(self.hub, lost.message)
         if self._elsewhere() is not None:

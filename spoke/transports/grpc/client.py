@@ -1,4 +1,4 @@
-"""A hub over gRPC, with one credential: unary calls, the request's stream, the session."""
+"""HubClient over gRPC with one credential: unary calls, the stream of a certificate request, the session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
@@ -51,13 +51,13 @@ _ACCEPTANCES = {
 }
 CALL_TIMEOUT = timedelta(seconds=15)
 WELCOME_TIMEOUT = timedelta(seconds=5)
-"""A replica that is frozen behind a balancer accepts connections: the next try goes elsewhere."""
+"""A frozen replica behind a load balancer still accepts connections; after this time the next attempt uses another address."""
 _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # Measures a bandwidth that nobody needs with a ping for every message, and wakes the hub with it.
+    # The bandwidth probe is unused here, and its ping for each message wakes up the hub.
     ("grpc.http2.bdp_probe", 0),
-    # Dialling again is ours: every attempt is a new channel, which therefore never waits by itself.
+    # Reconnecting is ours: each attempt opens a new channel, so that gRPC never waits by itself.
     ("grpc.enable_retries", 0),
 )
 
@@ -68,7 +68,7 @@ class _Bounded(TypedDict):
 
 
 class GrpcHubClient(HubClient):
-    """One channel; it is opened by the first call."""
+    """One channel, opened by the first call."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class GrpcHubClient(HubClient):
 
     @tracing.asking("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        del cluster  # the certificate's
+        del cluster  # the certificate names it
         request = wire.GetHubRequest(with_acceptance=True)
         answer = await self._call(RegistrationStub(self._channel).GetHub(request, **_bounded()))
         return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
@@ -235,7 +235,7 @@ class GrpcHubClient(HubClient):
 
     @tracing.asking("open session")
     async def _opened_session(self, greeting: Greeting) -> GrpcSession:
-        """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
+        """Open a session. A refusal that our own Hello interrupted is repeated (three attempts), because its reason matters."""
         attempts = 3
         self._dialled = await self._turns.dialled(self._address)
         while True:
@@ -281,7 +281,7 @@ class GrpcHubClient(HubClient):
             raise translated from error
 
     async def _explained(self, message: str) -> str:
-        """What gRPC said, or what is really wrong where we can find out."""
+        """gRPC's message, or the actual cause if `diagnose` finds one."""
         if self._address.proxy:
             return f"{message} (through the proxy {shown_proxy(self._address.proxy)})"
         try:
@@ -300,12 +300,12 @@ def _keepalive(detection: Detection) -> tuple[tuple[str, int], ...]:
 
 
 def _bounded() -> _Bounded:
-    """What every unary call is made with."""
+    """Timeout and metadata of every unary call."""
     return {"timeout": _seconds(CALL_TIMEOUT), "metadata": carried()}
 
 
 def carried() -> aio.Metadata | None:
-    """The trace that the hub is to go on with."""
+    """The trace context for the hub as gRPC metadata; None without one."""
     sent = tracing.carried()
     return aio.Metadata(*sent) if sent else None
 

@@ -1,4 +1,4 @@
-"""The session stream: one reader, serialised writes, acknowledgements matched to what they acknowledge."""
+"""The session stream: one reader, serialised writes, acknowledgements matched to beats and reports."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -29,14 +29,14 @@ PROTOCOL = "v1"
 CAPABILITIES = ("drain", "several-hubs", "trust")
 DEFAULT_INTERVAL = timedelta(seconds=10)
 LAST_WORDS = timedelta(seconds=1)
-"""How long a hub that is left has to hear where the agent goes."""
+"""How long the agent waits for a hub that it leaves to read the farewell."""
 
 
 class GrpcSession(HubSession):
-    """One open stream. `start` says hello and waits for the welcome, `stop` ends it."""
+    """One open stream. `start` sends Hello and waits for Welcome; `stop` ends it."""
 
     def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
-        """`patience`: for how long a beat may stay unacknowledged where beats come often."""
+        """`patience` bounds how long a beat may stay unacknowledged when beats are frequent."""
         self._stream = stream
         self._patience = patience
         self._clock = clock
@@ -68,7 +68,7 @@ class GrpcSession(HubSession):
         return self._offset
 
     async def start(self, greeting: Greeting) -> None:
-        """Says hello. Raises HubLostError with the hub's reason when it does not welcome us."""
+        """Send Hello. Raises HubLostError with the hub's reason when the hub does not answer with Welcome."""
         hello = wire.Hello(
             agent_version=product.version(),
             protocol_versions=[PROTOCOL],
@@ -95,7 +95,7 @@ class GrpcSession(HubSession):
         self._reader = asyncio.create_task(self._read(), name="session reader")
 
     async def stop(self) -> None:
-        """Ends the stream; everything that waits is told."""
+        """End the stream; all pending calls fail with HubLostError."""
         self._finish(HubLostError("the session was closed"))
         self._stream.cancel()
         if self._writes:
@@ -167,7 +167,7 @@ class GrpcSession(HubSession):
         await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """The hub ends a stream that says no more; to cancel it at once could overtake the words."""
+        """After `done_writing` the hub ends the stream; cancelling at once could discard the farewell."""
         with suppress(HubLostError, aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(LAST_WORDS.total_seconds()):
                 await self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
@@ -203,7 +203,7 @@ class GrpcSession(HubSession):
             self._unanswered.pop(sequence, None)
 
     async def _write(self, message: wire.AgentMessage) -> None:
-        """Writes even if the caller is cancelled meanwhile: grpc cancels the whole call with a write that is cancelled."""
+        """Finish the write even if the caller is cancelled: grpc cancels the whole call with a cancelled write."""
         writing = asyncio.create_task(self._written(message), name="session write")
         self._writes.add(writing)
         writing.add_done_callback(self._wrote)
@@ -212,7 +212,7 @@ class GrpcSession(HubSession):
     def _wrote(self, writing: asyncio.Task[None]) -> None:
         self._writes.discard(writing)
         if not writing.cancelled():
-            writing.exception()  # the caller may be gone; `_end` says why the stream is over
+            writing.exception()  # the caller may be gone; `_end` holds the reason
 
     async def _written(self, message: wire.AgentMessage) -> None:
         async with self._writing:
@@ -243,7 +243,7 @@ class GrpcSession(HubSession):
             self._finish(lost)
 
     async def _ending(self) -> HubLostError:
-        """Why the stream is over, as its status says."""
+        """The reason for the end of the stream, from its gRPC status."""
         code, details = await self._stream.code(), await self._stream.details()
         trailing = await self._stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
@@ -260,7 +260,7 @@ class GrpcSession(HubSession):
         _fail(self._unanswered.values(), self._lost())
 
     def _take(self, message: wire.HubMessage) -> None:
-        """One message of the hub; kinds that this version does not know are nothing to it."""
+        """Handle one message of the hub. Kinds that this version does not know are ignored."""
         match message.WhichOneof("message"):
             case "beat_ack":
                 self._beat_acknowledged(message.beat_ack)
@@ -296,7 +296,7 @@ class GrpcSession(HubSession):
 
 
 def _traceparent() -> str:
-    """The trace that the hub is to go on with; empty: there is none."""
+    """The trace context for the hub; empty without one."""
     context = tracing.current()
     return context.traceparent if context is not None else ""
 
@@ -305,4 +305,4 @@ def _fail(waiting: Iterable[asyncio.Future[Any]], error: HubLostError) -> None:
     for future in waiting:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # whoever failed while writing never looks here, and that is no error worth a line
+            future.exception()  # marks the error as retrieved: a caller that failed while writing never awaits this future
