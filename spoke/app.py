@@ -1,4 +1,4 @@
-"""The composition root: the parts of an agent, each with its reason."""
+"""The composition root: wires the parts of an agent."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -40,27 +40,27 @@ from spoke.transports.grpc.channel import AddressRotation
 async def build(
     settings: SpokeSettings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
 ) -> AsyncIterator[ResidentAgent]:
-    """An agent, wired and not yet running: `await agent.run()` inside the block. Any number may live in one process.
+    """Wire an agent without running it; call `await agent.run()` inside the block. A process may hold any number.
 
-    Raises InvalidError for a kubeconfig that cannot be used.
+    Raises InvalidError for an unusable kubeconfig.
     """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        # where the agent's own secrets are
+        # The cluster that holds the agent's own secrets.
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
-        # the cluster that is reported; the same one unless the agent is hosted elsewhere
+        # The reported cluster; another one in hosted mode.
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
-        # their files may be replaced while the agent runs
+        # The kubeconfig files may be replaced while the agent runs.
         following = await stack.enter_async_context(GuardedTasks("kubeconfigs"))
         for client, path in {management: settings.kubeconfig, spoke: settings.spoke_kubeconfig or settings.kubeconfig}.items():
             if path is not None:
                 following.start(str(path), FollowedKubeconfig(client, path).run())
-        # wakes controllers in time
+        # Wakes controllers on schedule.
         wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
 
         def world(fence: Fence) -> World:
-            """All that the agent of one term works with; whatever writes or dials does so behind its fence."""
+            """The ports of the agent of one term; all writes and dials pass its fence."""
             fenced = fence.secrets(secrets)
             return World(
                 bootstrap=bootstraps_of(settings, fenced),
@@ -84,12 +84,12 @@ async def build(
             return SpokeAgent(options_of(settings), world(fence), progress)
 
         def process() -> Working:
-            # of several processes of this agent one works
+            # Of several processes of this agent, only the leader works.
             if settings.leader_elect:
                 return _elected(settings, agent, management, clock, progress)
             return agent(OPEN)
 
-        # it stays away once its cluster has left
+        # A cluster that has left its hubs stays away.
         yield ResidentAgent(process, secrets, lambda: bootstraps_of(settings, secrets), progress, rejoin=settings.rejoin)
 
 
@@ -109,7 +109,7 @@ def _elected(
 
 
 def lease_of(settings: SpokeSettings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
-    """The agent's Lease. `status`: what its holder reports there of its work."""
+    """The agent's Lease. `status` returns the state that its holder reports in the Lease."""
     name = settings.leader_elect_resource_name or LEASE
     return LeaseLock(management, settings.component_namespace, name, clock=clock, status=status)
 
@@ -148,7 +148,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """By the service account that is named, else by the one that this pod runs as in the cluster that it reports."""
+    """Attestation by the configured ServiceAccount; else by this pod's own, if it runs in the reported cluster."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
@@ -158,7 +158,7 @@ def detection_of(settings: SpokeSettings) -> Detection:
 
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
-    """How hubs are reached: over gRPC or the Kubernetes API, as their address says. Only what is used is loaded."""
+    """Create clients over gRPC or the Kubernetes API, depending on the address. Only the used transport is imported."""
     turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
@@ -174,7 +174,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
 
 
 def recovering_dialer(clock: Clock) -> Dial:
-    """How a hub is reached with a recovery certificate: over gRPC."""
+    """Create clients for recovery certificates, over gRPC."""
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
         from spoke.transports.grpc.recovery import RecoveringHubClient  # noqa: PLC0415 - as above
@@ -185,7 +185,7 @@ def recovering_dialer(clock: Clock) -> Dial:
 
 
 def bootstraps_of(settings: SpokeSettings, secrets: Secrets) -> Bootstraps:
-    """The hubs in the order they are preferred: those in files first."""
+    """The hubs in the order of preference, those in files first."""
     reach = reach_of(settings)
     files = [BootstrapFile(path, reach) for path in settings.bootstrap_kubeconfig]
     return Bootstraps([*files, *(BootstrapSecret(secrets, name, reach) for name in settings.bootstrap_kubeconfig_secret)])
@@ -198,7 +198,7 @@ def reach_of(settings: SpokeSettings) -> Reach:
 def addon_secrets_of(
     settings: SpokeSettings, spoke: KubeClient, management: KubeClient, fence: Fence
 ) -> Callable[[AddOn], Secrets]:
-    """Secrets of an add-on. Raises RefusedSecretError for one in a namespace that is not listed."""
+    """Access to an add-on's secrets. Raises RefusedSecretError for a namespace that is not listed."""
 
     def secrets_of(addon: AddOn) -> Secrets:
         if addon.namespace not in settings.addon_namespaces:
@@ -214,6 +214,6 @@ def addon_secrets_of(
 
 
 async def client_of(kubeconfig: Path | None, stack: AsyncExitStack) -> KubeClient:
-    """Open for as long as `stack`; without a kubeconfig the cluster that this runs in. Raises InvalidError."""
+    """A client that stays open as long as `stack`; without a kubeconfig, for its own cluster. Raises InvalidError."""
     client = KubeClient.in_cluster() if kubeconfig is None else await KubeClient.from_file(kubeconfig)
     return await stack.enter_async_context(client)

@@ -1,13 +1,13 @@
-"""An agent of which several processes may run, and one works: the holder of its Lease.
+"""Leader election between processes of one agent: the holder of the agent's Lease works.
 
-Each term gets an agent of its own, over secrets and hubs that only the holder reaches. Losing the Lease ends that agent, its
-session and its writes; the process runs for the Lease again. It ends when it is told to, and where the very first agent cannot
-begin for want of a usable bootstrap kubeconfig.
+Each term creates an agent whose secrets and hubs only the holder can reach. Loss of the Lease ends that agent, its session and
+its writes; the process becomes a candidate again. The process ends when stopped, and when its first agent has no usable
+bootstrap kubeconfig.
 
-Its own API server being away is no reason to leave the hub, which wants to hear of exactly that: an open session whose hub
-knows of it goes on without the Lease while nobody is seen to hold it. Nothing is written meanwhile, and no session is begun but
-the successor of the one that is open. Should another process have taken over, out of our sight, then the hub ends ours when it
-opens its own: of two sessions the newer one stays, and who has none and no Lease opens none (ADR 0018).
+An unreachable API server of its own does not end the agent's session, because the hub needs that report: while no other holder
+is seen, an open session that its hub knows continues without the Lease. Meanwhile nothing is written, and the only session that
+may begin is the successor of the open one. If another process has taken over unseen, the hub ends our session when that process
+opens its own: the newer of two sessions stays. A process with neither session nor Lease opens no session (ADR 0018).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, Se
 
 
 class Fence(Protocol):
-    """Stands between an agent and what only one process of it may do."""
+    """Guards the operations that only one process of an agent may perform."""
 
     def secrets(self, inner: Secrets) -> Secrets: ...
 
@@ -32,7 +32,7 @@ class Fence(Protocol):
 
 
 class OpenFence(Fence):
-    """For an agent of which there is one process."""
+    """For an agent with a single process."""
 
     def secrets(self, inner: Secrets) -> Secrets:
         return inner
@@ -45,7 +45,7 @@ OPEN = OpenFence()
 
 
 class Tenure(Fence):
-    """What an agent may do in one term."""
+    """The permissions of an agent in one term."""
 
     def __init__(self, leadership: Leadership, term: int, progress: AgentProgress) -> None:
         self._leadership = leadership
@@ -57,7 +57,7 @@ class Tenure(Fence):
         self._leadership.require(self._term)
 
     def require_dialling(self) -> None:
-        """Raises NotLeaderError unless the Lease is held, or a session that its hub knows of is open."""
+        """Raises NotLeaderError unless the Lease is held, or a session that its hub knows is open."""
         if not self._progress.has_session:
             self._leadership.require(self._term)
 
@@ -65,7 +65,7 @@ class Tenure(Fence):
         return HeldSecrets(inner, self)
 
     def dial(self, inner: Dial) -> Dial:
-        """`inner` for as long as this term stands."""
+        """`inner`, usable only while this term lasts."""
 
         def guarded(address: HubAddress, identity: ClientIdentity) -> HubClient:
             self.require_dialling()
@@ -75,7 +75,7 @@ class Tenure(Fence):
 
 
 class HeldSecrets(Secrets):
-    """Secrets that only the holder of the Lease writes; everybody reads."""
+    """Secrets that only the holder of the Lease writes; every process may read."""
 
     def __init__(self, inner: Secrets, tenure: Tenure) -> None:
         self._inner = inner
@@ -85,12 +85,12 @@ class HeldSecrets(Secrets):
         return await self._inner.read(name)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Raises NotLeaderError too: nothing was sent."""
+        """Raises NotLeaderError, too; nothing was sent then."""
         self._tenure.require_writing()
         return await self._inner.write(name, contents, version)
 
     async def delete(self, name: str) -> None:
-        """Raises NotLeaderError too: nothing was sent."""
+        """Raises NotLeaderError, too; nothing was sent then."""
         self._tenure.require_writing()
         await self._inner.delete(name)
 
@@ -102,11 +102,11 @@ class HeldSecrets(Secrets):
 
 
 Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
-"""Calls what it is given when the lock is let go of, for the length of a block: sooner than the next look would see it."""
+"""For the length of a block, calls its argument when the lock is released: earlier than the next poll would see it."""
 
 
 class ElectedAgent:
-    """One process of an agent. `make` makes the agent of a term; `watching` is used while this process waits for the lock."""
+    """One process of an agent. `make` creates the agent of a term; `watching` is used while this process waits for the lock."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class ElectedAgent:
         progress.role = self._role
 
     async def run(self) -> None:
-        """Until cancelled; the session is ended and then the lock released. Raises InvalidError as an agent does."""
+        """Run until cancelled; then end the session and release the lock. Raises InvalidError as an agent does."""
         electing = asyncio.create_task(self.elector.run(), name="election")
         listening = asyncio.create_task(self._listen(), name="election/releases")
         try:
@@ -155,7 +155,7 @@ class ElectedAgent:
         raise self._unusable.result()
 
     async def _work(self, term: Term) -> None:
-        """One term's agent, until it is cancelled."""
+        """Run the agent of one term until it is cancelled."""
         self._idle.clear()
         self._working.set()
         try:
@@ -172,7 +172,7 @@ class ElectedAgent:
             self._idle.set()
 
     async def _listen(self) -> None:
-        """Looks at the lock as soon as it is let go of, while another process holds it."""
+        """While another process holds the lock, check it as soon as it is released."""
         while True:
             await self.elector.looked.wait()
             await self._idle.wait()
@@ -182,9 +182,9 @@ class ElectedAgent:
             await self._working.wait()
 
     def _waits(self) -> ProbeResult | None:
-        """What probes are told while this process does not work; None: it works, and is judged by that.
+        """The probe result while this process does not work; None: it works, and its agent answers.
 
-        A process that stands by is ready: a rolling update waits for it before it ends the one that works.
+        A process that waits is ready: a rolling update waits for its readiness before it ends the working one.
         """
         if self._working.is_set():
             return None

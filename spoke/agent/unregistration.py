@@ -1,8 +1,8 @@
-"""A cluster that has left its hubs stays away: the agent's side of `spoke leave`.
+"""Keeps the agent of a cluster that has left its hubs inactive: the agent's side of `spoke leave`.
 
-The owner's secret bears the mark, with what the list of hubs was then. Every process of the agent sees it, ends its session,
-lets go of its Lease, and waits: until somebody hands in a bootstrap kubeconfig that was not on that list, deletes the secret,
-or starts an agent with --rejoin.
+The owner's secret carries the mark with fingerprints of the bootstrap credentials at that time. Every process of the agent sees
+it, ends its session, releases its Lease, and waits until a bootstrap kubeconfig that was not on the list appears, the secret is
+deleted, or an agent starts with --rejoin.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from spoke.observability.progress import AgentProgress, ProbeResult, Role
 from spoke.ports import Secrets, SecretSnapshot
 
 LOOK = timedelta(seconds=2)
-"""How often files are looked at; secrets are watched."""
+"""Poll interval of files; secrets are watched."""
 AGAIN = timedelta(seconds=30)
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeftMark:
-    """That the cluster has left. `at`: when, for people; `known`: the bootstrap credentials that it had then."""
+    """The mark of a cluster that has left. `at`: when, for display; `known`: fingerprints of the bootstrap credentials then."""
 
     at: str
     known: frozenset[str]
@@ -42,12 +42,12 @@ class LeftMark:
         return json.dumps({"at": self.at, "known": sorted(self.known)}).encode()
 
     def stands(self, present: Collection[str]) -> bool:
-        """Whether none of the bootstrap credentials that are there now is new."""
+        """Whether no bootstrap credential in `present` is new."""
         return self.known.issuperset(present)
 
 
 def mark_in(contents: Contents) -> LeftMark | None:
-    """The mark; one that cannot be read is one without a time and with no known credential: any lifts it."""
+    """The mark in a secret. An unreadable one has no time and no known credentials, so that any credential lifts it."""
     if LEFT not in contents:
         return None
     with suppress(ValueError, TypeError, KeyError):
@@ -57,7 +57,7 @@ def mark_in(contents: Contents) -> LeftMark | None:
 
 
 def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
-    """One for every bootstrap credential that is there; none of them tells the credential."""
+    """A fingerprint for each present bootstrap credential; it does not reveal the credential."""
     hubs = bootstraps.look().hubs
     return frozenset(hashlib.sha256(hub.hub_id.encode() + _credential(hub.connection)).hexdigest()[:32] for hub in hubs)
 
@@ -74,7 +74,7 @@ class Working(Protocol):
 
 
 class ResidentAgent:
-    """An agent that works unless its cluster has left. `make`: what works, anew each time; `list_of`: the list of hubs."""
+    """Runs an agent unless its cluster has left. `make` creates the agent for each run; `list_of` returns the list of hubs."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ResidentAgent:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. Raises InvalidError as an agent does."""
+        """Run until cancelled. Raises InvalidError as an agent does."""
         await self._begin()
         following = asyncio.create_task(self._follow(), name="departure")
         try:
@@ -111,10 +111,10 @@ class ResidentAgent:
             else:
                 self._take(await self._secrets.read(OWNER_SECRET))
         except MusterError as error:
-            log.debug("departure.unknown", error=error.message)  # the agent meets the same and tells it
+            log.debug("departure.unknown", error=error.message)  # the agent meets the same error and reports it
 
     async def _at_home(self) -> None:
-        """The agent works until the mark is there."""
+        """Run the agent until the mark appears."""
         working = asyncio.create_task(self._make().run(), name="resident")
         try:
             while self._mark is None and not working.done():
@@ -133,7 +133,7 @@ class ResidentAgent:
             working.result()
 
     async def _away(self, mark: LeftMark) -> None:
-        """Nothing is done until the mark is lifted."""
+        """Stay inactive until the mark is lifted."""
         since = f" since {mark.at}" if mark.at else ""
         said = f"this cluster has left its hubs{since}: hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
         log.warning("departure.away", because=said)
@@ -159,7 +159,7 @@ class ResidentAgent:
             self.progress.role = Role
 
     async def _follow(self) -> None:
-        """Keeps the mark as the secret has it, however often the watch fails."""
+        """Keep the mark equal to the secret's, however often the watch fails."""
         while True:
             try:
                 changes = cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(OWNER_SECRET))
@@ -176,7 +176,7 @@ class ResidentAgent:
 
 
 async def forget_departure(secrets: Secrets) -> None:
-    """Takes the mark away, and the secret with it where it holds nothing else."""
+    """Remove the mark, and the secret if it holds nothing else."""
     slot = Slot(secrets, OWNER_SECRET)
     contents = await slot.read()
     mark = mark_in(contents)

@@ -1,4 +1,4 @@
-"""The command line of `spoke`: its commands, their flags, and what --help says of them."""
+"""The command line of `spoke`: commands, flags and their help."""
 
 import argparse
 from pathlib import Path
@@ -54,7 +54,6 @@ Give it the settings that `spoke run` has, by the same flags, environment or fil
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -82,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_settings(run: argparse.ArgumentParser) -> None:
-    """The settings of an agent, for every command about it."""
+    """Add the settings of an agent, for every command about it."""
     run.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     files = run.add_argument_group("where the hub and the cluster are")
     files.add_argument(

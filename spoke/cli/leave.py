@@ -1,11 +1,10 @@
-"""`spoke leave`: takes this cluster out of all its hubs, and the agent's credentials out of this cluster. Safe to call again.
+"""`spoke leave`: unregisters this cluster at all its hubs and deletes the agent's credentials. Safe to call again.
 
-In this order, so that whatever breaks in between is mended by the next call: the mark that keeps the agent away; the agent's
-Lease, taken when its session has ended; every hub is told with the credential that it gave; then what it gave is deleted,
-add-ons' credentials first, the slots of hubs that could not be told only with `force`. The mark stays.
-
-`spoke rejoin` is the same without a word to hubs and without add-ons: at its end the mark is taken away, and the agent
-registers anew under its names.
+The order lets the next call repair any interruption: set the mark that keeps the agent away; take the agent's Lease when its
+session has ended; call Leave at every hub with the credential that it issued; delete credentials, those of add-ons first, and
+slots of hubs that could not be reached only with `force`. The mark stays.
+`spoke rejoin` does the same without contacting hubs and without add-ons; at its end it removes the mark, and the agent
+registers again under its names.
 """
 
 import asyncio
@@ -38,12 +37,12 @@ from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
 
 LOOK = timedelta(milliseconds=250)
 HELD = timedelta(seconds=15)
-"""The Lease is not renewed: the mark keeps every process of the agent away, and it is deleted in the end."""
+"""The Lease is not renewed: the mark keeps every process of the agent away, and the Lease is deleted at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What there is to be left."""
+    """The dependencies and options of a Leave."""
 
     secrets: Secrets
     remains: Remains
@@ -52,55 +51,55 @@ class Ground:
     dial: Dial
     clock: Clock
     lock: Lock | None
-    """The agent's Lease; None: it runs without an election."""
+    """The agent's Lease; None when the agent runs without leader election."""
     candidate: Candidate
     directory: CredentialDirectory | None = None
     reach: Reach = HOWEVER
     cluster_name: str = ""
     force: bool = False
     rejoin: bool = False
-    """To register anew, not to leave: hubs and add-ons are left as they are."""
+    """Register again instead of leaving: hubs and add-ons stay as they are."""
     within: timedelta = timedelta(seconds=30)
-    """For the agent to stop, and for every hub to answer."""
+    """Time for the agent to stop, and for each hub to answer."""
 
 
 @dataclass(slots=True)
 class _Hub:
-    """A hub that has given a credential. `told`: it knows, or there is nothing that it could be told."""
+    """A hub that has issued a credential. `told`: Leave succeeded there, or the hub does not know the cluster."""
 
     hub_id: HubId
     credential: Contents = field(repr=False)
     connection: HubConnection
     told: bool = False
     final: bool = False
-    """Another call would not do better."""
+    """Another call would have the same result."""
 
 
 @dataclass(slots=True)
 class _Registration:
-    """A hub that has given no credential yet. `request`: the name of the certificate signing request, where one was noted."""
+    """A hub that has not issued a credential yet. `request` names the certificate signing request, if one was recorded."""
 
     cluster: str
     agent: str
     request: str
     owed: bool = True
-    """Whether another call may withdraw what this one could not."""
+    """Whether another call may withdraw the registration."""
 
 
 class Leave:
-    """One leaving. `steps` yields what was done, in order."""
+    """One run of leave or rejoin. `steps` yields the completed steps in order."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._owner = Slot(ground.secrets, OWNER_SECRET)
         self._hubs: dict[HubId, _Hub] = {}
         self._registrations: dict[str, _Registration] = {}
-        """By slot, hubs where the agent has only registered."""
+        """By slot name: hubs where the agent has only registered."""
         self._agent = ""
         self._cluster = ground.cluster_name
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
-        """Raises MusterError when this cluster's API server does not do its part."""
+        """Raises MusterError when this cluster's API server fails."""
         await self._gather()
         yield await self._marked()
         if self._ground.lock is not None:
@@ -124,7 +123,7 @@ class Leave:
         yield await self._credentials()
 
     async def _gather(self) -> None:
-        """All credentials, each with its hub: the owner's first."""
+        """Collect all credentials with their hubs, the owner's first."""
         ground = self._ground
         slots = [self._owner, *(Slot(ground.secrets, each) for each in await ground.remains.slots())]
         for slot in slots:
@@ -134,7 +133,7 @@ class Leave:
             credential = credential_of({key: value for key, value in contents.items() if key != LEFT})
             try:
                 connection = stored_connection(credential, ground.reach)
-            except InvalidError:  # nothing but a request that pends, or nothing that could be used
+            except InvalidError:  # only a pending request, or nothing usable
                 if PENDING_REQUEST in contents:
                     request = contents.get(REQUEST_NAME, b"").decode(errors="replace")
                     self._registrations[slot.name] = _Registration(cluster, agent, request)
@@ -142,7 +141,7 @@ class Leave:
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
 
     async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
-        """Withdraws cluster and request at a hub that has given no credential, by the bootstrap credential for it."""
+        """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
         listed = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
         known = listed.get(slot)
         csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
@@ -192,7 +191,7 @@ class Leave:
         return DoctorStep("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
 
     async def _stopped(self, lock: Lock) -> DoctorStep:
-        """Takes the Lease as soon as nobody holds it: the session has ended by then, and no other begins."""
+        """Take the Lease as soon as it has no holder: the session has ended by then, and no other can begin."""
         holder = ""
         try:
             async with asyncio.timeout(self._ground.within.total_seconds()):
@@ -245,7 +244,7 @@ class Leave:
         return DoctorStep("add-ons", ok=True, said=f"deleted {names}" if names else "they have no credentials here")
 
     async def _credentials(self) -> DoctorStep:
-        """Slots, the mirror, the owner's secret but for its mark, and the Lease."""
+        """Delete slots, the mirror, the owner's secret except its mark, and the Lease."""
         ground = self._ground
         owed = [] if ground.force or ground.rejoin else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
         keeps = {slot.name: hub for hub in owed for slot in (hub_slot(ground.secrets, hub.hub_id),)}

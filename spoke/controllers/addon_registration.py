@@ -1,9 +1,9 @@
-"""The credentials with which add-ons talk to the hub, one per registration that the hub describes.
+"""The credentials of add-ons for the hub, one for each registration that the hub describes.
 
 Rules (OCM): the secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install namespace; a
-registration that changes gets a new credential; one that is gone loses its secret; an add-on that is being deleted keeps what
-it has, because its agent may need it to clean up. Beyond them: what is to be replaced stays until its successor is there, be it
-for another subject, by another driver, in another place or at another hub.
+changed registration gets a new credential; the secret of a removed registration is deleted; an add-on that is being deleted
+keeps its secrets, because its agent may need them to clean up. Beyond OCM: a replaced credential stays until its successor is
+stored, also when the subject, driver, namespace or hub changes.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from spoke.ports import HubClient, HubSession, RefusedSecretError
 from spoke.registration.addon_credentials import AddOnContext, AddOnCredential, RefusedError, RenewalRequest, credential_for
 
 REFUSED_AGAIN = timedelta(minutes=1)
-"""Until a secret that the agent may not touch is looked at again."""
+"""Time until the agent retries a secret that it may not change."""
 
 Place = tuple[str, bool]
-"""Install namespace, and whether that is in the management cluster."""
+"""Install namespace, and whether it is in the management cluster."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,18 +42,18 @@ class _Running:
     place: Place
     kubeconfig: bytes
     left: Mapping[Place, Slot] = field(default_factory=dict)
-    """Secrets in other places, which go when the new one is there."""
+    """Secrets in earlier places, deleted when the new one is stored."""
 
 
 @dataclass(slots=True)
 class AddOnCredentials:
-    """The add-on credentials under care: they live on when a session ends."""
+    """The add-on credentials in progress. They outlive sessions."""
 
     running: dict[tuple[AddOnName, str], _Running] = field(default_factory=dict)
 
 
 class AddOnCertificates(Reconciler[AddOnName]):
-    """Keeps the credentials of add-ons on one session. Key: the add-on."""
+    """Maintains the credentials of add-ons during one session. Key: the add-on's name."""
 
     def __init__(
         self, client: HubClient, session: HubSession, registered: AddOnContext, certificates: AddOnCredentials, hub_clock: Clock
@@ -69,13 +69,13 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._refused: dict[tuple[AddOnName, str], str] = {}
 
     def set_addons(self, addons: Iterable[AddOn], renewal: RequestedRenewal | None = None) -> None:
-        """The add-ons that the hub has for this cluster; `renewal`: it wants certificates renewed ahead of their time."""
+        """Set the add-ons that the hub has for this cluster. `renewal`: the hub wants certificates renewed early."""
         self._addons = {addon.name: addon for addon in addons}
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
             self._asked = RenewalRequest(renewal, self._clock.now()) if renewal is not None else None
 
     async def know_hub_by(self, kubeconfig: bytes) -> None:
-        """Every kubeconfig of this hub is this one from now on. Raises MusterError: not all of them are."""
+        """Replace the hub's kubeconfig in all credentials. Raises MusterError when that is incomplete."""
         self._registered = replace(self._registered, kubeconfig=kubeconfig)
         for running in tuple(self._running.values()):
             await self._know(running)
@@ -87,13 +87,13 @@ class AddOnCertificates(Reconciler[AddOnName]):
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
-        """The add-ons that there are, and those of which something is left."""
+        """The add-ons of the hub, and removed ones whose secrets are not deleted yet."""
         return tuple(dict.fromkeys((*self._addons, *(addon for addon, _ in self._running))))
 
     async def reconcile(self, key: AddOnName) -> timedelta | None:
         addon = self._addons.get(key)
         if addon is not None and not addon.deleting and await self._note_driver(addon):
-            return None  # the hub tells what became of it
+            return None  # the hub answers with the changed add-on
         wanted = {secret_name(addon.name, entry): self._settled(entry) for entry in addon.registrations} if addon else {}
         if addon is None or not addon.deleting:
             for known, running in tuple(self._running.items()):
@@ -105,7 +105,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return min(naps, default=None)
 
     async def _permitted(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
-        """One look at one credential. A secret that the agent may not touch is reported on the add-on, once."""
+        """Reconcile one credential. A secret that the agent may not change is reported on the add-on, once per message."""
         key = (addon.name, secret)
         try:
             nap = await self._keep(addon, await self._run(addon, secret, entry))
@@ -119,7 +119,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return nap
 
     async def _note_driver(self, addon: AddOn) -> bool:
-        """Notes on the hub how this agent makes the add-on identify itself; a hub that does not keep it is told once."""
+        """Report to the hub the driver of the add-on's credential, once per add-on in a session; return whether it was sent."""
         wanted = self._registered.care.driver
         if not wanted or addon.name in self._noted or all(e.driver == wanted for e in addon.registrations if e.for_hub):
             return False
@@ -129,11 +129,11 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return True
 
     def _settled(self, entry: AddOnRegistration) -> AddOnRegistration:
-        """The registration with the driver by which it is served here."""
+        """The registration with the driver that this agent uses for it."""
         return replace(entry, driver=self._registered.care.driver or entry.driver or CSR) if entry.for_hub else entry
 
     async def _run(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> _Running:
-        """Raises RefusedSecretError; what ran before stays as it is then."""
+        """Raises RefusedSecretError; the previous credential then stays as it is."""
         if secret.startswith(RESERVED):
             raise RefusedSecretError(f'the name "{secret}" is reserved for the agent: name the add-on otherwise')
         known = (addon.name, secret)
@@ -151,7 +151,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return self._running[known]
 
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
-        """One look at one credential; returns when to look again."""
+        """Look after one credential once; return the time until the next."""
         try:
             looked = await running.credential.look(self._client, addon, self._clock, self._asked)
         except RefusedError as refused:
@@ -188,7 +188,7 @@ def _place(addon: AddOn) -> Place:
 
 
 def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -> str:
-    """Changes with whatever makes another credential necessary."""
+    """Changes with everything that requires another credential."""
     parts = (
         entry.driver,
         entry.signer_name,
@@ -204,7 +204,7 @@ def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -
 
 @lru_cache(maxsize=16)
 def _whoever_vouches(kubeconfig: bytes) -> bytes:
-    """The kubeconfig without the hub's CAs: these change, and the credential stays. What cannot be read is itself."""
+    """The kubeconfig without the hub's CAs, whose change keeps the credential. An unreadable one is returned unchanged."""
     try:
         return with_authority(kubeconfig, b"")
     except InvalidError:

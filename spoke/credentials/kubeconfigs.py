@@ -1,6 +1,6 @@
-"""The two kubeconfigs of an agent: the bootstrap file that it is given, and the hub kubeconfig secret that it keeps.
+"""Parses the agent's two kubeconfigs: the bootstrap file from the operator, and the hub kubeconfig secret that the agent keeps.
 
-Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports` dials with.
+It converts PEM and YAML to the values of `spoke.domain` and `spoke.ports`.
 """
 
 from collections.abc import Mapping
@@ -33,32 +33,32 @@ from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
 
 HOWEVER = Reach()
-"""As the kubeconfig has it."""
+"""As the kubeconfig states."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubConnection:
-    """A hub and who we are there."""
+    """A hub and the agent's identity there."""
 
     hub: HubEntry
     address: HubAddress
     identity: ClientIdentity
     chain: tuple[CertificateFacts, ...]
     kubeconfig: bytes = field(repr=False)
-    """A hub kubeconfig for this hub: holds no key, at most a proxy's password."""
+    """A hub kubeconfig for this hub. It holds no key, at most a proxy's password."""
     cluster_name: str = ""
-    """The name that a bootstrap credential is bound to; empty: none is told."""
+    """The name that a bootstrap credential is bound to; empty: not stated."""
     source: str = ""
-    """Where the kubeconfig lies, for people."""
+    """Location of the kubeconfig, for messages."""
 
     @property
     def hub_id(self) -> HubId:
-        """The hub's own id; where the kubeconfig tells none, one that stands for the server and its entry's name."""
+        """The hub's own id; without one in the kubeconfig, a UUID derived from the server and its entry's name."""
         return _hub_id(self.hub)
 
     @property
     def trust(self) -> Mapping[str, bytes]:
-        """How the hub is known, as it lies in a secret."""
+        """The keys of a secret that hold the trust in the hub."""
         origin = self.hub.grpc_ca or self.hub.ca
         return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
 
@@ -68,9 +68,9 @@ class HubConnection:
 
 
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> HubConnection:
-    """The connection of a stored credential that was judged to be good. Raises InvalidError.
+    """The connection of a stored credential without flaws. Raises InvalidError.
 
-    The hub is also known by the CAs that it told of later.
+    It also trusts the CAs that the hub announced later.
     """
     connection = replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
     told = contents.get(TRUST, b"").strip()
@@ -80,16 +80,16 @@ def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> 
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
-    """The hub of a stored credential, good or not. Raises InvalidError."""
+    """The hub of a stored credential, with or without flaws. Raises InvalidError."""
     return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 
 def recovery_connection(
     contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = HOWEVER
 ) -> HubConnection | None:
-    """A stored credential's hub with the identity of its recovery certificate; None: there is none that is good now.
+    """A stored credential's hub with the identity of its recovery certificate; None when no recovery certificate is usable now.
 
-    Hubs without a gRPC door recover nobody.
+    Only hubs with a gRPC door support recovery.
     """
     if not contents.get(RECOVERY):
         return None
@@ -102,9 +102,9 @@ def recovery_connection(
 
 
 def why_not_recovered(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
-    """Why an expired credential cannot be replaced without a bootstrap credential; empty: nothing speaks against it.
+    """Why an expired credential cannot be replaced without a bootstrap credential; empty when no reason is known.
 
-    Whether the recovery certificate itself is good is `recovery_connection`'s to say.
+    The recovery certificate itself is checked by `recovery_connection`.
     """
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
@@ -116,7 +116,7 @@ def why_not_recovered(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> 
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
-    """What the rules need of the hub kubeconfig secret; what cannot be read is None."""
+    """Parse the hub kubeconfig secret for the rules; None for each part that cannot be parsed."""
     hub: HubEntry | None = None
     chain: tuple[CertificateFacts, ...] | None = None
     public_key: bytes | None = None
@@ -132,7 +132,7 @@ def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
 
 
 def stored_texts(contents: Mapping[str, bytes]) -> tuple[str, str]:
-    """Cluster name and agent id as they stand in a secret; empty where there is none."""
+    """Cluster name and agent id in a secret; empty if missing."""
     cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
     return cluster, agent
 
@@ -142,7 +142,7 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
 
 
 def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
-    """The hub as it was registered with, and what it is known by now. Raises InvalidError."""
+    """The hub as registered, with the CAs known now. Raises InvalidError."""
     entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
     entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca, contents.get(TRUST, b""))))
     if not origin.strip():
@@ -171,7 +171,7 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> HubConnecti
 
 
 def _identity(kubeconfig: Kubeconfig, driver: Driver) -> tuple[ClientIdentity, tuple[CertificateFacts, ...]]:
-    """The client certificate, where there is one; else the token, for the driver that takes it."""
+    """The client certificate if there is one; else the token, for the driver that accepts it."""
     if kubeconfig.credential is None and kubeconfig.token is not None and driver is Driver.CSR:
         return ClientIdentity(token=kubeconfig.token), ()
     credential = kubeconfig.require_credential()

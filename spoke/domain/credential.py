@@ -1,8 +1,8 @@
-"""Is the stored hub kubeconfig good for a session? The first flaw found, in the order of OCM's checks, or none.
+"""Decides whether the stored hub kubeconfig is usable for a session: the first flaw in the order of OCM's checks, or none.
 
-Beyond OCM's rows: a certificate must have begun (not before), must belong to the key, and its hub must be the one that the
-bootstrap kubeconfig names. `now` is the hub's time: an agent whose own clock is wrong must not throw a good credential away.
-A credential with a flaw is never repaired in place: the agent registers again and says which flaw made it.
+Beyond OCM's checks: a certificate must have begun (not before), must match the key, and its hub must be the one in the
+bootstrap kubeconfig. `now` is the hub's time, so that an agent with a wrong clock does not discard a valid credential. A
+credential with a flaw is never repaired in place: the agent registers again and logs the flaw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,61 +27,59 @@ PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
 TRUST = "trust.crt"
-"""CAs of the hub that it told of after the kubeconfig was made, as earlier releases kept them."""
+"""CAs that the hub announced after the kubeconfig was made; written by earlier releases."""
 ORIGIN = "bootstrap-ca.crt"
-"""The CA that the bootstrap kubeconfig named when the agent registered, where the hub has told of another since."""
+"""The CA of the bootstrap kubeconfig at registration, if the hub has announced another since."""
 LEFT = "left"
 """In the owner's secret: the cluster has left its hubs."""
 HUB_ID = "hub-id"
-"""In the owner's secret: the hub whose credential lies there."""
+"""In the owner's secret: the hub that issued its credential."""
 EPOCH = "epoch"
-"""In the owner's secret: the order of the agent's changes of hub."""
+"""In the owner's secret: the epoch, which orders the agent's changes of owner."""
 
 
 class Flaw(Enum):
-    """What is wrong with a credential."""
-
     ABSENT = "absent"
     INCOMPLETE = "incomplete"
     GARBLED = "garbled"
     OTHER_HUB = "other hub"
     OTHER_SUBJECT = "other subject"
     OUTLIVED = "outlived"
-    """By its hub's CA: what that signed brings its agent back, and opens nothing else."""
+    """Signed by a former CA of the hub: usable for recovery only."""
     UNRECORDED = "unrecorded"
-    """Its hub was restored from a backup of before it was issued: as with OUTLIVED."""
+    """Issued after the backup from which the hub was restored: usable for recovery only, as with OUTLIVED."""
     WRONG_KEY = "wrong key"
     NOT_YET_VALID = "not yet valid"
     EXPIRED = "expired"
     REJECTED = "rejected"
-    """The hub does not take it, whatever it looks like."""
+    """The hub rejects it for another reason."""
     REVOKED = "revoked"
-    """The hub has taken it back for good: it is not shown again."""
+    """The hub has revoked it permanently; the agent does not use it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialFinding:
-    """A flaw, in words for the log."""
+    """A flaw with its description for the log."""
 
     flaw: Flaw
     message: str
     serial: SerialNumber | None = None
-    """Of the certificate that it is about, where no other may be taken for it."""
+    """Serial of the certificate, if the flaw applies to that one only."""
 
     def lasts(self, stored: "StoredCredential") -> bool:
-        """Whether it is still true of what is stored: that a certificate is revoked never changes."""
+        """Whether it still applies to `stored`: a revocation is permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same
 
     @property
     def about_time(self) -> bool:
-        """Depends on the clock: to be believed only in the hub's time."""
+        """Whether it depends on the clock; then it counts only in the hub's time."""
         return self.flaw in (Flaw.EXPIRED, Flaw.NOT_YET_VALID)
 
 
 @dataclass(frozen=True, slots=True)
 class HubEntry:
-    """What a kubeconfig says of its hub: the fields whose change means another hub."""
+    """The fields of a kubeconfig that identify its hub; a change means another hub."""
 
     cluster: str
     """Name of the current context's cluster entry."""
@@ -92,10 +90,10 @@ class HubEntry:
     grpc_ca: bytes = b""
     proxy_url: str = field(default="", repr=False)
     known: bytes = field(default=b"", repr=False, compare=False)
-    """PEM of the CAs that it is known by now, where that is not what the bootstrap kubeconfig named at registration."""
+    """PEM of the CAs known now, if they differ from the bootstrap kubeconfig's at registration."""
 
     def difference(self, other: "HubEntry") -> str:
-        """The first field in which they differ, in words; empty: the same hub."""
+        """Description of the first field that differs; empty when both are the same hub."""
         fields = {
             "hub id": (self.hub_id, other.hub_id),
             "cluster entry's name": (self.cluster, other.cluster),
@@ -107,19 +105,19 @@ class HubEntry:
         return next((name for name, (mine, theirs) in fields.items() if mine != theirs), "")
 
     def _authorities_of(self, other: "HubEntry") -> tuple[bytes, bytes]:
-        """Those of `other`; our own where it names none by which this hub is not known already."""
+        """The CAs of `other`; our own if all of those are already known for this hub."""
         theirs = (other.ca, other.grpc_ca)
         named = blocks(b"\n".join(theirs))
         return (self.ca, self.grpc_ca) if named and named <= blocks(self.known) else theirs
 
 
 def blocks(pem: bytes) -> frozenset[bytes]:
-    """The certificates of a PEM file, however they are laid out."""
+    """The certificates of a PEM file, independent of its line breaks."""
     return frozenset(b"".join(rest.partition(END)[0].split()) for rest in pem.split(BEGIN)[1:] if END in rest)
 
 
 class CertificateView(Protocol):
-    """What the rules need of one certificate."""
+    """The fields of a certificate that the rules read."""
 
     @property
     def serial(self) -> SerialNumber: ...
@@ -140,7 +138,7 @@ class CertificateView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredCredential:
-    """What was read from the hub kubeconfig secret; None where a part is there but cannot be read."""
+    """The content of the hub kubeconfig secret; None for a part that exists but cannot be parsed."""
 
     present: frozenset[str]
     """Names of the non-empty keys."""
@@ -156,12 +154,12 @@ def present_keys(contents: Mapping[str, bytes]) -> frozenset[str]:
 
 
 def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now: datetime) -> CredentialFinding | None:
-    """The first flaw of the stored credential, or None when it is good. `hub` None: no bootstrap kubeconfig to compare with."""
+    """The first flaw of the stored credential; None when it is good. `hub` None: no bootstrap kubeconfig to compare with."""
     return _completeness(stored) or _origin(stored, hub) or _certificate(stored, names, now)
 
 
 def damage(stored: StoredCredential) -> CredentialFinding | None:
-    """What makes the stored credential useless anywhere and at any time; None when it is whole."""
+    """A flaw that makes the stored credential useless at any hub and time; None when it is complete."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 
@@ -210,7 +208,7 @@ def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> Cred
 
 
 def validity(chain: Sequence[CertificateView], now: datetime) -> CredentialFinding | None:
-    """Whether every certificate of the chain has begun and has not ended at `now`, in hub time."""
+    """A flaw if any certificate of the chain is not yet valid or has expired at `now` (hub time)."""
     for certificate in chain:
         if now > certificate.not_after:
             return CredentialFinding(

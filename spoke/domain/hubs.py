@@ -1,18 +1,18 @@
-"""The hubs of an agent's list, in the order in which it prefers them; and which of them holds its session.
+"""The hubs of an agent's list in the order of preference, and the choice of the hub that owns the session.
 
-The rules of the choice:
+Rules of the choice:
 
-1. The owner is kept while it is good: on the list, ready, and not resting after a failure.
-2. Unless a hub that comes before it in the list has been ready for the time after which the agent goes back (off by default).
+1. The owner stays while it is good: on the list, ready, and not resting after a failure.
+2. Except when a hub earlier in the list has been ready for the fail-back time (off by default).
 3. Else the first good hub of the list.
-4. Else, with the policy SKIP, the first that has not accepted the cluster: the session waits there. With WAIT such a hub is as
-   good as one that has.
-5. Else whichever hub with a credential may be tried again first, the owner before others: those that somebody else finds
-   unreachable come last, as he goes on looking, and tells when they are back.
-6. Else the first where a credential is to be had. A hub without one is no choice while the owner has one, until the owner has
-   been lost for as long as it takes to give it up; and none at all while somebody registers ahead of need.
+4. Else, with the policy SKIP, the first hub that has not accepted the cluster: the session waits there. With WAIT such a hub is
+   as good as one that has accepted it.
+5. Else the hub with a credential whose rest ends first, the owner before others. Hubs that standby registration finds
+   unreachable come last, because it keeps trying them and reports when they return.
+6. Else the first hub where a credential can be obtained. A hub without one is no choice while the owner has one, until the
+   owner has been lost for `give_up_after`; and never while the agent registers ahead of need.
 
-Of a hub that rests the caller waits for the end of its rest. Every decision has its reason, in words for people.
+For a resting hub the caller waits for the end of its rest. Every decision carries a reason for operators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,45 +24,45 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""How far ahead of this machine's clock an epoch may be that a hub claims."""
+"""How far a hub's claimed epoch may be ahead of this machine's clock."""
 TAKEN = timedelta(hours=24)
-"""How far ahead of its own clock a hub takes one (`hub.registry.multihub.owners`)."""
+"""How far an epoch may be ahead of the hub's own clock for the hub to accept it (`hub.registry.multihub.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HubState(Enum):
-    """How the agent stands with a hub of its list."""
+    """State of the agent's registration at a hub of its list."""
 
     READY = "ready"
-    """It has a credential, and the hub has accepted the cluster."""
+    """The agent has a credential, and the hub has accepted the cluster."""
     NOT_ACCEPTED = "not accepted"
-    """It has a credential; the hub has not accepted the cluster."""
+    """The agent has a credential; the hub has not accepted the cluster."""
     REGISTERING = "registering"
-    """It has no credential yet."""
+    """The agent has no credential yet."""
     DENIED = "denied"
     """The hub has denied the cluster."""
     UNREACHABLE = "unreachable"
-    """It has a credential; the hub did not answer when it was asked last."""
+    """The agent has a credential; the hub did not answer the last call."""
     REVOKED = "revoked"
-    """The hub has revoked the credential: it takes a bootstrap credential that was made since."""
+    """The hub has revoked the credential; it accepts only a bootstrap credential made after that."""
     LOST = "lost"
-    """It has no credential and no way to one: its bootstrap credential has ended."""
+    """The agent has no credential and cannot obtain one: its bootstrap credential has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedHub:
-    """One hub of the list, as the agent tells of it."""
+    """One hub of the list, as the agent reports it."""
 
     hub_id: HubId
     name: str
-    """How the agent calls it: the name of its bootstrap kubeconfig's file or secret."""
+    """The name of its bootstrap kubeconfig's file or secret."""
     url: str
     state: HubState
     credential_ends_at: datetime | None = None
 
 
 class Unaccepted(Enum):
-    """What to do at a hub that has not accepted the cluster."""
+    """What to do with a hub that has not accepted the cluster."""
 
     SKIP = "skip"
     WAIT = "wait"
@@ -70,25 +70,25 @@ class Unaccepted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubSelectionPolicy:
-    """What the operator wants of the choice."""
+    """Settings of the choice."""
 
     unaccepted: Unaccepted = Unaccepted.SKIP
     fail_back_after: timedelta | None = None
-    """How long a preferred hub must have been ready before the agent goes back to it; None: it never does."""
+    """How long a preferred hub must have been ready before the agent returns to it; None: never."""
     give_up_after: timedelta = timedelta(minutes=10)
-    """How long the owner may be lost before the agent registers elsewhere, where it does not register ahead of need."""
+    """How long the owner may be lost before the agent registers elsewhere, if it does not register ahead of need."""
     registers_ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class HubCandidate:
-    """A hub of the list with what the agent remembers of it."""
+    """A hub of the list with its recent failures."""
 
     hub: ListedHub
     rests_until: datetime | None = None
-    """Something failed there; it is not to be tried again before."""
+    """After a failure: no attempt before this time."""
     trouble: str = ""
-    """What failed there last."""
+    """The last failure."""
     ready_since: datetime | None = None
 
     def rests(self, now: datetime) -> bool:
@@ -96,7 +96,7 @@ class HubCandidate:
 
 
 class Why(Enum):
-    """Why a hub was chosen; the reason of the Event that tells of it."""
+    """Why a hub was chosen; the reason of the Event about it."""
 
     KEPT = "HubKept"
     CHOSEN = "HubChosen"
@@ -107,27 +107,27 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubDecision:
-    """Where the session is to be, and why."""
+    """The hub for the session, and the reason."""
 
     hub_id: HubId
     why: Why
     message: str
     not_before: datetime | None = None
-    """The hub rests until then; None: at once."""
+    """The end of the hub's rest; None: at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubsStatus:
-    """All of it, for people."""
+    """Owner, hubs and last decision, for the agent's status output."""
 
     owner: HubId | None = None
     epoch: int = 0
     hubs: tuple[ListedHub, ...] = ()
     decision: HubDecision | None = None
-    """The last one that changed anything."""
+    """The last decision that changed anything."""
     decided_at: datetime | None = None
     candidates: tuple[HubCandidate, ...] = ()
-    """The same hubs, with what failed there."""
+    """The same hubs with their failures."""
 
 
 class _Rank(Enum):
@@ -148,7 +148,7 @@ def choose(
     *,
     lost_since: datetime | None = None,
 ) -> HubDecision | None:
-    """The hub for the session; None: the list is empty. `owner` holds it now, or held it until `lost_since`."""
+    """Choose the hub for the session; None when the list is empty. `owner` holds it now, or held it until `lost_since`."""
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(
@@ -166,17 +166,17 @@ def choose(
 
 
 def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether a session there would do its work, as far as is known."""
+    """Whether a session there would work, as far as is known."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
 def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether there is a good hub beside the owner."""
+    """Whether there is a good hub besides the owner."""
     return any(each.hub.hub_id != owner and is_good(each, now, policy) for each in candidates)
 
 
 def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime) -> str:
-    """Why the agent does not go to the hub that it was asked to go to; empty: it does."""
+    """Why the agent does not move to `target` as asked; empty: it does."""
     ready = ", ".join(each.hub.name for each in candidates if each.hub.state is HubState.READY) or "none"
     wanted = next((each for each in candidates if each.hub.hub_id == target), None)
     if wanted is None:
@@ -189,28 +189,28 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
 
 
 def next_epoch(kept: int, told: int, hub_time: datetime, now: datetime) -> int:
-    """The epoch of the next owner: above the one that is kept and above all credible claims of hubs.
+    """The epoch of the next owner: above the stored one and above all credible claims of hubs.
 
-    `hub_time`: a secret restored from last week must not reuse an order that another hub has seen since. `now` is this
-    machine's clock: no hub, by a claim or by its time, makes an epoch that other hubs refuse. A kept one that they refuse is
-    replaced.
+    Because of `hub_time`, a secret restored from a backup does not reuse an epoch that another hub has seen. `now` is this
+    machine's clock: neither a claim nor a hub's time can produce an epoch that other hubs refuse. A stored epoch that hubs
+    would refuse is replaced.
     """
     seen = (kept if keeps(kept, now) else 0, told if is_credible(told, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
 
 
 def is_credible(claimed: int, now: datetime) -> bool:
-    """Whether an epoch that a hub claims may be true. `now`: by this machine's clock, as no hub sets it."""
+    """Whether an epoch that a hub claims may be true. `now` is this machine's clock, which no hub sets."""
     return claimed <= _epoch_at(now + CREDIBLE)
 
 
 def keeps(epoch: int, now: datetime) -> bool:
-    """Whether the agent's own epoch is one that hubs take."""
+    """Whether hubs accept the agent's own epoch."""
     return epoch <= _epoch_at(now + TAKEN)
 
 
 def incredible(epoch: int) -> str:
-    """Why an epoch is not believed, and what to do."""
+    """Error text for an epoch that is not credible, with what to do."""
     return (
         f"it claims the epoch {epoch}, more than {CREDIBLE / timedelta(hours=1):g} h ahead of this machine's clock, and is "
         "not believed: if this clock is right, have an administrator of that hub run `hubctl revoke cluster`, and register anew"
@@ -224,7 +224,7 @@ def _epoch_at(moment: datetime) -> int:
 def _back(
     candidates: Sequence[HubCandidate], held: HubCandidate, now: datetime, policy: HubSelectionPolicy
 ) -> HubDecision | None:
-    """To a hub that comes before the owner, when it is time."""
+    """The decision to fail back to a hub before the owner in the list, when it is due."""
     if policy.fail_back_after is None:
         return None
     for each in candidates:

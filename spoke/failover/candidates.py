@@ -1,4 +1,4 @@
-"""The hubs of the list as the agent sees them: what the reserve tells of each, what it has met there, what it decides."""
+"""The hub list with its states: results of standby registration, the agent's own experience, and the choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,23 +20,23 @@ from spoke.options import Hubs
 
 REST, BACK = "hub-rest", "hub-fail-back"
 BEHIND = timedelta(milliseconds=1)
-"""After the end of a rest, which is then over however times are rounded."""
+"""Added to the end of a rest, so that rounding cannot place the wake-up before it."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What failed at a hub."""
+    """Failures at a hub."""
 
     backoff: Backoff
     until: float | None = None
-    """By the monotonic clock: whatever the clock on the wall is set to, it rests no longer."""
+    """By the monotonic clock, so that changes of the wall clock do not extend the rest."""
     trouble: str = ""
 
 
 class HubList:
-    """Written by the agent; read by the choice, by the hub that holds the session, and by `spoke status`."""
+    """Written by the agent; read by the choice, by the session's owner, and by `spoke status`."""
 
     def __init__(
         self,
@@ -68,43 +68,43 @@ class HubList:
 
     @property
     def several(self) -> bool:
-        """Whether there is anything to choose."""
+        """Whether the list has more than one hub."""
         return len(self._listing.hubs) > 1
 
     @property
     def told(self) -> int:
-        """The highest epoch that a hub of the reserve has told."""
+        """The highest epoch that a standby hub has claimed."""
         return self._reserve.epoch
 
     @property
     def is_lost(self) -> bool:
-        """Whether an owner has failed since a session was last open."""
+        """Whether the owner has failed since a session was last open."""
         return self._lost_since is not None
 
     def settle(self, listing: BootstrapListing, owner: Owner) -> None:
-        """The list and the owner as they are now."""
+        """Set the present list and owner."""
         self._listing, self._owner = listing, owner
         self._show()
 
     def deal_with(self, hub: HubId) -> None:
-        """From now on the agent itself knows best how it stands with this hub."""
+        """Mark the hub whose state the agent itself determines from now on."""
         self._busy = hub
 
     def meet(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
-        """How the agent itself stands with a hub."""
+        """Record the agent's own state at a hub."""
         before = self._met.get(hub)
         self._met[hub] = state, ends_at or (before[1] if before else None)
         if self._met[hub] != before:
             self._show()
-            if self.several:  # with one hub there is nothing to choose, and the rest after a failure is not cut short
+            if self.several:  # with one hub there is no choice, and the rest after a failure is not cut short
                 self._stir()
 
     def met(self, hub: HubId) -> bool:
-        """Whether anything is known of it."""
+        """Whether any state of the hub is known."""
         return hub in self._met or hub in self._reserve.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """It rests for a while; longer each time, until `be_steady`."""
+        """Let the hub rest; each failure extends the rest until `be_steady`."""
         memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
         rest = memory.backoff.next()
         memory.until = self._clock.monotonic() + rest.total_seconds()
@@ -115,11 +115,11 @@ class HubList:
         self._show()
 
     def be_open(self) -> None:
-        """The owner has taken a session."""
+        """Record that the owner has accepted a session."""
         self._lost_since = None
 
     def be_steady(self, hub: HubId) -> None:
-        """Its failures are forgiven."""
+        """Forget the hub's failures."""
         if self._memories.pop(hub, None) is not None:
             self._show()
 
@@ -133,14 +133,14 @@ class HubList:
         return tuple(each.hub for each in self.candidates())
 
     def decide(self) -> HubDecision | None:
-        """Where the session is to be; None: no hub is listed."""
+        """Choose the hub for the session; None when the list is empty."""
         candidates, now = self.candidates(), self._clock.now()
         self._wake_for_the_way_back(candidates, now)
         lost_since = self._when(self._lost_since, now)
         return choose(candidates, self._owner.hub_id, now, self._options.policy, lost_since=lost_since)
 
     def is_better(self) -> bool:
-        """Whether there is a good hub beside the owner."""
+        """Whether there is a good hub besides the owner."""
         return is_better(self.candidates(), self._owner.hub_id, self._clock.now(), self._options.policy)
 
     def refuse_move(self, target: HubId) -> str:
@@ -151,7 +151,7 @@ class HubList:
         return found.name if found is not None else hub
 
     def take(self, decision: HubDecision) -> bool:
-        """The agent acts on it; whether it is another than the last one, and therefore told."""
+        """Adopt a decision; return whether it differs from the last one and must be announced."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
         if decision.why is Why.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True
@@ -174,7 +174,7 @@ class HubList:
         return HubCandidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
 
     def _when(self, moment: float | None, now: datetime) -> datetime | None:
-        """A moment of the monotonic clock, by the wall clock as it is set now."""
+        """Convert a monotonic time to the present wall clock."""
         return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
 
     def _wake_for_the_way_back(self, candidates: tuple[HubCandidate, ...], now: datetime) -> None:
@@ -187,7 +187,7 @@ class HubList:
                 break
             if each.ready_since is None:
                 continue
-            # Its rest goes by another clock than the timetable, which is early where the machine slept; and others rest, too.
+            # A rest uses another clock than the timetable, which is early if the machine slept; other hubs may rest, too.
             due = max(each.ready_since + after, each.rests_until or now)
             if due > now:
                 dues.append(due)

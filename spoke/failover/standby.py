@@ -1,8 +1,8 @@
-"""The reserve: a keeper for each hub of the list that does not hold the session, as long as it is there.
+"""Standby registration: one StandbyRegistration for each hub of the list except the one that the agent itself deals with.
 
-A hub that becomes the busy one is let go at once, its slot as it is; the agent goes on with it. Its keeper may have a write
-under way then: every write of a slot is guarded by the version that it read, so that of two the later one sees the earlier.
-A slot is deleted when its hub has been off the list for a while, and only where the whole list is known.
+When a hub becomes that one, its registration stops at once and leaves the slot to the agent. A write may still be in progress;
+each write of a slot checks the version that it read, so that the later of two writes sees the earlier.
+A slot is deleted when its hub has been off the list for a while, and only if the whole list is known.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LEFT_AFTER = timedelta(minutes=1)
 log = structlog.get_logger(__name__)
 
 Tell = Callable[[str, str], None]
-"""Shows a reason and a message to those who look after the management cluster."""
+"""Reports a reason and a message to the operators of the management cluster."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Running:
 
 
 class Standby(Reserve):
-    """Keeps every hub of the list but the busy one. `counted` counts what was told of each hub: (hub, reason) to times."""
+    """Runs the registrations. `counted` counts the announcements by (hub, reason)."""
 
     def __init__(self, options: AgentOptions, world: World, tell: Tell = lambda _reason, _message: None) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class Standby(Reserve):
 
     @property
     def troubles(self) -> Mapping[HubId, str]:
-        """What failed last at each hub at which something does."""
+        """The last failure of each hub that has one."""
         return {hub: each.keeper.kept.trouble for hub, each in self._running.items() if each.keeper.kept.trouble}
 
     @property
@@ -98,7 +98,7 @@ class Standby(Reserve):
                 await self._let_go(hub)
 
     async def _arrange(self, post: StandbyContext) -> None:
-        """Keepers as `post` wants them."""
+        """Start and stop registrations as `post` requires."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
         errand = StandbyIdentity(post.names, post.cluster_uid, post.owner, post.epoch)
@@ -135,7 +135,7 @@ class Standby(Reserve):
                 changed()
 
     async def _sweep(self) -> None:
-        """Deletes the slots of hubs that have left the list."""
+        """Delete the slots of hubs that have left the list."""
         await asyncio.sleep(LEFT_AFTER.total_seconds())
         post = self._post
         if post is None or not post.listing.hubs or not post.listing.whole:
@@ -153,13 +153,13 @@ class Standby(Reserve):
 
 
 def _is_another(keeper: StandbyRegistration, bootstrap: Bootstrap, errand: StandbyIdentity) -> bool:
-    """Whether the keeper stands on something else than what is known now: it is made anew, and goes on from the slot."""
+    """Whether a registration's bootstrap credential or names have changed; a new one then continues from the slot."""
     same = keeper.bootstrap.connection == bootstrap.connection and keeper.bootstrap.name == bootstrap.name
     return not same or (keeper.errand.names, keeper.errand.cluster_uid) != (errand.names, errand.cluster_uid)
 
 
 def _news(before: StandbyRecord, after: StandbyRecord) -> list[tuple[str, str]]:
-    """What people are told: a reason, as an Event's, and a sentence."""
+    """The announcements of a change: the reason of an Event and a sentence."""
     name, state, told = after.hub.name, after.hub.state, []
     if state is not before.hub.state:
         if state is HubState.READY:
@@ -179,7 +179,7 @@ def _news(before: StandbyRecord, after: StandbyRecord) -> list[tuple[str, str]]:
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:
-    """Cancels it, and waits."""
+    """Cancel the task and wait for it."""
     if task is not None:
         task.cancel()
         await asyncio.wait([task])

@@ -8,7 +8,7 @@ Rules:
    each change of owner, and when the interval that the hub asked for has passed.
 3. A certificate is renewed at its randomly drawn time, by this hub's clock. When the hub rejects the new certificate, the
    previous one is restored. An expired one is replaced by its recovery certificate, else by the bootstrap credential.
-4. A hub without StandBy is queried by GetHub, which returns only its time and trust bundle.
+4. A hub without StandBy is only queried: by GetHub over gRPC, or for its ManagedCluster over the Kubernetes API.
 5. A failure here never ends the agent and never affects another hub.
 """
 

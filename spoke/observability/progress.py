@@ -1,4 +1,4 @@
-"""How far the agent is: for `/readyz`, `/livez` and the log."""
+"""The state of the agent for `/readyz`, `/livez`, metrics and the log."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from spoke.domain.hubs import HubsStatus
 from spoke.ports import HubLostError
 
 STUCK = timedelta(minutes=5)
-"""A step of a controller is bounded by time-outs far below this."""
+"""Steps of a controller have time-outs far below this."""
 
 DECISIONS = 20
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a probe is told."""
+    """The answer of a probe."""
 
     ok: bool
     text: str
@@ -32,7 +32,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a process is to its agent. `holder`: who holds the agent's Lease, where there is one."""
+    """The role of this process in its agent. `holder`: the holder of the agent's Lease, if there is one."""
 
     state: str = "works"
     holder: str = ""
@@ -44,7 +44,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision of the past."""
+    """A past decision."""
 
     at: datetime
     reason: str
@@ -53,36 +53,36 @@ class Decided:
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the start of the process."""
+    """Counts since the start of the process."""
 
     beats: int = 0
-    """Those that were acknowledged."""
+    """Acknowledged beats."""
     acknowledgement: Distribution = field(default_factory=Distribution)
     """Seconds from a beat to its acknowledgement."""
     sessions: int = 0
-    """Those that were opened."""
+    """Opened sessions."""
     renewals: int = 0
-    """Of the certificate of the hub that holds the session."""
+    """Renewals of the certificate for the owner."""
     troubles: Tally = field(default_factory=Tally)
-    """What ended an attempt, or a session, by cause."""
+    """Ended attempts and sessions, by cause."""
     decisions: Tally = field(default_factory=Tally)
-    """By their reason: each says which hub holds the session from then on."""
+    """Changes of the session's hub, by reason."""
     steps: Tally = field(default_factory=Tally)
-    """Of controllers, by name and outcome."""
+    """Steps of controllers, by name and outcome."""
 
 
 class AgentProgress:
-    """Written by the agent and its controllers, read by the health endpoints. Judges no hub."""
+    """Written by the agent and its controllers, read by the health endpoints. Liveness does not depend on the hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.role: Callable[[], Role] = Role
-        """What this process is to its agent; asked when somebody wants to know."""
+        """Returns the role of this process."""
         self.decisions: deque[Decided] = deque(maxlen=DECISIONS)
-        """The last ones, in order."""
+        """The last decisions, in order."""
         self.counts = Counts()
         self.verdict: Callable[[], bool | None] = lambda: None
-        """Whether the API server of the managed cluster answers; None: not known."""
+        """Whether the managed cluster's API server answers; None: unknown."""
         self._standing = HubsStatus()
         self._step = "starting"
         self._trouble = ""
@@ -97,7 +97,7 @@ class AgentProgress:
 
     @property
     def standing(self) -> HubsStatus:
-        """The agent's hubs, and which of them holds its session."""
+        """The agent's hubs, and the one that holds its session."""
         return self._standing
 
     @standing.setter
@@ -112,12 +112,12 @@ class AgentProgress:
 
     @property
     def trouble(self) -> str:
-        """Why the present step does not succeed; empty: nothing has failed."""
+        """Why the present step fails; empty when nothing has failed."""
         return self._trouble
 
     @property
     def last_beat(self) -> datetime | None:
-        """When a beat was acknowledged last."""
+        """Time of the last acknowledged beat."""
         if self._beat_at is None:
             return None
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self._beat_at)
@@ -127,21 +127,21 @@ class AgentProgress:
         return self._step
 
     def enter(self, step: str) -> None:
-        """The agent begins with `step`."""
+        """Record that the agent begins with `step`."""
         if step != self._step:
             log.debug("agent.step", step=step)
         self._step = step
         if step not in self._failed_path:
-            self._trouble = ""  # it came further than the last time
+            self._trouble = ""  # it got further than the last time
         self._path.add(step)
 
     def fail(self, trouble: str) -> None:
-        """The present step does not succeed; it will be tried again. Told until the agent comes further than that."""
+        """Record that the present step failed and will be retried. The trouble is reported until the agent gets further."""
         self._trouble = trouble
         self._failed_path, self._path = frozenset(self._path), set()
 
     def troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
-        """As `fail`, with a line in the log; returns `delay`, after which `following` is done."""
+        """Like `fail`, with a log entry; return `delay`, the time until the action named by `following`."""
         self.fail(error.message)
         self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1
         log.warning(
@@ -154,13 +154,13 @@ class AgentProgress:
         return delay
 
     def beat(self) -> None:
-        """A beat was acknowledged."""
+        """Record an acknowledged beat."""
         self.counts.beats += 1
         self._beat_at = self._clock.monotonic()
         self._trouble = ""
 
     def stop(self) -> None:
-        """This process works no more: what it knew of its hubs is the past's."""
+        """Record that this process stops working: its state of hubs is obsolete."""
         self._standing, self._beat_at, self._trouble = HubsStatus(), None, ""
         self.enter("waiting to work")
 
@@ -168,12 +168,12 @@ class AgentProgress:
         return self._clock.now()
 
     def lease(self, duration: timedelta) -> None:
-        """How long an acknowledged beat counts."""
+        """Set how long an acknowledged beat counts."""
         self._lease = duration
 
     @contextmanager
     def connected(self, *, arbitrated: bool) -> Iterator[None]:
-        """Around an open session; `arbitrated`: its hub knows of it, and ends it when a newer one of the cluster begins."""
+        """Wraps an open session. `arbitrated`: its hub knows it, and ends it when a newer one of the cluster begins."""
         self._sessions += arbitrated
         self.counts.sessions += 1
         try:
@@ -187,12 +187,12 @@ class AgentProgress:
         return self._sessions > 0
 
     def waits(self, answer: Callable[[], ProbeResult | None]) -> None:
-        """Asks `answer` before anything else what readiness is; it says None where this process works."""
+        """Let `answer` decide readiness first; it returns None when this process works."""
         self._waits = answer
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Around a piece of work that must come to an end."""
+        """Wraps work that must end within `STUCK`."""
         self._numbers += 1
         number = self._numbers
         self._under_way[number] = (what, self._clock.monotonic())
@@ -202,7 +202,7 @@ class AgentProgress:
             del self._under_way[number]
 
     def ready(self) -> ProbeResult:
-        """Ready: a beat was acknowledged within the lease duration. Else the step that fails, as text."""
+        """Ready: a beat was acknowledged within the lease duration. Else the text names the failing step."""
         if (waiting := self._waits()) is not None:
             return waiting
         now = self._clock.monotonic()
@@ -216,7 +216,7 @@ class AgentProgress:
         return ProbeResult(ok=False, text=f"not ready: {self._step}{trouble} ({since})")
 
     def live(self) -> ProbeResult:
-        """Alive: nothing has been under way for longer than it can take. A hub that is away has no part in this."""
+        """Alive: no work has run for longer than `STUCK`. An unreachable hub does not matter."""
         now = self._clock.monotonic()
         stuck = [what for what, since in self._under_way.values() if now - since > STUCK.total_seconds()]
         if stuck:

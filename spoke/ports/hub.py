@@ -1,4 +1,4 @@
-"""The port to a hub (D2), implemented by `spoke.transports.grpc` and by `spoke.transports.kubernetes`."""
+"""The port to a hub (ADR D2), implemented by `spoke.transports.grpc` and by `spoke.transports.kubernetes`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -25,7 +25,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Capability(Enum):
-    """What not every way to talk to a hub has. Declared by the client, never guessed from the driver's name."""
+    """Features that only some transports have. The client declares them; they are never derived from the driver's name."""
 
     HUB_ID = "the hub tells its id"
     ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
@@ -37,22 +37,22 @@ class Capability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """Where a hub is, and which CA (PEM) vouches for it."""
+    """Address of a hub and the CA (PEM) that verifies it."""
 
     target: str
-    """`host:port` of the gRPC door, or the URL of the Kubernetes API, as the driver has it."""
+    """`host:port` of the gRPC door, or the URL of the Kubernetes API, depending on the driver."""
     ca: bytes
     driver: Driver = Driver.GRPC
     proxy: str = field(default="", repr=False)
-    """URL of the proxy to go through; may hold a password."""
+    """URL of the proxy to use; may contain a password."""
     tls_server_name: str = ""
-    """The name that the API's certificate must have; empty: that of the target."""
+    """The name that the API's certificate must have; empty: the name in the target."""
     group_suffix: str = GROUP_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """A client certificate (PEM, leaf first) and its key (PEM, never shown); or a bearer token where the driver takes one."""
+    """A client certificate (PEM, leaf first) and its key (PEM, not in repr); or a bearer token if the driver supports one."""
 
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
@@ -61,14 +61,14 @@ class ClientIdentity:
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """Who the hub is, and its time when it answered. `hub_id` is empty where the hub tells none."""
+    """Identity of the hub and its time when it answered. `hub_id` is empty when the hub reports none."""
 
     hub_id: HubId
     time: datetime
     version: str
     trust_bundle: bytes
     attestation_audience: str = ""
-    """For whom a token of this cluster must be that a first registration brings; empty: it needs none."""
+    """Required audience of the attestation token at a first registration; empty: no token needed."""
 
 
 class HubAcceptance(Enum):
@@ -89,7 +89,7 @@ class RegistrationState:
 
 @dataclass(frozen=True, slots=True)
 class CSRState:
-    """State of a certificate signing request, as the hub tells it."""
+    """State of a certificate signing request, as the hub reports it."""
 
     state: str
     """`pending`, `approved`, `denied`, `failed` or `issued`."""
@@ -102,7 +102,7 @@ class CSRState:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What the hub wants of this cluster."""
+    """The state that the hub wants for this cluster."""
 
     accepted: bool
     lease_duration: timedelta
@@ -110,13 +110,13 @@ class Desired:
     deleting: bool = False
     revision: int = 0
     addons_known: bool = True
-    """False: the hub's add-ons cannot be seen now; that is no word that there are none."""
+    """False: the hub's add-ons cannot be read now; this does not mean that there are none."""
     renewal: RequestedRenewal | None = None
-    """Certificates that are to be renewed ahead of their time."""
+    """Certificates to renew early."""
     namespaces: tuple[ManagedNamespace, ...] = ()
-    """What the cluster sets of the hub want to have on this cluster."""
+    """Namespaces that the hub's cluster sets want on this cluster."""
     second_agent: str = ""
-    """What the hub says of another agent of this cluster that it refused a short while ago; "": there was none."""
+    """The hub's message about another agent of this cluster that it refused recently; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,98 +124,98 @@ class Drain:
     reconnect_after: timedelta
     reason: str
     target: HubId | None = None
-    """The hub of the agent's list that it is asked to go to; None: another replica of this one."""
+    """The hub of the agent's list to move to; None: another replica of this hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What an agent says of itself when it opens a session."""
+    """What an agent reports when it opens a session."""
 
     cluster_uid: str
     epoch: int = 0
-    """The order of its changes of hub; a hub takes no session of a lower one than it has heard of. 0: none is kept."""
+    """Increases with each change of owner; a hub refuses sessions with a lower epoch than it knows. 0: none is stored."""
     hubs: tuple[ListedHub, ...] = ()
     trusted: tuple[str, ...] = ()
-    """The CAs by which the hub is known: hex SHA-256 of the DER of each."""
+    """The CAs with which the agent verifies the hub: hex SHA-256 of the DER of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
-    """What a hub answers to an agent that stands by."""
+    """A hub's answer to StandBy."""
 
     accepted: bool
-    """Whether it would take a session now."""
+    """Whether the hub would accept a session now."""
     epoch: int
-    """The highest that it has heard of from this cluster."""
+    """The highest epoch that the hub knows for this cluster."""
     time: datetime
     trust_bundle: bytes
     again_after: timedelta | None = None
-    """When it would like to be told again; None: it does not say."""
+    """When the hub wants the next call; None: not stated."""
     renew_within: timedelta | None = None
-    """Present: the certificate is to be renewed ahead of its time, at a random moment within this."""
+    """If present, the certificate is to be renewed early, at a random moment within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnToken:
-    """A ServiceAccount's token, and until when it is good by the hub's clock."""
+    """A ServiceAccount token and its expiry by the hub's clock."""
 
     token: str = field(repr=False)
     expires_at: datetime
 
 
 class HubSession(Protocol):
-    """One live session with a hub. Every method raises HubLostError once the session has ended."""
+    """One open session with a hub. Every method raises HubLostError once the session has ended."""
 
     @property
     def beat_interval(self) -> timedelta:
-        """What the hub last asked for."""
+        """The interval that the hub last asked for."""
 
     @property
     def hub_time_offset(self) -> timedelta:
-        """How far the hub's clock is ahead of ours, as learned at Welcome."""
+        """How far the hub's clock is ahead of ours, measured at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
-        """Sends a beat; returns when the hub has taken it: with ACKNOWLEDGED_BEATS it is durable then."""
+        """Send a beat; return when the hub has accepted it. With ACKNOWLEDGED_BEATS it is then durable."""
 
     async def report(self, report: ClusterReport) -> int:
-        """Sends a status report; returns the revision at which it is durable. Raises the hub's refusal."""
+        """Send a status report; return the revision at which it is durable. Raises the hub's refusal."""
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        """Sends an add-on's conditions; returns the revision at which they are durable.
+        """Send an add-on's conditions; return the revision at which they are durable.
 
-        `driver`: `csr` or `token`, to be noted as how it identifies itself at the hub.
+        `driver` (`csr` or `token`) is recorded as the way in which the add-on authenticates at the hub.
         """
 
     async def tell(self, news: AgentEvent) -> None:
-        """Tells people at the hub. A hub keeps only so many news, and none has to arrive."""
+        """Send an event for operators to the hub. Delivery is not guaranteed; a hub keeps a limited number."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:
-        """What the hub wants: the present state at once, then every change."""
+        """Yield the state that the hub wants: the present one at once, then every change."""
 
     async def ended(self) -> Exception:
-        """Returns the reason when the session ends."""
+        """Return the reason when the session ends."""
 
     async def drained(self) -> Drain:
-        """Returns when the hub asks this agent to leave, each time (with DRAIN; never else); the session goes on meanwhile."""
+        """Return each time the hub asks this agent to leave (with DRAIN; otherwise never). The session continues meanwhile."""
 
     async def trust_bundle(self) -> bytes:
-        """Returns when the hub tells by which CAs (PEM) it wants to be known, each time (with TRUST; never else)."""
+        """Return each new bundle of CAs (PEM) with which the hub wants to be verified (with TRUST; otherwise never)."""
         await asyncio.Event().wait()
         raise AssertionError
 
     async def trust_installed(self, trusted: Sequence[str]) -> None:
-        """Tells by which CAs the hub is known from now on, as in the Greeting; without TRUST it does nothing."""
+        """Report the CAs with which the agent now verifies the hub, as in the Greeting. Without TRUST it does nothing."""
         del trusted
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
-        """With SEVERAL_HUBS tells the hub the agent's whole list; else it does nothing."""
+        """Send the agent's whole hub list (with SEVERAL_HUBS; otherwise nothing)."""
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """Ends the session; with SEVERAL_HUBS its last words are where the agent goes. Bounded: a hub may be past hearing."""
+        """End the session; with SEVERAL_HUBS first name the hub that the agent goes to. Bounded in time: the hub may hang."""
 
 
 class HubClient(Protocol):
-    """One hub, with one credential. Errors: the tree of machinery.errors, UnavailableError when it cannot be reached."""
+    """One hub, with one credential. Raises the errors of machinery.errors; UnavailableError when the hub cannot be reached."""
 
     @property
     def capabilities(self) -> frozenset[Capability]: ...
@@ -223,7 +223,7 @@ class HubClient(Protocol):
     async def info(self) -> HubInfo: ...
 
     def bring(self, attestation: str) -> None:
-        """Has what follows carry a token of this cluster, as proof which one it is. Without use where a hub takes none."""
+        """Attach an attestation token to the following calls. No effect when the hub accepts none."""
         del attestation
 
     async def ensure_cluster(
@@ -236,7 +236,7 @@ class HubClient(Protocol):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        """Makes or finds the ManagedCluster. `labels` are for one that is made, and as many of them as the hub allows."""
+        """Create or find the ManagedCluster. `labels` apply only to a new one, as far as the hub allows them."""
 
     async def submit_request(
         self,
@@ -248,22 +248,22 @@ class HubClient(Protocol):
         duration: timedelta | None,
         addon: tuple[AddOnName, str] | None = None,
     ) -> str:
-        """Submits a CSR (PEM) and returns its name; the same bytes again return the same name."""
+        """Submit a CSR (PEM) and return its name. The same bytes return the same name again."""
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        """The state at once and at every change, until it is decided for good.
+        """Yield the state at once and at every change, until the final decision.
 
-        Raises NotFoundError or ForbiddenError, as the hub has it, for a request that is not there for us.
+        Raises NotFoundError or ForbiddenError, depending on the hub, for a request that we may not see or that does not exist.
         """
 
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
-        """A token of the ServiceAccount by which an add-on identifies itself at the hub.
+        """Issue a token of the ServiceAccount with which an add-on authenticates at the hub.
 
-        Raises ConflictError while that is not ready, MethodNotAllowedError where there is none to be had.
+        Raises ConflictError while the ServiceAccount is not ready, MethodNotAllowedError when the hub issues none.
         """
 
     def session(self, greeting: Greeting) -> AbstractAsyncContextManager[HubSession]:
-        """Opens the session; entering returns after Welcome. Raises HubLostError, StaleEpochError for an epoch too low."""
+        """Open the session; entering returns after Welcome. Raises HubLostError; SessionEpochError for an epoch too low."""
 
     async def stand_by(
         self,
@@ -275,27 +275,27 @@ class HubClient(Protocol):
         epoch: int,
         trusted: Sequence[str] = (),
     ) -> StandingBy:
-        """Tells the hub that `owner` holds the session, and by which CAs (`trusted`, as in the Greeting) it is known itself.
+        """Report that `owner` holds the session, and with which CAs (`trusted`, as in the Greeting) this hub is verified.
 
-        Raises MethodNotAllowedError where it has no word for that.
+        Raises MethodNotAllowedError when the hub does not implement it.
         """
 
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        """Leaves the hub for good; whether it knew the cluster. Raises MethodNotAllowedError where it has no word for that."""
+        """Leave the hub for good; return whether it knew the cluster. Raises MethodNotAllowedError when unsupported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """Whether the hub accepted the cluster of this credential. Reads, and changes nothing."""
+        """Read whether the hub has accepted the cluster of this credential. Changes nothing."""
 
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        """Withdraws what this bootstrap credential registered; False: the ManagedCluster stays, since an operator accepted it.
+        """Withdraw what this bootstrap credential registered. False: the ManagedCluster stays, because an operator accepted it.
 
-        Raises MethodNotAllowedError or ForbiddenError where the hub does not let it.
+        Raises MethodNotAllowedError or ForbiddenError when the hub does not allow it.
         """
 
     async def close(self) -> None: ...
 
 
 class Dial(Protocol):
-    """Makes the client of one hub with one credential; nothing is sent before its first call."""
+    """Creates the client of one hub with one credential; it sends nothing before its first call."""
 
     def __call__(self, address: HubAddress, identity: ClientIdentity) -> HubClient: ...

@@ -1,6 +1,6 @@
-"""What an add-on identifies itself with at a hub, or elsewhere: a certificate, or a token of its ServiceAccount on the hub.
+"""Credentials of add-ons: a certificate (for the hub or another signer), or a token of the add-on's ServiceAccount on the hub.
 
-Each is kept in one secret, which is replaced as a whole: the old credential stays until the new one is there.
+Each is kept in one secret, which is replaced as a whole: the old credential stays until the new one is stored.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from spoke.ports import AddOnToken, HubClient, Secrets
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
 
 PATIENCE = timedelta(seconds=30)
-"""How long one look waits for a decision; the request stays, the next look goes on with it."""
+"""How long one call of `look` waits for a decision. The request stays; the next call resumes it."""
 RETRY = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnContext:
-    """What the credentials of add-ons have in common, on one hub."""
+    """Data shared by the credentials of all add-ons at one hub."""
 
     names: AgentNames
     cluster_uid: str
     kubeconfig: bytes
     secrets: Callable[[AddOn], Secrets]
-    """Where the secrets of an add-on are."""
+    """Returns the access to an add-on's secrets."""
     pending: Callable[[str], Slot]
-    """Where the pending request for a secret is kept."""
+    """Returns the slot of the pending request for a secret."""
     duration: timedelta | None = None
     hub_id: HubId | None = None
     care: AddOnCare = field(default_factory=AddOnCare)
@@ -51,7 +51,7 @@ class AddOnContext:
 
 @dataclass(frozen=True, slots=True)
 class RenewalRequest:
-    """What the hub asks to be renewed, and when it was heard to, in hub time."""
+    """A renewal that the hub asks for, and the hub time at which the request arrived."""
 
     renewal: RequestedRenewal
     heard_at: datetime
@@ -59,7 +59,7 @@ class RenewalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What came of one look: when to look again, and what is to be told of the add-on."""
+    """Result of one `look`: the time until the next, and a condition to report on the add-on."""
 
     nap: timedelta
     told: Condition | None = None
@@ -68,7 +68,7 @@ class Looked:
 
 
 class RefusedError(MusterError):
-    """A credential could not be had; `told` says so on the add-on."""
+    """A credential could not be obtained; `told` is the condition to report on the add-on."""
 
     reason = "ServiceUnavailable"
 
@@ -78,26 +78,24 @@ class RefusedError(MusterError):
 
 
 class AddOnCredential(Protocol):
-    """One credential, in one secret."""
-
     target: Slot
-    """Where it lies."""
+    """The secret of the credential."""
 
     async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "RenewalRequest | None" = None) -> Looked:
-        """Obtains it where that is needed. Raises RefusedError. `clock` tells the hub's time.
+        """Obtain the credential if necessary. Raises RefusedError. `clock` shows the hub's time.
 
-        `asked`: the hub asks for certificates of its own to be renewed ahead of their time.
+        `asked`: the hub asks for certificates that it has signed to be renewed early.
         """
 
     async def know_hub_by(self, kubeconfig: bytes) -> None:
-        """Where it holds a kubeconfig of the hub, that is this one from now on; nothing else of it changes."""
+        """Replace the kubeconfig of the hub in the secret, if it holds one; change nothing else."""
 
     async def forget(self) -> None:
-        """Deletes what is kept for a credential that is yet to come."""
+        """Delete the state of a credential that is still being obtained."""
 
 
 def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: AddOnContext) -> AddOnCredential:
-    """What a registration asks for."""
+    """The credential that a registration asks for."""
     target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.names.cluster.encode()}
     if entry.for_hub and entry.driver == TOKEN:
         return TokenCredential(addon, target, {**extra, KUBECONFIG: by_token_file(shared.kubeconfig)}, shared)
@@ -147,14 +145,14 @@ class CertificateCredential(AddOnCredential):
 
     async def know_hub_by(self, kubeconfig: bytes) -> None:
         if KUBECONFIG in self._extra:
-            self._extra[KUBECONFIG] = kubeconfig  # an enrolment that is under way stores this one
+            self._extra[KUBECONFIG] = kubeconfig  # an enrolment in progress stores this one
             await self._known()
 
     async def forget(self) -> None:
         await self._pending.delete()
 
     async def _known(self) -> Contents:
-        """What is stored; a kubeconfig that knows the hub by other CAs is replaced, and the certificate stays."""
+        """Read the secret; replace a kubeconfig that differs only in the hub's CAs. The certificate stays."""
         contents = await self.target.read()
         ours, theirs = self._extra.get(KUBECONFIG, b""), contents.get(KUBECONFIG, b"")
         if ours == theirs or not is_same_but_for_trust(ours, theirs):
@@ -162,11 +160,11 @@ class CertificateCredential(AddOnCredential):
         return await self.target.change(lambda present: {**present, KUBECONFIG: ours})
 
     def _good_for(self, contents: Contents, clock: Clock, asked: RenewalRequest | None) -> timedelta:
-        """How long the stored certificate needs no replacement; nothing: it is due now."""
+        """How long the stored certificate needs no replacement; zero when it is due."""
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
         if contents.get(HUB_ID, self._extra.get(HUB_ID)) != self._extra.get(HUB_ID):
-            return timedelta()  # another hub's signer; a release before this one did not say whose
+            return timedelta()  # another hub's signer; earlier releases did not store the hub
         try:
             chain = parse_chain(contents.get(CERTIFICATE, b""))
             key = public_key_of(contents.get(KEY, b""))
@@ -178,7 +176,7 @@ class CertificateCredential(AddOnCredential):
 
 
 class TokenCredential(AddOnCredential):
-    """A token of the add-on's ServiceAccount on the hub, replaced when a fifth of its life is left."""
+    """A token of the add-on's ServiceAccount on the hub, replaced when a fifth of its lifetime is left."""
 
     def __init__(self, addon: AddOn, target: Slot, extra: Mapping[str, bytes], shared: AddOnContext) -> None:
         self.target = target
@@ -191,7 +189,7 @@ class TokenCredential(AddOnCredential):
     async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None) -> Looked:
         del asked  # a token is no certificate
         if not addon.account_uid:
-            return Looked(RETRY, there=False)  # the hub makes the account, and tells
+            return Looked(RETRY, there=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
         claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
         due = addontoken.due_of(claims)
@@ -218,7 +216,7 @@ class TokenCredential(AddOnCredential):
         self._unsaved = None
 
     async def _complete(self, contents: Contents, token: bytes) -> None:
-        """Stores the token with what belongs beside it, and nothing of a certificate; equal contents are not written."""
+        """Store the token with the other keys and without any certificate. Equal contents are not written."""
         filled = {**self._extra, TOKEN_FILE: token}
         wanted = {**{key: value for key, value in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY)}, **filled}
         if dict(contents) != wanted:

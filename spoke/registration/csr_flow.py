@@ -1,7 +1,7 @@
-"""Obtaining one certificate: the steps of `spoke.domain.bootstrap`, each with its one effect.
+"""The flow that obtains one certificate: the steps of `spoke.domain.bootstrap`, each with one effect.
 
-First registration, renewal and add-on certificates are the same steps with other names, other secrets and another identity at
-the hub. A step that fails is simply repeated; what was reached stays in memory and, where it matters, in the secrets.
+First registration, renewal and add-on certificates use the same steps with other names, secrets and identities. A failed step
+is repeated. Progress is kept in memory and, where a restart needs it, in the secrets.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -28,23 +28,23 @@ log = structlog.get_logger(__name__)
 
 
 class RequestDeniedError(MusterError):
-    """The hub denied the request, or failed it for good."""
+    """The hub denied the request, or marked it as failed."""
 
     reason = "Forbidden"
 
 
 @dataclass(frozen=True, slots=True)
 class WantedCertificate:
-    """The certificate to be obtained."""
+    """The certificate to obtain."""
 
     names: AgentNames
     cluster_uid: str
     subject: CertificateSubject
     duration: timedelta | None = None
     addon: tuple[AddOnName, str] | None = None
-    """Add-on and signer, where the certificate is an add-on's."""
+    """Add-on name and signer of an add-on's certificate."""
     ensure_cluster: bool = False
-    """Whether the cluster itself may still be unknown to the hub."""
+    """Whether the hub may not know the cluster yet."""
     endpoints: tuple[ExternalEndpoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -52,20 +52,18 @@ class WantedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate and its key, as PEM."""
-
     certificate: bytes
     key: bytes = field(repr=False)
     recovery: bytes = b""
 
     def contents(self) -> dict[str, bytes]:
-        """The keys that it fills in a secret."""
+        """The keys and values that it adds to a secret."""
         filled = {CERTIFICATE: self.certificate, KEY: self.key}
         return {**filled, RECOVERY: self.recovery} if self.recovery else filled
 
 
 class Enrolment:
-    """One certificate from nothing to stored. `step` until `state` is DONE; then `credential` is what the secret holds."""
+    """Obtains and stores one certificate. Call `step` until `state` is DONE; then `credential` is the content of the secret."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Enrolment:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`known_by`: how the hub is known from now on, of what is stored; None: nothing is stored of that."""
+        """`known_by` computes, from the stored content, the trust to store for the hub; None: no trust is stored."""
         self.wanted = wanted
         self.hub = hub
         self.state = BootstrapState.UNPREPARED
@@ -104,22 +102,22 @@ class Enrolment:
 
     @property
     def certificate(self) -> CertificateFacts:
-        """What was issued."""
+        """Facts of the issued certificate."""
         if self.issued is None:
             raise AssertionError
         return parse_certificate(self.issued.certificate)
 
     def resume(self, contents: Contents) -> None:
-        """Goes on where an earlier run stopped, as the pending secret tells."""
+        """Continue where an earlier run stopped, according to the pending secret."""
         self._pending = read_pending(contents)
         if self._pending is not None and parse_request(self._pending.request).subject != self.wanted.subject:
-            self._pending = None  # made for a subject that is wanted no longer
+            self._pending = None  # made for a subject that is no longer wanted
         self.state = resume(self._pending, self.wanted.names)
         if self.state is not BootstrapState.UNPREPARED:
             log.info("request.resumed", request=self._pending.request_name if self._pending else "", next=self.state.value)
 
     async def step(self, client: HubClient) -> BootstrapState:
-        """Does what is next. An error leaves the state as it is, but for a denied request: then a new one is next."""
+        """Run the next step. An error leaves the state as it is, except a denial: then the next step makes a new request."""
         try:
             event = await self._steps[self.state](client)
         except RequestDeniedError:
@@ -130,11 +128,11 @@ class Enrolment:
 
     @property
     def done(self) -> bool:
-        """Everything is stored and the pending request forgotten."""
+        """The certificate is stored and the pending request deleted."""
         return self.state is BootstrapState.DONE
 
     async def run(self, client: HubClient, *, on_step: Callable[[BootstrapState], object] | None = None) -> None:
-        """All steps; the first error ends it, a later call goes on there. They are one trace, however long the hub takes."""
+        """Run all steps. The first error ends the run; a later call continues there. One run is one trace."""
         self._resubmitted = self._disappointed = False
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
             while not self.done:
@@ -202,7 +200,7 @@ class Enrolment:
         except (NotFoundError, ForbiddenError):
             if self._resubmitted:
                 raise
-            self._resubmitted = True  # once: a hub that forgets at once is not asked in a tight circle
+            self._resubmitted = True  # only once, to avoid a tight loop at a hub that loses requests
             log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
             return BootstrapEvent.UNKNOWN
         leaf, why = _looked_at(decided, pending.key)
@@ -214,7 +212,7 @@ class Enrolment:
         return BootstrapEvent.ISSUED
 
     def _disappoint(self, request: str, why: str) -> BootstrapEvent:
-        """Once in a run: a signer that issues nothing else is not asked in a tight circle. Raises UnavailableError."""
+        """Start over once per run, to avoid a tight loop. Raises UnavailableError the second time."""
         if self._disappointed:
             raise UnavailableError(f'what the hub issued for the certificate signing request "{request}" is of no use: {why}')
         self._disappointed = True
@@ -248,7 +246,7 @@ class Enrolment:
 
 
 def _looked_at(decided: CSRState, key: bytes) -> tuple[CertificateFacts | None, str]:
-    """The certificate that was issued; or None, and why it is of no use to who has this key."""
+    """The issued certificate; or None and the reason why it is unusable with this key."""
     try:
         leaf = parse_certificate(decided.certificate)
     except InvalidError as error:
@@ -261,7 +259,7 @@ def _looked_at(decided: CSRState, key: bytes) -> tuple[CertificateFacts | None, 
 
 
 async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRState:
-    """The issued state. Raises RequestDeniedError; UnavailableError when the stream ends before a decision."""
+    """Wait for the issued state. Raises RequestDeniedError; UnavailableError when the stream ends before a decision."""
     waiting = ""
     async with aclosing(states) as following:
         async for state in following:

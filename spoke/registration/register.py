@@ -1,4 +1,4 @@
-"""Registering: with the bootstrap credential, or coming back with the recovery certificate of one that has expired."""
+"""Registers the agent at a hub with the bootstrap credential, or with the recovery certificate of an unusable credential."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,18 +30,18 @@ from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from spoke.registration.pending import names_contents, pends_for
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
-"""The recovery certificate beside the credential may still be good."""
+"""The recovery certificate beside a credential with one of these flaws may still be usable."""
 
 log = structlog.get_logger(__name__)
 
 
 class StartOverError(Exception):
-    """What is known has changed: everything is to be looked at anew, at once."""
+    """The known state has changed: the caller must read everything again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRoute:
-    """Where and with which credential a certificate is asked for."""
+    """The hub and the credential for a certificate request."""
 
     connection: HubConnection
     recovers: bool = False
@@ -49,10 +49,10 @@ class RegistrationRoute:
 
 
 class Registration:
-    """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all.
+    """Keeps the progress of a registration between attempts, above all a certificate that is not stored yet.
 
-    Where there are two ways it tries them in turn. With an `owner` the credential is that of the hub that the agent reports to,
-    and is mirrored; without, it goes to the hub's slot alone.
+    If both credentials are usable, it alternates between them. With an `owner` the credential belongs to the hub that the agent
+    reports to, and is mirrored; without, it is only stored in the hub's slot.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Registration:
     def way(
         self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
     ) -> RegistrationRoute | None:
-        """The one to try next: the recovery certificate first, since it may need nobody's approval. None: there is no way."""
+        """The route to try next, the recovery certificate first because it may need no approval. None: no route."""
         recovery = None
         if finding.flaw in RECOVERABLE and self._world.recover is not None:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
@@ -83,9 +83,9 @@ class Registration:
     async def obtain(
         self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, contents: Contents, finding: CredentialFinding
     ) -> Contents:
-        """Obtains and stores a certificate; `finding` is what is wrong with the one in `contents`.
+        """Obtain and store a certificate; `finding` is the flaw of the one in `contents`.
 
-        Raises StartOverError when the hub's time takes that back.
+        Raises StartOverError when the flaw depends on the clock and the hub's time has just been learned.
         """
         by = "recovery certificate" if way.recovers else "bootstrap credential"
         why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
@@ -94,7 +94,7 @@ class Registration:
         pending = hub_slot(self._world.secrets, way.connection.hub_id)
         kept, stored = await pending.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
-            kept = {}  # spent: it led to the very certificate that is no good
+            kept = {}  # already used: it led to the certificate that has the flaw
         enrolment = self._prepare(way, names, cluster_uid, pending, kept)
         tried, self._failures = self._failures, self._failures + 1
         try:
@@ -107,9 +107,9 @@ class Registration:
         return enrolment.credential
 
     def _prepare(self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
-        """The registration under way, while it is for this hub and these names; else the one that `kept` tells of, or anew.
+        """The present registration, if it is for this hub and these names; else one resumed from `kept`, or a new one.
 
-        One that has its certificate already is stored, whichever way that came.
+        A present one that already has its certificate is continued on either route.
         """
         present = self._present
         if present is not None and present.wanted.names == names and present.hub == way.connection.hub and not present.done:
@@ -131,11 +131,11 @@ class Registration:
         return self._present
 
     def enrolment(self, wanted: WantedCertificate, connection: HubConnection, slot: Slot) -> Enrolment:
-        """Obtains a certificate for the agent itself: the first one or a renewal. `slot`: the hub's."""
+        """The flow for a certificate of the agent itself: the first one or a renewal. `slot` is the hub's."""
         extra = names_contents(wanted.names)
 
         def known_by(present: Contents) -> Mapping[str, bytes]:
-            """A registration believes its bootstrap kubeconfig; a renewal changes nothing, whatever was pushed meanwhile."""
+            """A registration trusts the CAs of its bootstrap kubeconfig; a renewal keeps the stored ones."""
             return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
 
         if self._owner is None:
@@ -182,13 +182,13 @@ class Registration:
             await client.close()
 
     async def _attest(self, client: HubClient, audience: str) -> None:
-        """Has the client bring a token of this cluster, which the hub demands."""
+        """Attach an attestation token of this cluster, which the hub requires."""
         if self._world.attest is None:
             raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
         client.bring(await self._world.attest.token(audience))
 
     async def _meet(self, client: HubClient, bootstrap: HubConnection) -> str:
-        """Learns the hub's time, that it is the kubeconfig's, and for whom a token of this cluster is wanted."""
+        """Learn the hub's time, check its id, and return the audience of the attestation token that it requires."""
         self._progress.enter("reaching the hub with the bootstrap credential")
         info = await client.info()
         self._hub_clock.learn(info.time)
@@ -200,7 +200,7 @@ class Registration:
         return info.attestation_audience
 
     def _refused(self, bootstrap: HubConnection, error: MusterError) -> MusterError:
-        """What to do, where the bootstrap credential is the reason or may be: TLS does not tell."""
+        """The error to raise, with advice if the bootstrap credential is or may be the cause: TLS does not report that."""
         finding = validity(bootstrap.chain, self._hub_clock.now())
         if finding is None and not isinstance(error, UnauthorizedError):
             return error
@@ -212,5 +212,5 @@ class Registration:
 
 
 def _placed(source: str) -> str:
-    """A kubeconfig's source as a phrase; that of a secret is one already."""
+    """A kubeconfig's source as a phrase; the source of a secret already is one."""
     return source if source.startswith("in ") else f"in {source}"

@@ -1,8 +1,8 @@
-"""One session with a hub: its controllers and feeds in one task group, which ends as a whole.
+"""One session with a hub: its controllers and streams in one task group, which ends as a whole.
 
-It ends in one of two ways: the hub is lost (HubLostError), or a successor has taken over: a new connection, with a new
-certificate or because the hub asked us to leave, that has carried a beat. While a successor is under way, the loss of this
-session is no news: the hub ends it because the other one is there.
+It ends when the hub is lost (HubLostError), or when a successor takes over: a new connection, with a new certificate or because
+the hub drains, that has carried a beat. While a handover runs, the loss of this session is ignored, because the hub ends it on
+account of the successor.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from spoke.session.reports import ClusterReports, watched
 
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
+"""A hub of one replica asks the successor to leave as well; this delay bounds the rate of that loop."""
 
 TELLING_PAUSE = timedelta(seconds=1)
-"""What changes of the list in quick succession is told at once."""
+"""Changes of the list within this time are sent together."""
 
 log = structlog.get_logger(__name__)
 
 
 class SessionRun:
-    """Runs everything that lives as long as one link."""
+    """Runs the controllers and streams of one link."""
 
     def __init__(
         self,
@@ -85,22 +85,22 @@ class SessionRun:
         self._settled = asyncio.Event()
 
     def go_over(self, succession: Handover) -> None:
-        """Lets what it opens take over, once that has carried a beat. Where it is tried once and fails the session goes on."""
+        """Hand over to the link that `succession` opens, after its first beat. A `once` succession is tried only once."""
         self._succeed(succession)
 
     def tell_hubs(self) -> None:
-        """The list of hubs is another: the hub is told soon."""
+        """Send the changed list of hubs to the hub soon."""
         self._hubs_changed.set()
 
     async def run(self) -> ActiveSession:
-        """Until the session is over: returns the link that took over. Raises HubLostError."""
+        """Run until the session is over; return the link that took over. Raises HubLostError."""
         stop_listening = self._around.watch.listen(self._verdict_changed)
         self._schedule()
         try:
             async with asyncio.TaskGroup() as group:
                 for name, work in self._work():
                     group.create_task(self._guarded(work), name=f"session/{name}")
-                # a task group that is left cleanly before it fails forgets to take back its own cancellation (Python 3.11)
+                # A task group that is left cleanly before a task fails does not revoke its own cancellation (Python 3.11).
                 await asyncio.Event().wait()
         except BaseExceptionGroup as ended:
             return await outcome(ended)
@@ -126,7 +126,7 @@ class SessionRun:
             yield controller.name, controller.run()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """A loss waits for the outcome of a succession that is under way."""
+        """Delay a loss until a handover in progress has its outcome."""
         try:
             await work
         except HubLostError:
@@ -151,7 +151,7 @@ class SessionRun:
             log.warning("agent.second_refused", message=desired.second_agent)
         self._around.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
-            self._lease.hurry()  # the pause under way was drawn from the interval of the longer lease
+            self._lease.hurry()  # the current pause was drawn from the interval of the longer lease
         self._around.progress.enter(
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
@@ -201,26 +201,26 @@ class SessionRun:
             await asyncio.sleep(TELLING_PAUSE.total_seconds())
 
     def _succeed(self, succession: Handover) -> None:
-        """One at a time; a renewed certificate or a drain does not get lost behind a move that fails."""
+        """Queue one handover. A renewed certificate or a drain is kept while a move is in progress that may fail."""
         if not self._successor.done():
             self._successor.set_result(succession)
         elif not succession.once:
             self._further = succession
 
     async def _change_over(self) -> None:
-        """Opens the successor and lets it carry a beat; the old session goes on until then, and if need be after."""
+        """Open the successor and send a beat over it. The old session continues until then, and after a failure."""
         while True:
             try:
                 await self._go_over(await self._successor)
             finally:
-                self._settled.set()  # however it ends, and if it is cancelled: others wait for it
+                self._settled.set()  # on every outcome, cancellation included: other tasks wait for it
             self._successor = asyncio.get_running_loop().create_future()
             if self._further is not None:
                 self._successor.set_result(self._further)
                 self._further = None
 
     async def _go_over(self, succession: Handover) -> None:
-        """Raises SucceededError; returns when it was to be tried but once, and failed."""
+        """Raises SucceededError. Returns only when a `once` succession has failed."""
         backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
         while True:
             self._succeeding.set()
@@ -282,7 +282,7 @@ class SessionRun:
 
     def _enqueue_addon_registrations(self) -> None:
         if not self._addons_known:
-            return  # an add-on that cannot be seen is not one that is gone
+            return  # an add-on that cannot be read is not a deleted one
         for name in self._registration.names:
             self.addon_registration.enqueue(name)
 
@@ -292,5 +292,5 @@ def _silence(link: ActiveSession, silence: timedelta) -> timedelta:
 
 
 def _acknowledges(link: ActiveSession) -> bool:
-    """Whether the hub takes many beats at once. Where each is a request of its own, none is in step."""
+    """Whether the hub takes beats of many agents at once; only then are beats in step."""
     return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities

@@ -194,7 +194,7 @@ class Attachment(HubNews, Stay):
         return False
 
     def _is_off(self) -> bool:
-        """Settle the list; return whether this hub is off it or changed. A new credential for it, or another hub, is no reason."""
+        """Settle the list; return whether this hub is off it or changed. A new credential or another hub is no reason."""
         parts = self._parts
         if not parts.bootstrap.replaced:
             parts.bootstrap.acknowledge()

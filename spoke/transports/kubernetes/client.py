@@ -1,4 +1,4 @@
-"""The port `HubClient` over a Kubernetes API, with one credential."""
+"""HubClient over the Kubernetes API, with one credential."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class ApiHubClient(HubClient):
-    """Nothing is sent before the first call. `annotations` are kept on the ManagedCluster while a session lasts."""
+    """Sends nothing before the first call. `annotations` are maintained on the ManagedCluster while a session lasts."""
 
     def __init__(
         self, address: HubAddress, identity: ClientIdentity, clock: Clock, annotations: Mapping[str, str] | None = None
@@ -78,7 +78,7 @@ class ApiHubClient(HubClient):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        del agent  # the hub learns it from the request
+        del agent  # the hub reads it from the request
         return await clusters.ensure_cluster(
             self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
         )
@@ -128,13 +128,13 @@ class ApiHubClient(HubClient):
         epoch: int,
         trusted: Sequence[str] = (),
     ) -> StandingBy:
-        """Tells nothing, for want of a word for it: what the ManagedCluster says is the answer."""
+        """The Kubernetes API has no StandBy: nothing is reported, and the answer is read from the ManagedCluster."""
         del agent, owner, epoch, trusted
-        await self._door.ask_version()  # its time
+        await self._door.ask_version()  # for the hub's time
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError:
-            seen = {}  # a hub of Open Cluster Management lets an agent see nothing before it accepts it
+            seen = {}  # a hub of Open Cluster Management lets an agent read nothing before it accepts it
         if is_another(seen, cluster_uid):
             raise AlreadyExistsError(f'the cluster name "{cluster}" belongs to another cluster')
         accepted = section(seen, "spec").get("hubAcceptsClient") is True
@@ -148,7 +148,7 @@ class ApiHubClient(HubClient):
 
     @tracing.asking("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """A hub of Open Cluster Management lets an agent see nothing before it accepts it."""
+        """A hub of Open Cluster Management lets an agent read nothing before it accepts it."""
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
@@ -194,7 +194,7 @@ class ApiHubClient(HubClient):
 
 
 async def _guarded(session: ApiSession) -> None:
-    """A defect of ours in what goes on beside ends the session, and is told."""
+    """End the session, and log, if a background task fails by a defect of ours."""
     try:
         await session.run()
     except Exception:

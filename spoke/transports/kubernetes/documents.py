@@ -1,7 +1,7 @@
-"""Documents of the Kubernetes API, as OCM's agent writes and reads them: functions of values.
+"""Kubernetes API documents as OCM's agent writes and reads them; pure functions.
 
-The agent owns, in its ManagedCluster: the conditions that it reports, capacity, allocatable, version and claims; its own URLs
-among the client configs; the annotations of its prefix. Everything else is somebody else's and goes back as it came.
+In its ManagedCluster the agent owns: the conditions that it reports, capacity, allocatable, version and claims; its own URLs
+among the client configs; the annotations with its prefix. It writes all other fields back unchanged.
 """
 
 from base64 import b64encode
@@ -23,7 +23,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io"
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
-"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+"""Annotation with the UID of the managed cluster's kube-system namespace; it distinguishes two clusters of one name."""
 RECOVERY = "hub.open-cluster-management.io/recovery-certificate"
 LEASE_NAME = "managed-cluster-lease"
 NODES = "nodes"
@@ -45,7 +45,7 @@ def add_ons(suffix: str, version: str) -> RestResource:
 
 
 def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
-    """The mapping at `path`; empty where there is none."""
+    """The mapping at `path`; empty if there is none."""
     for step in path:
         inner = (document or {}).get(step)
         document = inner if isinstance(inner, Mapping) else {}
@@ -53,13 +53,13 @@ def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]
 
 
 def entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The mappings of a list; empty where there is none."""
+    """The mappings in a list; empty if there is none."""
     listed = holder.get(name)
     return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 
 
 def own_annotations(annotations: Mapping[str, str], cluster_uid: str) -> dict[str, str]:
-    """Those that an agent may set, with the uid of its cluster."""
+    """The annotations that an agent may set, with the UID of its cluster."""
     kept = {name: value for name, value in annotations.items() if name.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: cluster_uid} if cluster_uid else kept
 
@@ -71,7 +71,7 @@ def new_cluster(
     endpoints: Sequence[ExternalEndpoint],
     labels: Mapping[str, str],
 ) -> Object:
-    """The ManagedCluster that a join makes; acceptance and lease duration are the hub's."""
+    """The ManagedCluster that a registration creates. The hub sets acceptance and lease duration."""
     configs = {"managedClusterClientConfigs": _configs([], endpoints)} if endpoints else {}
     return {
         "apiVersion": f"{group}/v1",
@@ -82,7 +82,7 @@ def new_cluster(
 
 
 def kept_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
-    """`present` with what the agent owns of metadata and spec as it should be; equal when nothing is to be written."""
+    """`present` with the agent's part of metadata and spec updated; equal to `present` when nothing is to be written."""
     metadata, spec = dict(present["metadata"]), dict(section(present, "spec"))
     notes = {**section(metadata, "annotations"), **annotations}
     if notes:
@@ -93,7 +93,7 @@ def kept_cluster(present: Object, annotations: Mapping[str, str], endpoints: Seq
 
 
 def _configs(present: Sequence[Mapping[str, Any]], endpoints: Sequence[ExternalEndpoint]) -> list[dict[str, Any]]:
-    """Other URLs stay, ours get their CA bundle."""
+    """Other URLs stay; ours get their CA bundle."""
     ours = {endpoint.url: _config(endpoint) for endpoint in endpoints}
     kept = [ours.pop(str(entry.get("url")), dict(entry)) for entry in present]
     return [*kept, *ours.values()]
@@ -105,12 +105,12 @@ def _config(endpoint: ExternalEndpoint) -> dict[str, Any]:
 
 
 def is_another(cluster: Object, cluster_uid: str) -> bool:
-    """Whether the record is known to be of a cluster with another uid."""
+    """Whether the record states another UID than this cluster's."""
     return str(section(cluster, "metadata", "annotations").get(CLUSTER_UID) or cluster_uid) != cluster_uid
 
 
 def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desired:
-    """What the hub wants. `cluster` None: it may not be seen, so it is not accepted. `add_ons` None: not to be seen now."""
+    """The wanted state. `cluster` None: unreadable, hence not accepted. `add_ons` None: unreadable now."""
     spec, metadata = section(cluster, "spec"), section(cluster, "metadata")
     told = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
     seconds = spec.get("leaseDurationSeconds")
@@ -125,7 +125,7 @@ def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desir
 
 
 def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
-    """The merge patch that makes `present` say what is reported; empty when it does. Guarded by the version that was read."""
+    """The merge patch from `present` to `report`; empty when they agree. The read resourceVersion is its precondition."""
     status = section(present, "status")
     before = entries(status, "conditions")
     conditions: Sequence[Mapping[str, Any]] = before
@@ -146,7 +146,7 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
     capacity = {**report.capacity, NODES: str(report.node_count)}
     claims = [{"name": claim.name, "value": claim.value} for claim in report.claims]
     before, allocatable = section(status, "capacity"), section(status, "allocatable")
-    # what is in both was the agent's: others add to capacity alone
+    # An entry in both was the agent's: others add to capacity only.
     vanished = {name: None for name in before if name in allocatable and name not in capacity}
     wanted: Object = {
         "capacity": {**_differing(before, capacity), **vanished},
@@ -161,7 +161,7 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
 
 
 def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime) -> Object:
-    """What became of those that the hub wants; others are none of ours."""
+    """The managed namespaces with our conditions; entries that the report does not contain stay unchanged."""
     before, told = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
     after = []
     for entry in before:
@@ -172,7 +172,7 @@ def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime)
 
 
 def managed_namespace(entry: Mapping[str, Any]) -> ManagedNamespace:
-    """One entry of a ManagedCluster's `status.managedNamespaces`."""
+    """Parse one entry of a ManagedCluster's `status.managedNamespaces`."""
     return ManagedNamespace(str(entry.get("name") or ""), str(entry.get("clusterSet") or ""))
 
 
@@ -181,12 +181,12 @@ def _differing(present: Mapping[str, Any], wanted: Mapping[str, str]) -> Object:
 
 
 def renewed(lease: Object, now: datetime) -> Object:
-    """The lease with a new renewTime and nothing else."""
+    """The lease with a new renewTime and no other change."""
     return {**lease, "spec": {**section(lease, "spec"), "renewTime": format_micro_time(now)}}
 
 
 def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
-    """The Event that tells of a changed availability, in OCM's words."""
+    """The Event about a changed availability, with OCM's text."""
     name = str(cluster["metadata"]["name"])
     good = available.status == TRUE
     how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
@@ -196,7 +196,7 @@ def availability_event(cluster: Object, available: Condition, agent: str, now: d
 
 
 def event(about: Object, kind: str, news: AgentEvent, agent: str, now: datetime) -> Object:
-    """An Event in the cluster's namespace about its ManagedCluster, or about one of its add-ons."""
+    """An Event in the cluster's namespace about its ManagedCluster or one of its add-ons."""
     metadata = section(about, "metadata")
     name = str(metadata.get("name") or "")
     namespace = str(metadata.get("namespace") or name)
@@ -221,7 +221,7 @@ def reported_availability(report: ClusterReport) -> Condition | None:
 
 
 def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: str, duration: timedelta | None) -> Object:
-    """A CertificateSigningRequest as OCM's agent makes it."""
+    """A CertificateSigningRequest as OCM's agent creates it."""
     seconds = {"expirationSeconds": round(duration.total_seconds())} if duration is not None else {}
     return {
         "apiVersion": "certificates.k8s.io/v1",
@@ -232,7 +232,7 @@ def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: st
 
 
 def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> CSRState:
-    """Where a request stands; `certificate` and `recovery` are what it holds, `now` is the hub's time."""
+    """The state of a request. `certificate` and `recovery` are its contents, `now` is the hub's time."""
     conditions = entries(section(document, "status"), "conditions")
     for kind, state in (("Denied", "denied"), ("Failed", "failed")):
         if (found := find(conditions, kind)) is not None:

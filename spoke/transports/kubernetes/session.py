@@ -1,8 +1,8 @@
-"""A session over the Kubernetes API: there is none on the hub, only an agent that beats, reports, and watches what is wanted.
+"""A session over the Kubernetes API, unknown to the hub: the agent renews a Lease, reports, and watches its ManagedCluster.
 
-It ends when the hub says that we are nobody (401) or that the cluster is gone, and when the hub cannot be reached: an error of
-any call or watch is a doubt, and a doubt is settled by one look at our ManagedCluster. What the hub merely refuses (403) ends
-nothing: the cluster is not accepted, and we wait.
+It ends when the hub answers 401, when the cluster is deleted, when the certificate expires, and when the hub cannot be reached.
+After an error of any call or watch, one GET of the ManagedCluster decides. A 403 ends nothing: the cluster is not accepted, and
+the agent waits.
 """
 
 import asyncio
@@ -50,16 +50,16 @@ from spoke.transports.kubernetes.watch import HubMirror
 T = TypeVar("T")
 
 REPAIR_PAUSE = timedelta(seconds=1)
-"""What others changed of our report is set right this much later, once for all of it."""
+"""Delay before the agent restores parts of its report that others changed; it bundles changes."""
 HIDDEN_PAUSE = timedelta(seconds=5)
-"""How often a hub is asked that does not let us see our cluster any more."""
+"""Poll interval while the hub does not let the agent read its ManagedCluster."""
 LONGEST_SLEEP = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
 
 
 class ApiSession(HubSession):
-    """Beats and reports of one agent; `run` is what goes on beside them."""
+    """Beats and reports of one agent. `run` executes the background tasks."""
 
     def __init__(self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterKeeping) -> None:
         self._door = door
@@ -82,7 +82,7 @@ class ApiSession(HubSession):
         return self._door.offset
 
     async def run(self) -> None:
-        """Mirrors, settles doubts and sets right what others overwrote, until cancelled."""
+        """Mirror the hub's objects, check doubtful errors, restore overwritten reports, and end at expiry; until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror.run(), name="hub/mirror")
             group.create_task(self._settle_doubts(), name="hub/doubts")
@@ -90,13 +90,13 @@ class ApiSession(HubSession):
             group.create_task(self._expire(), name="hub/expiry")
 
     def finish(self, lost: HubLostError) -> None:
-        """Ends it; the first reason counts. Everything that waits is told."""
+        """End the session; the first reason counts. Pending calls fail with it."""
         if not self._end.done():
             self._end.set_result(lost)
         self._news.set()
 
     async def beat(self, *, available: bool | None) -> None:
-        del available  # the verdict is in the report alone
+        del available  # only the report carries the verdict
         await self._while_open(self._beat())
 
     @tracing.asking("report status")
@@ -138,13 +138,13 @@ class ApiSession(HubSession):
         self.finish(HubLostError(f"the agent goes to the hub {hub_id}" if hub_id else "the session was closed"))
 
     async def _beat(self) -> None:
-        """Renews the lease, again and again until the hub takes it: whoever asked knows for how long to wait."""
+        """Renew the lease; retry until the hub accepts it. The caller bounds the time."""
         kube, path = await self._door.kube(), LEASES.path(LEASE_NAME, namespace=self._cluster)
         pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=2))
         while True:
             try:
                 await kube.update(path, renewed(await kube.get(path), self._door.now()))
-            except MusterError as error:  # a conflict, too: the hub wrote it between our two calls
+            except MusterError as error:  # includes conflicts: the hub wrote between our two calls
                 self._failed(error)
                 await asyncio.sleep(pauses.next().total_seconds())
             else:
@@ -190,7 +190,7 @@ class ApiSession(HubSession):
         raise ConflictError(f'add-on "{addon}" was changed by others {ATTEMPTS} times while we reported')
 
     async def _tell_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
-        """An Event for a change of availability; one that cannot be told is no reason to fail."""
+        """Create an Event for a change of availability. A failure to create it is only logged."""
         now = reported_availability(report)
         was = find(entries(section(before, "status"), "conditions"), AVAILABLE)
         if now is None or (was is not None and was.status == now.status):
@@ -211,7 +211,7 @@ class ApiSession(HubSession):
             await kube.create(EVENTS.path(namespace=self._cluster), told)
 
     async def _repair(self) -> None:
-        """Reports again when the hub's record says something else than we last said, as OCM's hub does after a silence."""
+        """Report again when the ManagedCluster differs from the last report, as OCM's hub changes it after a silence."""
         while True:
             await self._disturbed.wait()
             await asyncio.sleep(REPAIR_PAUSE.total_seconds())
@@ -239,7 +239,7 @@ class ApiSession(HubSession):
         self._disturbed.set()
 
     def _failed(self, error: MusterError) -> None:
-        """An error may mean that the session is over; the caller makes of it what it will."""
+        """Schedule the check of the ManagedCluster for errors that may mean the end of the session."""
         if isinstance(error, (UnauthorizedError, UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
             self._doubt.set()
 
@@ -252,20 +252,20 @@ class ApiSession(HubSession):
                 self._mirror.show(await look(self._door, self._cluster))
             except ForbiddenError:
                 self._mirror.hide()
-                self._doubt.set()  # rights may come back without any change of our cluster that would tell
+                self._doubt.set()  # rights may return without any change of our ManagedCluster that a watch would show
                 pause = HIDDEN_PAUSE
             except HubLostError as lost:
                 self.finish(lost)
             await asyncio.sleep(pause.total_seconds())
 
     async def _expire(self) -> None:
-        """A session ends with its certificate, though connections that are open would go on."""
+        """End the session with its certificate, because open connections outlive it."""
         while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock tells nobody
             await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
         self.finish(HubLostError("our certificate has expired", SessionEnd.UNAUTHENTICATED))
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its outcome, or the reason of the end where the session ends first."""
+        """Return the result of `work`, or raise the reason of the session's end if that comes first."""
         doing = asyncio.ensure_future(work)
         try:
             await asyncio.wait((doing, self._end), return_when=asyncio.FIRST_COMPLETED)
@@ -276,7 +276,7 @@ class ApiSession(HubSession):
                 doing.cancel()
                 await asyncio.wait((doing,))
             elif not doing.cancelled():
-                doing.exception()  # the end of the session is what is told
+                doing.exception()  # the end of the session is what is raised
 
     def _check(self) -> None:
         if self._end.done():
@@ -289,6 +289,6 @@ def _between_conflicts() -> Backoff:
 
 
 def _revision(document: Object) -> int:
-    """The version that was written; clients must not compare those of a Kubernetes API, and nobody here does."""
+    """The written version as a number. Clients must not compare resource versions of a Kubernetes API; nothing here does."""
     text = str(section(document, "metadata").get("resourceVersion") or "")
     return int(text) if text.isdigit() else 0
