@@ -1,4 +1,4 @@
-"""`spoke run`, the agent of one cluster as a process: settings, logging, signals, probes. And the commands about it."""
+"""The program `spoke`: `spoke run`, the agent of one cluster as a process, and the commands about it."""
 
 import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from spoke.settings import SpokeSettings
 
 STOP_WITHIN = 10
-"""Seconds for the agent to leave its session and its secrets in order."""
+"""Seconds that the agent has to end its session and finish its writes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until SIGTERM or SIGINT (0), until it cannot go on (1), or not at all for settings that are wrong (2).
+    """Run until SIGTERM or SIGINT (exit code 0), until a fatal error (1), or not at all for invalid settings (2).
 
-    A second signal ends it at once (1).
+    A second signal ends the process at once (1).
     """
     flags = vars(parser().parse_args(arguments))
-    gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
+    gc.disable()  # imported objects stay: collecting them costs a tenth of the start-up time
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
-    # Only now: `--help` and a mistyped flag need none of this.
+    # Imported late: `--help` and a mistyped flag need none of this.
     from machinery import product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
     from machinery.observability import logs, telemetry  # noqa: PLC0415
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _aside(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
-    """Prints step by step what it finds or does; 0: all is well, 1: something is not, 2: it was asked wrongly."""
+    """Run a command other than `run`, printing each step. 0: all is well; 1: a step failed; 2: wrong usage."""
     from machinery.durations import parse_duration  # noqa: PLC0415
     from machinery.errors import MusterError  # noqa: PLC0415
     from spoke.cli import commands  # noqa: PLC0415

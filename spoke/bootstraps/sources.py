@@ -1,4 +1,4 @@
-"""Where one bootstrap kubeconfig comes from: a file, or a secret of the component namespace."""
+"""Sources of one bootstrap kubeconfig: a file, or a secret of the component namespace."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Hashable
 from contextlib import aclosing, suppress
@@ -18,17 +18,17 @@ _MAKE = "make one with hubctl create bootstrap-kubeconfig"
 
 
 class MissingBootstrapError(InvalidError):
-    """There is no such file or secret: whatever hub it named is named no more."""
+    """The file or secret does not exist; its hub leaves the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """One hub of the list, and how to ask it for a certificate."""
+    """One hub of the list with the credential for registration."""
 
     name: str
-    """How the agent calls the hub: after the file or the secret."""
+    """The agent's name for the hub, from the file or the secret."""
     source: str
-    """Where it comes from, for people."""
+    """The origin, for messages."""
     connection: HubConnection
 
     @property
@@ -37,30 +37,30 @@ class Bootstrap:
 
 
 class BootstrapSource(Protocol):
-    """One source; others may replace its content at any time."""
+    """One source. Its content may be replaced at any time."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def source(self) -> str:
-        """For people."""
+        """The origin, for messages."""
 
     def signature(self) -> Hashable:
-        """Another one after every change, as far as is known without asking anybody; falsy while there is nothing."""
+        """Differs after every known change, without I/O over the network; falsy while there is no content."""
 
     def read(self) -> HubConnection:
-        """What is there, as far as is known. Raises MissingBootstrapError; InvalidError, with what is wrong and what to do."""
+        """Parse the known content. Raises MissingBootstrapError; InvalidError with the defect and what to do."""
 
     async def load(self) -> None:
-        """Asks, where that is needed before anything is known. Never raises for a source that cannot be had."""
+        """Fetch the content if reading needs it. Never raises for an unavailable source."""
 
     def changes(self) -> AsyncIterator[None] | None:
-        """Tells after each change; None: `signature` is to be compared now and then instead."""
+        """Yield after each change; None: the caller must poll `signature`."""
 
 
 class BootstrapFile(BootstrapSource):
-    """A file, looked at whenever it is asked for."""
+    """A file, read at each call."""
 
     def __init__(self, path: Path, reach: Reach = HOWEVER) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class BootstrapFile(BootstrapSource):
 
     @property
     def name(self) -> str:
-        """The file's, without its ending; its folder's where all are called `kubeconfig`, as mounted secrets are."""
+        """The file's name without suffix; its folder's name if the file is called `kubeconfig`, as in mounted secrets."""
         folder = self.path.absolute().parent.name
         return folder if self.path.stem == KUBECONFIG and folder else self.path.stem
 
@@ -93,14 +93,14 @@ class BootstrapFile(BootstrapSource):
         return connection_of(parse_kubeconfig(text, source=self.source, folder=self.path.parent), self._reach)
 
     async def load(self) -> None:
-        """A file is read when it is asked for."""
+        """Does nothing: `read` reads the file."""
 
     def changes(self) -> None:
         return None
 
 
 class BootstrapSecret(BootstrapSource):
-    """The key `kubeconfig` of a secret; other files that it names are further keys of the secret, as OCM has it."""
+    """The key `kubeconfig` of a secret. Files that it names are other keys of the secret, as in OCM."""
 
     def __init__(self, secrets: Secrets, name: str, reach: Reach = HOWEVER) -> None:
         self._secrets = secrets
@@ -136,7 +136,7 @@ class BootstrapSecret(BootstrapSource):
         return connection_of(kubeconfig, self._reach)
 
     async def load(self) -> None:
-        """Once; afterwards `changes` knows better."""
+        """Read the secret once; afterwards `changes` keeps it up to date."""
         if self._snapshot is not None:
             return
         try:
@@ -145,7 +145,7 @@ class BootstrapSecret(BootstrapSource):
             self._unread = error.message
 
     async def changes(self) -> AsyncIterator[None]:
-        # every implementation of the port is a generator, and has a connection to let go
+        # Every implementation of the port is a generator that holds a connection until it is closed.
         async with aclosing(cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(self._name))) as snapshots:
             async for snapshot in snapshots:
                 self._snapshot = snapshot

@@ -1,4 +1,4 @@
-"""Whether the list of hubs is another one than when it was looked at last."""
+"""Detects changes of the hub list."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,17 +15,17 @@ from spoke.bootstraps.sources import BootstrapSource
 T = TypeVar("T")
 
 AGAIN = timedelta(seconds=30)
-"""After a watch of a secret that failed for good."""
+"""Pause after a failed watch of a secret."""
 
 log = structlog.get_logger(__name__)
 
 
 class BootstrapChangedError(Exception):
-    """Another bootstrap kubeconfig is there."""
+    """The hub list has changed."""
 
 
 class BootstrapWatch:
-    """What the list was when it was settled, and a flag that it is another now."""
+    """The hub list at the last `settle`, and a flag for changes since."""
 
     def __init__(self, bootstraps: Bootstraps) -> None:
         self._bootstraps = bootstraps
@@ -40,32 +40,32 @@ class BootstrapWatch:
 
     @property
     def replaced(self) -> bool:
-        """The list itself is another, and not only something about it."""
+        """Whether the list itself has changed since the last `settle`."""
         return self._bootstraps.signature() != self._signature
 
     def stir(self) -> None:
-        """Something else is to be looked at: whoever waits for a change looks up."""
+        """Wake up the waiting loop for another reason than a changed list."""
         self._changed.set()
 
     def acknowledge(self) -> None:
-        """Whatever stirred is seen to; the list is the one that it was."""
+        """Clear the flag without settling the list."""
         self._changed.clear()
 
     def settle(self) -> BootstrapListing:
-        """The list as it is now is known."""
+        """Read the present list and take it as known."""
         self._changed.clear()
         self._signature = self._bootstraps.signature()
         self.listing = self._bootstraps.look()
         return self.listing
 
     def look(self) -> None:
-        """To be called now and then."""
+        """Compare the list with the settled one; called periodically."""
         if self._bootstraps.signature() != self._signature:
             self._changed.set()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Every source is known when this is entered, and those that tell of their changes are followed while it lasts."""
+        """Load every source, then follow those that report changes."""
         await self._bootstraps.load()
         following = [
             asyncio.create_task(self._follow(source, changes), name=f"bootstrap {source.source}")
@@ -86,19 +86,19 @@ class BootstrapWatch:
             except MusterError as error:
                 log.warning("bootstrap.not_watched", source=source.source, error=error.message)
             except Exception:
-                # a defect of ours in a watch must not end the agent; the source is followed anew
+                # A defect of ours in a watch must not end the agent; the source is followed again.
                 log.exception("bootstrap.not_watched", source=source.source)
             await asyncio.sleep(AGAIN.total_seconds())
             changes = source.changes()
 
     async def rest(self, delay: timedelta) -> None:
-        """Waits, unless the list changes meanwhile."""
+        """Wait for `delay` or until the list changes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay.total_seconds()):
                 await self._changed.wait()
 
     async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T:
-        """Does `work`. Raises BootstrapChangedError as soon as the list is another and `leave` says that this matters."""
+        """Await `work`. Raises BootstrapChangedError as soon as the list changes and `leave` confirms that this matters."""
         doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:
             while True:
@@ -116,7 +116,7 @@ class BootstrapWatch:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancels it where it still runs, and waits. How it failed meanwhile is no news any more."""
+    """Cancel the task if it still runs and wait for it; ignore its error."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""What the commands about an agent are made of: they look at what it works with, beside it, and take nothing from it."""
+"""Wiring of the commands about an agent; they read what the agent uses, beside a running one."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +28,7 @@ Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 @asynccontextmanager
 async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
-    """`spoke doctor`, with the settings of the agent. Raises InvalidError."""
+    """`spoke doctor` with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
     own, managed = needed_permissions(settings)
     async with AsyncExitStack() as stack:
@@ -36,7 +36,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
         secrets = KubeSecrets(management, settings.component_namespace)
 
         async def missing() -> Sequence[Permission]:
-            """Asks the managed cluster, too, where it is another one."""
+            """Check the managed cluster, too, if it is another one."""
             async with AsyncExitStack() as aside:
                 spoke = await client_of(settings.spoke_kubeconfig, aside) if settings.spoke_kubeconfig else management
                 return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
@@ -60,7 +60,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
 
 
 def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
-    """What an agent of these settings needs in its own cluster, and in the one that it manages, as the chart grants it."""
+    """The permissions that an agent needs in its own cluster and in the managed one, as the chart grants them."""
     home, gates = settings.component_namespace, gates_of(settings.feature_gates)
     own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
     if settings.leader_elect:
@@ -88,7 +88,7 @@ def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], S
 
 @asynccontextmanager
 async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
-    """What `spoke status` asks. Raises InvalidError."""
+    """The sources of `spoke status`. Raises InvalidError."""
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
@@ -117,7 +117,7 @@ def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClien
 
 @asynccontextmanager
 async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
-    """`spoke leave` and `spoke rejoin`, with the settings of the agent. Raises InvalidError."""
+    """`spoke leave` and `spoke rejoin` with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)

@@ -1,6 +1,6 @@
-"""`spoke status`: what the running agent says of itself, and what its secrets say whether or not it runs.
+"""`spoke status`: the state that the running agent reports, merged with the content of its secrets.
 
-The secrets are read with the agent's own settings; no key and no certificate of them is shown.
+The secrets are read with the agent's own settings; no key and no certificate is shown.
 """
 
 import json
@@ -28,8 +28,6 @@ _ABOUT = (("cluster", "cluster"), ("agent", "agent id"))
 
 
 class StatusExitCode(IntEnum):
-    """The exit code."""
-
     WELL = 0
     NOT_READY = 1
     NO_ANSWER = 3
@@ -37,7 +35,7 @@ class StatusExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Where it is asked. `probes`: the address of the agent's probes; without a port nobody is asked."""
+    """The sources of the status. `probes`: the address of the agent's probes; without a port, no agent is queried."""
 
     secrets: Secrets
     remains: Remains
@@ -49,7 +47,7 @@ class StatusSource:
 
 
 async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
-    """Everything, as one document. Raises MusterError where the secrets cannot be read."""
+    """The whole status as one document. Raises MusterError when the secrets cannot be read."""
     document = await _stored(source)
     agent, silence = await _asked(source)
     if agent is None:
@@ -63,7 +61,7 @@ async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
 
 
 async def _stored(source: StatusSource) -> Document:
-    """Names, owner and hubs as the secrets have them."""
+    """Names, owner and hubs from the secrets."""
     owner = (await source.secrets.read(OWNER_SECRET)).contents
     kept = [owner, *[(await source.secrets.read(name)).contents for name in await source.remains.slots()]]
     names = [stored_texts(contents) for contents in kept]
@@ -103,7 +101,7 @@ def _epoch(contents: Contents) -> int:
 
 
 async def _asked(source: StatusSource) -> tuple[Document | None, str]:
-    """What the agent says; or why it says nothing."""
+    """The status of the running agent; or None and the reason why there is none."""
     host, _, port = source.probes.rpartition(":")
     if not port.isdigit() or int(port) == 0:
         return None, "--health-listen, which says where the agent answers, has no port"
@@ -117,7 +115,7 @@ async def _asked(source: StatusSource) -> tuple[Document | None, str]:
 
 
 def render(document: Mapping[str, Any], now: datetime) -> str:
-    """The document for people."""
+    """Format the document as text."""
     rows = [(title, str(document.get(key) or "not known")) for key, title in _ABOUT]
     if "left" in document:
         rows.append(("left", document["left"] or "yes"))

@@ -1,4 +1,4 @@
-"""The managed cluster, read over its Kubernetes API. Source of the health rule: OCM's registration agent."""
+"""Reads the managed cluster over its Kubernetes API. Source of the health rule: OCM's registration agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ PROPERTIES = RestResource("about.k8s.io", "v1alpha1", "clusterproperties")
 
 GATES = FeatureGates()
 COALESCE = timedelta(milliseconds=200)
-"""Changes within this time are told as one."""
+"""Changes within this time are reported together."""
 _REPORTED_CLAIMS = {"labelSelector": "!open-cluster-management.io/spoke-only"}
 _NOT_SERVED = frozenset({403, 404})
 _SHOWN = 256
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class KubeCluster(Cluster):
-    """The cluster behind `client`. Reads raise the tree of `machinery.errors`; health never raises."""
+    """The cluster behind `client`. Reads raise the errors of `machinery.errors`; `health` never raises."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class KubeCluster(Cluster):
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """Claims and properties, as far as the gates have them; of one name the property."""
+        """ClusterClaims and ClusterProperties that the feature gates enable; for equal names, the property."""
         return merged_claims([await self._claims_of(resource) for resource in self._told_by])
 
     async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
@@ -89,7 +89,7 @@ class KubeCluster(Cluster):
         except NotFoundError:
             return False
         except ForbiddenError:
-            return True  # an agent with rights in it alone may not read it
+            return True  # an agent whose rights are limited to it may not read it
         return True
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
@@ -109,9 +109,9 @@ class KubeCluster(Cluster):
         return parse_time(renewed) if renewed else None
 
     async def changes(self) -> AsyncIterator[str]:
-        """`nodes` or `claims`: each after its first list, then after every change of what is reported, bursts told once.
+        """Yield `nodes` or `claims` after each first list and after every change of reported fields, coalesced.
 
-        A node's heartbeat changes nothing that is reported.
+        A node's heartbeat changes no reported field.
         """
         changed: dict[str, None] = {}
         wake = asyncio.Event()
@@ -151,7 +151,7 @@ def _telling(tell: Callable[[str], None], what: str) -> Callable[[ObjectKey, obj
 
 
 def _claims_failed(error: MusterError) -> None:
-    """A cluster without the ClusterClaim resource is an ordinary one."""
+    """Not every cluster has the ClusterClaim resource, so its absence is only logged at debug level."""
     level = log.debug if isinstance(error, NotFoundError) else log.warning
     level("cluster claims are not watched", reason=error.reason, error=error.message)
 

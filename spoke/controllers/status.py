@@ -1,7 +1,7 @@
 """The status report: joined, available, resources and version, claims, managed namespaces, in OCM's order.
 
-A step that cannot be done ends the report there: what follows stays on the hub as it was. Nothing is reported before the hub
-accepts the cluster, and nothing twice unless at a resync.
+A failed step ends the report there; the hub keeps the rest as it was. Nothing is reported before the hub accepts the cluster,
+and an unchanged report only at a resync.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def _nobody(_: AgentEvent) -> None:
 
 
 class StatusController(Reconciler[str]):
-    """Reports on one session. Keys: CHANGED, and RESYNC, which reports even what the hub was told before."""
+    """Reports on one session. Keys: CHANGED, and RESYNC, which also sends an unchanged report."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class StatusController(Reconciler[str]):
         self._truncated = 0
 
     def accept(self, *, accepted: bool) -> None:
-        """Reports are for accepted clusters only."""
+        """Set whether the cluster is accepted; only then it reports."""
         self._accepted = accepted
 
     async def reconcile(self, key: str) -> timedelta | None:
@@ -86,7 +86,7 @@ class StatusController(Reconciler[str]):
     async def _read_while_available(
         self,
     ) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception | None":
-        """As `_read`; None: the API server has become unavailable meanwhile, which is reported without waiting."""
+        """Like `_read`; None when the API server becomes unavailable meanwhile, which is then reported at once."""
         reading = asyncio.create_task(self._read(), name="status/read")
         failing = asyncio.create_task(self._watch.unavailable.wait(), name="status/unavailable")
         try:
@@ -98,7 +98,7 @@ class StatusController(Reconciler[str]):
             await asyncio.wait((reading, failing))
 
     async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception":
-        """Nodes, version and claims, or why they cannot be read; never raises."""
+        """Nodes, version and claims, or the error that prevents reading them. Never raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 nodes = group.create_task(self._cluster.nodes())

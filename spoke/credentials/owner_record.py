@@ -1,8 +1,8 @@
-"""The owner's secret: which hub holds the agent's session, at which epoch, with which credential.
+"""The owner's secret: the hub that holds the agent's session, the epoch and the credential.
 
-Every change of hub is one write, guarded by the version that was read: it names the hub, holds its credential and raises the
-epoch, before the hub is dialled. So no two hubs are ever dialled with one epoch, whatever dies or stops in between, and of two
-copies of the agent one loses, and sees that somebody else is the owner.
+Each change of owner is one write with the read version as precondition. It names the hub, stores its credential and raises the
+epoch, before the hub is dialled. So no two hubs are dialled with one epoch, even after a crash; and of two copies of the agent
+one fails and finds the other owner.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What the owner's secret says."""
+    """The content of the owner's secret."""
 
     contents: Contents = field(default_factory=dict, repr=False)
     hub_id: HubId | None = None
@@ -36,7 +36,7 @@ class Owner:
 
 
 class OvertakenError(MusterError):
-    """Somebody else has written the owner's secret: another copy of this agent is at work."""
+    """Another copy of this agent has changed the owner's secret."""
 
     reason = "Conflict"
 
@@ -53,10 +53,10 @@ class OwnerRecord:
         return _seen((await self._secrets.read(OWNER_SECRET)).contents)
 
     async def give(self, known: Owner, hub: HubId, credential: Contents, *, told: int = 0) -> Owner:
-        """Makes `hub` the owner, with a higher epoch where it was not; `told`: the highest that a hub knows of.
+        """Make `hub` the owner, with a higher epoch if it was not; `told`: the highest epoch that a hub knows.
 
-        Raises OvertakenError unless the secret still says what is `known`, or less: one that was deleted, or put back from
-        an older day, is written over.
+        Raises OvertakenError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup, is
+        overwritten.
         """
         same = known.epoch and hub == known.hub_id and self.keeps(known)
         epoch = known.epoch if same else self._above(known, told)
@@ -65,9 +65,9 @@ class OwnerRecord:
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
     async def raise_epoch(self, known: Owner, *, told: int = 0) -> Owner:
-        """The same owner, above what a hub knows, with the credential that lies there now. Raises OvertakenError as `give`.
+        """Raise the epoch of the same owner above a hub's; keep the stored credential. Raises OvertakenError as `give` does.
 
-        One that was deleted, or put back from the time of another owner, is made good with what is `known`.
+        A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
         """
         if known.hub_id is None:
             raise ConflictError("there is no owner whose epoch could be raised")
@@ -79,11 +79,11 @@ class OwnerRecord:
         return await self._write(known, same, self._above(known, told))
 
     def keeps(self, known: Owner) -> bool:
-        """Whether hubs take its epoch; one that they do not was made by an earlier version, or by a wrong clock."""
+        """Whether hubs accept its epoch; otherwise an earlier version or a wrong clock produced it."""
         return keeps(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
-        """Raises OvertakenError when the secret says something else."""
+        """Raises OvertakenError when the secret differs."""
         _check(known, await self.read())
 
     def _above(self, known: Owner, told: int) -> int:
@@ -97,12 +97,12 @@ class OwnerRecord:
             try:
                 written = await self._secrets.write(OWNER_SECRET, contents, present.version)
             except (ConflictError, AlreadyExistsError):
-                continue  # somebody wrote it meanwhile: who it was is seen at the next look
+                continue  # written concurrently; the next read shows by whom
             return _seen(written.contents)
         raise ConflictError("the owner's secret is written by others all the time")
 
     async def _keep(self, known: Owner) -> None:
-        """The credential of the hub that is left stays in its slot."""
+        """Keep the credential of the previous owner in its slot."""
         if known.hub_id is None or not _whole(known.contents):
             return
         slot = hub_slot(self._secrets, known.hub_id)

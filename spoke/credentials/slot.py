@@ -1,8 +1,7 @@
-"""One secret that is changed by read, modify, write: the place where a credential and a pending request are kept.
+"""One secret that holds a credential and a pending request; changed by read, modify, write.
 
-Each hub has a slot of its own, named after its id: its credential, and beside it the request for the next one. The credential
-of the hub that the agent reports to, its owner, lies in the owner's secret as well, in Open Cluster Management's layout: that
-one is mounted and mirrored by others.
+Each hub has a slot named after its id, with its credential and the request for the next one. The credential of the owner is
+also in the owner's secret, in Open Cluster Management's layout: other programs mount and mirror that one.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 
 
 class Slot:
-    """The secret `name`; remembers what it read last, so that the first write after a read costs no second read."""
+    """The secret `name`. It caches the last read, so that the first write after a read needs no second read."""
 
     def __init__(self, secrets: Secrets, name: str) -> None:
         self.name = name
@@ -39,12 +38,12 @@ class Slot:
         self._last: SecretSnapshot | None = None
 
     async def read(self) -> Contents:
-        """What is stored now; empty when there is no such secret."""
+        """The stored contents; empty when the secret does not exist."""
         self._last = await self._secrets.read(self.name)
         return self._last.contents
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
-        """Stores `edit(contents)`; when others changed the secret meanwhile, reads again and edits that."""
+        """Store `edit(contents)`; after a concurrent change, read again and edit that."""
         for attempt in range(1, ATTEMPTS + 1):
             present = self._last or await self._secrets.read(self.name)
             self._last = None
@@ -58,9 +57,9 @@ class Slot:
         raise AssertionError  # the loop returns or raises
 
     async def forget(self) -> None:
-        """The pending request is no more; the secret goes with it where there is no credential beside it.
+        """Delete the pending request; delete the secret if it holds no credential.
 
-        What was read before is not believed here: somebody else may have stored a credential since.
+        It reads again instead of using the cache, because another process may have stored a credential since.
         """
         if CERTIFICATE in await self.read():
             await self.change(settled)
@@ -73,9 +72,9 @@ class Slot:
 
 
 class OwnedSlot(Slot):
-    """The slot of the owner's hub: a credential that is stored in it goes to the owner's secret as well, in this order.
+    """The slot of the owner's hub: a credential stored in it is then stored in the owner's secret, too.
 
-    Nothing is written over the credential of another hub that became the owner meanwhile, unless this one `moves` in.
+    The credential of another hub that became the owner meanwhile is not overwritten, unless this one `moves` in.
     """
 
     def __init__(self, slot: Slot, owner: Slot, hub: HubId, *, moves: bool) -> None:
@@ -89,7 +88,7 @@ class OwnedSlot(Slot):
         return await self._owner.read()
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
-        """Stores in both; what the owner's secret holds then. Raises ConflictError when the owner is another."""
+        """Store in both; return the contents of the owner's secret. Raises ConflictError when another hub is the owner."""
         stored = credential_of(await self._slot.change(edit))
         return await self._owner.change(lambda present: self._owned(present, stored))
 
@@ -101,35 +100,35 @@ class OwnedSlot(Slot):
 
 
 def hub_slot(secrets: Secrets, hub: HubId) -> Slot:
-    """Where the credential of a hub is kept, and a request to it while it pends."""
+    """The slot with a hub's credential and a pending request to it."""
     return slot_at(secrets, OWNER_SECRET, hub)
 
 
 def slot_at(secrets: Secrets, secret: str, hub: HubId) -> Slot:
-    """Where what concerns a secret and one hub is kept: that secret's name, and the hub's."""
+    """The slot of a secret's data for one hub, named after both."""
     return Slot(secrets, f"{secret}-{hub[:8]}")
 
 
 def settled(contents: Contents) -> Contents:
-    """Without a pending request."""
+    """The contents without a pending request."""
     return {key: content for key, content in contents.items() if key not in (PENDING_KEY, PENDING_REQUEST, REQUEST_NAME)}
 
 
 def credential_of(contents: Contents) -> Contents:
-    """What of a slot or of the owner's secret is the hub's credential, and nothing of the place where it lies."""
+    """The credential in a slot or in the owner's secret, without the keys of the owner."""
     return {key: content for key, content in settled(contents).items() if key not in (HUB_ID, EPOCH)}
 
 
 def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
-    """The owner's secret with the `credential` of `hub`; the epoch stays, and so does what others put there."""
+    """The owner's secret with the `credential` of `hub`. The epoch and the keys of others stay."""
     return {**without_trust(without_credential(present)), **credential, HUB_ID: hub.encode()}
 
 
 def without_trust(contents: Contents) -> Contents:
-    """What is left without how the hub is known: a CA of one hub is none of another's, nor of the one that takes its place."""
+    """The contents without the trust in the hub: a CA of one hub is not valid for another hub or for its replacement."""
     return {key: content for key, content in contents.items() if key not in (KUBECONFIG, TRUST, ORIGIN)}
 
 
 def without_credential(contents: Contents) -> Contents:
-    """What a new credential leaves as it is; an old recovery certificate is over the old key."""
+    """The contents that a new credential keeps. An old recovery certificate belongs to the old key, so it is removed."""
     return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY, TOKEN_FILE)}

@@ -1,8 +1,8 @@
-"""By which CAs a hub is known: read from what is stored, checked when the hub tells of others, tried, and written down.
+"""The CAs with which the agent verifies a hub: parsing, checking, trying and storing a bundle that the hub announces.
 
-The kubeconfig of a credential says what is trusted now, because others mount it. What the bootstrap kubeconfig said when the
-agent registered is kept beside it where that was something else: a bootstrap kubeconfig that has not changed is no reason to
-register anew (`spoke.domain.credential`). Earlier releases kept what they were told of in a key of its own; that is still read.
+The kubeconfig of a credential holds the CAs trusted now, because other programs mount it. If the bootstrap kubeconfig named
+others at registration, those are stored beside it: an unchanged bootstrap kubeconfig is no reason to register again
+(`spoke.domain.credential`). Earlier releases stored announced CAs in a separate key, which is still read.
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST, validity
 from spoke.ports import Dial
 
 MOST = 16
-"""CAs in one bundle."""
+"""Largest number of CAs in a bundle."""
 TRIALS = 3
-"""Connections with a bundle that must fail before it is refused."""
+"""Failed connections with a bundle before it is refused."""
 
 log = structlog.get_logger(__name__)
 
 
 def fingerprints(authorities: bytes) -> tuple[str, ...]:
-    """Hex SHA-256 of the DER of each CA (PEM), sorted; none where they cannot be read."""
+    """Hex SHA-256 of the DER of each CA (PEM), sorted; empty when unreadable."""
     with suppress(InvalidError):
         return tuple(sorted({each.fingerprint for each in parse_chain(authorities)}))
     return ()
 
 
 def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
-    """The CAs of a bundle that a hub told of. Raises InvalidError with what is wrong with it; `now` is the hub's time."""
+    """The CAs of an announced bundle. Raises InvalidError with the defect; `now` is the hub's time."""
     try:
         authorities = parse_chain(bundle)
     except InvalidError:
@@ -53,10 +53,10 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
 
 
 async def tried(connection: HubConnection, bundle: bytes, dial: Dial) -> None:
-    """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError: it does not vouch for this hub.
+    """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError when it does not verify this hub.
 
-    Raises UnavailableError when the hub cannot be reached by what is trusted now either. A replica may die between two
-    connections, so a bundle is refused only after TRIALS failures, each followed by a success with the trusted CAs.
+    Raises UnavailableError when the hub is unreachable with the present CAs, too. A replica may die between two connections, so
+    a bundle is refused only after TRIALS failures, each followed by a success with the present CAs.
     """
     for _ in range(TRIALS):
         if await _meets(connection, bundle, dial):
@@ -71,7 +71,7 @@ async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> b
     try:
         met = await client.info()
     except UnavailableError:
-        return False  # TLS does not tell why
+        return False  # TLS does not report the reason
     finally:
         await client.close()
     if met.hub_id and met.hub_id != connection.hub_id:
@@ -80,7 +80,7 @@ async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> b
 
 
 def retrusted(contents: Contents, bundle: bytes) -> Contents:
-    """A credential that knows its hub by `bundle` alone. Raises InvalidError where there is no kubeconfig that can be read."""
+    """A credential that verifies its hub by `bundle` alone. Raises InvalidError without a readable kubeconfig."""
     seen = view_stored(contents)
     if seen.hub is None:
         raise InvalidError("there is no kubeconfig whose hub could be known otherwise")
@@ -91,7 +91,7 @@ def retrusted(contents: Contents, bundle: bytes) -> Contents:
 
 
 def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
-    """The same hub and the same identity, the hub known by these CAs (PEM). Raises InvalidError."""
+    """The same connection with these CAs (PEM) for the hub. Raises InvalidError."""
     return replace(
         connection,
         kubeconfig=with_authority(connection.kubeconfig, authorities),
@@ -101,7 +101,7 @@ def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
 
 
 async def retrust(place: Slot, bundle: bytes, hub: HubId) -> Contents:
-    """What lies there then. A credential of another hub, and one that cannot be read, is left as it is."""
+    """Store `bundle` in the slot; return its contents. A credential of another hub, or an unreadable one, stays as it is."""
 
     def edit(present: Contents) -> Contents:
         return retrusted(present, bundle) if _is_of(present, hub) else present
@@ -117,7 +117,7 @@ def _is_of(contents: Contents, hub: HubId) -> bool:
 
 
 class StoredTrust:
-    """What is known of one hub in its slot, where nobody holds a session with it."""
+    """The stored trust in one hub while the agent has no session with it."""
 
     def __init__(self, slot: Slot, hub: HubId, dial: Dial) -> None:
         self._slot = slot
@@ -126,9 +126,9 @@ class StoredTrust:
         self._refused = b""
 
     async def told(self, connection: HubConnection, bundle: bytes, now: datetime) -> bool:
-        """Keeps what a hub says of its CAs: by the time somebody comes here it may be another. Whether that was news.
+        """Check, try and store the CAs that a hub announces; return whether the stored trust changed.
 
-        A bundle that is refused is told once. Raises MusterError: it cannot be tried, or kept, now.
+        A refused bundle is logged once. Raises MusterError when it cannot be tried or stored now.
         """
         if bundle == self._refused or fingerprints(bundle) == fingerprints(connection.address.ca):
             return False
@@ -145,7 +145,7 @@ class StoredTrust:
 
 
 def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
-    """What is stored of how this hub is known; else what the connection says."""
+    """The stored trust in this hub; else the trust of the connection."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
         return {key: contents[key] for key in (KUBECONFIG, ORIGIN, TRUST) if key in contents}

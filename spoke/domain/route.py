@@ -1,10 +1,10 @@
-"""How a hub is reached: by which registration driver, and through which proxy. Rules of values; nothing is dialled here.
+"""Choice of the registration driver and proxy for a hub; pure rules.
 
-Driver: a kubeconfig with our extension names a gRPC endpoint and gets `grpc`; one without gets `csr`, which is everything over
-the Kubernetes API at its server, as OCM's agent does it. An option overrides, as far as the kubeconfig has what it takes.
+Driver: a kubeconfig with our extension names a gRPC endpoint and gets `grpc`; one without gets `csr`, which does everything
+over the Kubernetes API at its server, as OCM's agent does. An option overrides this if the kubeconfig has what the driver needs.
 
-Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. What was said in
-so many words holds for every hub; what merely stands in the environment never holds for this machine itself (Go's rule).
+Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. An explicit proxy
+applies to every hub; one from the environment never applies to this machine itself (Go's rule).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _PROXIES = ("http", "https")
 
 
 class Driver(StrEnum):
-    """A whole way to talk to a hub."""
+    """How the agent communicates with a hub."""
 
     GRPC = "grpc"
     CSR = "csr"
@@ -28,16 +28,16 @@ class Driver(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What is set for the agent as a whole. `environment`: the process's."""
+    """Settings for all hubs. `environment` is the process's."""
 
     driver: str = AUTO
     proxy_url: str = field(default="", repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def driver_for(self, *, source: str, endpoint: bool, certificate: bool) -> Driver:
-        """The driver for the kubeconfig `source`, which has a gRPC `endpoint` or not, a client certificate or not.
+        """The driver for the kubeconfig `source`, given whether it has a gRPC endpoint and a client certificate.
 
-        Raises InvalidError for what does not go together, with what to do.
+        Raises InvalidError for a contradiction, with what to do.
         """
         chosen = Driver(self.driver) if self.driver != AUTO else Driver.GRPC if endpoint else Driver.CSR
         if chosen is Driver.GRPC and not endpoint:
@@ -56,7 +56,7 @@ class Reach:
     def proxy_for(self, server: str, *, named: str) -> str:
         """The proxy for a hub at `server` (a URL, or host:port) whose kubeconfig has the `proxy-url` `named`; empty: none.
 
-        Raises InvalidError for what is no proxy's URL; no message ever holds more of it than its host.
+        Raises InvalidError for an invalid proxy URL; messages contain only its host.
         """
         proxy = self.proxy_url or named or self._from_environment(server)
         return checked_proxy(proxy) if proxy else ""
@@ -73,7 +73,7 @@ class Reach:
 
 
 def checked_proxy(url: str) -> str:
-    """`url` as it is. Raises InvalidError unless it is http://host[:port] or https://host[:port], with or without a user."""
+    """Return `url`. Raises InvalidError unless it is http://host[:port] or https://host[:port], with or without a user."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in _PROXIES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -87,13 +87,13 @@ def checked_proxy(url: str) -> str:
 
 
 def shown_proxy(url: str) -> str:
-    """A proxy without its user and password: for people."""
+    """A proxy's URL without user and password, for messages."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def over_grpc(proxy: str) -> str:
-    """`proxy`, where gRPC can go through it. Raises InvalidError."""
+    """`proxy`, if gRPC can use it. Raises InvalidError."""
     if urlsplit(proxy).scheme == "https":
         raise InvalidError(
             f"gRPC cannot go through {shown_proxy(proxy)}, a proxy that is itself spoken to over TLS: name an http:// proxy, "
@@ -115,13 +115,13 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _excepts(entry: str, host: str, port: int | None) -> bool:
-    """One entry of NO_PROXY: `*`, a domain with all below it, `.domain` for what is below alone, an address, a network."""
+    """Match one entry of NO_PROXY: `*`, a domain with subdomains, `.domain` for subdomains only, an address, a network."""
     if entry == "*":
         return True
     try:
         return bool(entry) and ip_address(host) in ip_network(entry, strict=False)
     except ValueError:
-        pass  # a name on either side
+        pass  # host or entry is a name
     name, _, wanted = entry.lower().partition(":")
     if not name or (wanted and wanted != str(port)):
         return False

@@ -1,4 +1,4 @@
-"""This side as the agent needs it: the managed cluster, its secrets in the management cluster, and where people are told."""
+"""Ports to the managed cluster, to secrets in the management cluster, and for Events."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,6 @@ from spoke.domain.report import NodeResources, ReportedClaim
 
 
 class Cluster(Protocol):
-    """The managed cluster."""
-
     async def uid(self) -> str:
         """UID of its kube-system namespace."""
 
@@ -20,27 +18,27 @@ class Cluster(Protocol):
         """The API server's gitVersion."""
 
     async def health(self) -> "ApiServerHealth":
-        """One look at /livez, /healthz where /livez is not served (404 or 403). Never raises for an unhealthy server."""
+        """Query /livez, or /healthz if /livez is not served (404 or 403). Never raises for an unhealthy server."""
 
     async def nodes(self) -> Sequence[NodeResources]: ...
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """ClusterClaims and ClusterProperties, as far as they are enabled and served, without those that are spoke-only."""
+        """ClusterClaims and ClusterProperties, if enabled and served, without those that are spoke-only."""
 
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
         """Names of the namespaces whose `label` is "true"."""
 
     async def namespace_exists(self, name: str) -> bool:
-        """Whether there is one of that name, as far as it may be read."""
+        """Whether the namespace exists; True if it may not be read."""
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
-        """Sets one label of a namespace; one that is not there is made, or with `create` False passed over."""
+        """Set one label of a namespace; create a missing one, or with `create` False do nothing."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         """The renewTime of a Lease; None: no such lease."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Says what changed (`nodes`, `claims`), coalesced; reconnects by itself."""
+        """Yield what changed (`nodes`, `claims`), coalesced; reconnects by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +50,14 @@ class ApiServerHealth:
 
 @dataclass(frozen=True, slots=True)
 class SecretSnapshot:
-    """A secret's content and the version it was read at; `version` None: it does not exist."""
+    """A secret's content and version; `version` None: it does not exist."""
 
     contents: Mapping[str, bytes]
     version: str | None
 
 
 class RefusedSecretError(ForbiddenError):
-    """The agent does not touch this secret: it is not its own, or not where or named as it may be."""
+    """The agent may not use this secret: not its own, or with a namespace or name that is not allowed."""
 
 
 class Secrets(Protocol):
@@ -68,23 +66,23 @@ class Secrets(Protocol):
     async def read(self, name: str) -> SecretSnapshot: ...
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Replaces the contents, guarded by `version` (None: create). Raises ConflictError, AlreadyExistsError."""
+        """Replace the contents if the version is still `version` (None: create). Raises ConflictError, AlreadyExistsError."""
 
     async def delete(self, name: str) -> None:
-        """Deletes it; missing is fine."""
+        """Delete it; a missing one is no error."""
 
     async def named(self, prefix: str) -> Sequence[str]:
-        """The names, with this beginning, of the secrets that agents have made here; nothing where that cannot be asked."""
+        """The names with this prefix of secrets that agents have created here; empty if listing is not supported."""
         del prefix
         return ()
 
     def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """The secret now and after every change; reconnects by itself."""
+        """Yield the secret now and after every change; reconnects by itself."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Where a secret lies. `hosted`: in the management cluster; else in the managed one, which may be the same."""
+    """Location of a secret. `hosted`: in the management cluster; else in the managed one, which may be the same."""
 
     namespace: str
     name: str
@@ -92,38 +90,38 @@ class SecretPlace:
 
 
 class Remains(Protocol):
-    """What an agent leaves behind in its clusters: to be found again without knowing what it did."""
+    """Finds and deletes the objects that an agent leaves in its clusters, independent of the agent's state."""
 
     async def slots(self) -> Sequence[str]:
         """Names of the credential slots in the component namespace."""
 
     async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
-        """Credentials of add-ons that this cluster's agent has made, and requests for them that pend."""
+        """Credentials of add-ons that this cluster's agent has created, and pending requests for them."""
 
     async def remove(self, place: SecretPlace) -> None:
-        """Deletes it; missing is fine."""
+        """Delete it; a missing one is no error."""
 
     async def forget_lease(self) -> None:
-        """Deletes the agent's Lease; missing is fine."""
+        """Delete the agent's Lease; a missing one is no error."""
 
 
 class Attest(Protocol):
-    """Proves to a hub which cluster this is."""
+    """Proves this cluster's identity to a hub."""
 
     async def token(self, audience: str) -> str:
-        """A token of the managed cluster's own issuer, for one hub. Raises MusterError that says what to do."""
+        """A token of the managed cluster's own issuer, for one hub. Raises MusterError with what to do."""
 
 
 class CredentialDirectory(Protocol):
-    """Where the hub kubeconfig secret is mirrored for others to mount or read."""
+    """The directory that mirrors the hub kubeconfig secret for other programs."""
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Makes the directory hold exactly `contents`, atomically, files 0600, directory 0700."""
+        """Make the directory hold exactly `contents`, atomically; files 0600, directory 0700."""
 
     def read(self) -> Mapping[str, bytes]: ...
 
 
 class Announcer(Protocol):
-    """Shows an Event to those who look after the management cluster."""
+    """Records Events for the operators of the management cluster."""
 
     async def announce(self, reason: str, message: str, *, warning: bool) -> None: ...

@@ -15,13 +15,13 @@ from spoke.ports import RefusedSecretError, Secrets, SecretSnapshot
 SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
-"""The label of every secret that an agent has created. Charts label theirs with PART_OF as well."""
+"""Label of every secret that an agent has created. Charts also set PART_OF on theirs."""
 _OCM = frozenset({"cluster-name", "tls.crt", "tls.key"})
 MISSING = SecretSnapshot(contents={}, version=None)
 
 
 class KubeSecrets(Secrets):
-    """The secrets of `namespace`, created with the first. A write keeps the labels, annotations and type that others set."""
+    """The secrets of `namespace`, which the first write creates. A write keeps the labels, annotations and type of a secret."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -29,7 +29,7 @@ class KubeSecrets(Secrets):
         self._home = Namespace(client, namespace)
 
     async def read(self, name: str) -> SecretSnapshot:
-        """The secret; a missing one is a snapshot without version. Raises InvalidError for contents that are not base64."""
+        """Read a secret; a missing one is a snapshot without version. Raises InvalidError for contents that are not base64."""
         try:
             secret = await self._client.get(self._path(name))
         except NotFoundError:
@@ -62,7 +62,7 @@ class KubeSecrets(Secrets):
         return [name for name in found if name.startswith(prefix)]
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """The secret now and after every change; a reader that is slow sees the newest only."""
+        """Yield the secret now and after every change; a slow reader gets only the newest."""
         latest = MISSING
         news = asyncio.Event()
 
@@ -86,7 +86,7 @@ class KubeSecrets(Secrets):
                 await wait(news)
 
     def _owned(self, secret: Object) -> Object:
-        """The secret as it is to be updated. A subclass raises RefusedSecretError for one that is not to be touched."""
+        """The secret as it may be updated. A subclass raises RefusedSecretError for one that the agent may not change."""
         return secret
 
     def _path(self, name: str) -> str:
@@ -107,9 +107,9 @@ class KubeSecrets(Secrets):
 
 
 class OwnedSecrets(KubeSecrets):
-    """Secrets of add-ons: those that the agent has created, by their label. Any other is neither read nor changed.
+    """Secrets of add-ons that the agent has created, recognised by their label; others are neither read nor changed.
 
-    `adopts`: a secret without the label gets it, and is owned, where it has the keys that OCM's agent stores for an add-on.
+    With `adopts`, an unlabelled secret that has the keys of OCM's agent gets the label and is then owned.
     """
 
     def __init__(self, client: KubeClient, namespace: str, *, adopts: bool = False) -> None:
@@ -117,7 +117,7 @@ class OwnedSecrets(KubeSecrets):
         self._adopts = adopts
 
     async def delete(self, name: str) -> None:
-        """Raises RefusedSecretError for one that is not owned."""
+        """Raises RefusedSecretError for a secret that is not owned."""
         await self.read(name)
         await super().delete(name)
 
@@ -144,7 +144,7 @@ def _snapshot(secret: Object) -> SecretSnapshot:
 
 
 def _snapshot_or_empty(secret: Object) -> SecretSnapshot:
-    """A secret that cannot be read is told as one without contents: the reader treats it as half-written."""
+    """An unreadable secret as a snapshot without contents, which readers treat as half-written."""
     try:
         return _snapshot(secret)
     except InvalidError:

@@ -1,6 +1,6 @@
-"""Why a hub could not be reached: TLS tells a gRPC client next to nothing, so that a look at the server's certificate must.
+"""Finds the reason why a hub could not be reached, from the server's certificate, because gRPC reports little about TLS errors.
 
-The look is a TLS handshake that trusts nobody and sends nothing; it happens only after a failure.
+It performs a TLS handshake that trusts any server and sends nothing, and only after a failure.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ TIMEOUT = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class _Presented:
-    """What a server showed, and why it is not to be trusted, if so."""
+    """A server's certificate, and the reason to distrust it, if any."""
 
     certificate: CertificateFacts
     distrust: str = ""
 
 
 async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
-    """One sentence that says what is wrong; empty when nothing was found. `now` is this machine's time: TLS knows no other."""
+    """One sentence about the cause; empty when none was found. `now` is this machine's time, which TLS uses."""
     host, _, port = address.target.rpartition(":")
     host = host.strip("[]")
     try:

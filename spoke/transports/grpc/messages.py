@@ -1,4 +1,4 @@
-"""Between the wire's messages and the agent's values."""
+"""Converts between protobuf messages and the agent's values."""
 
 from collections.abc import Sequence
 from datetime import UTC, timedelta
@@ -41,7 +41,7 @@ def verdict_of(available: bool | None) -> session.Verdict.ValueType:  # noqa: FB
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:
-    """The state; None for one that this version does not know."""
+    """The state; None for a state that this version does not know."""
     state = _STATES.get(answer.state)
     if state is None:
         return None

@@ -1,4 +1,4 @@
-"""One Kubernetes API as one identity: opened by the first call, with its own time, which every answer tells by its Date."""
+"""One Kubernetes API with one identity, opened by the first call. Answers to /version set the hub's time by their Date."""
 
 import json
 from base64 import b64encode
@@ -18,16 +18,16 @@ from spoke.ports import ClientIdentity, HubAddress
 from spoke.transports.kubernetes.documents import add_ons, managed_clusters
 
 WITHIN = timedelta(seconds=10)
-"""A call unanswered for this long has failed."""
+"""A call without an answer for this long has failed."""
 _OK = 200
 _UNAUTHORIZED = 401
 _FAILURES = 500
 DATE_STEP = timedelta(seconds=1)
-"""What a Date header is exact to."""
+"""Resolution of a Date header."""
 
 
 class ApiDoor:
-    """Where a hub's API is, who we are there, and what time it is there. Errors are those of KubeClient."""
+    """Address of a hub's API, the agent's identity and the hub's time. Errors are those of KubeClient."""
 
     def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock) -> None:
         self.address = address
@@ -44,7 +44,7 @@ class ApiDoor:
         return add_ons(self.address.group_suffix, version)
 
     def now(self) -> datetime:
-        """The hub's time, as far as it was ever told."""
+        """The hub's time, as far as it is known."""
         return self._time.now()
 
     @property
@@ -53,7 +53,7 @@ class ApiDoor:
         return self._time.offset or timedelta()
 
     def agent(self) -> tuple[ClusterName, AgentId]:
-        """The names in our certificate. Raises UnauthorizedError: this is not an agent's."""
+        """The names in our certificate. Raises UnauthorizedError when it is not an agent's."""
         names = parse_agent_user(parse_chain(self._identity.certificate)[0].subject.common_name)
         if names is None:
             raise UnauthorizedError("the certificate is not that of a cluster's agent")
@@ -61,7 +61,7 @@ class ApiDoor:
 
     @property
     def left(self) -> timedelta:
-        """For how long our certificate is still good, by the hub's time."""
+        """The remaining validity of our certificate, by the hub's time."""
         return parse_chain(self._identity.certificate)[0].not_after - self.now()
 
     async def kube(self) -> KubeClient:
@@ -72,7 +72,7 @@ class ApiDoor:
         return self._opened
 
     async def ask_version(self) -> str:
-        """The API server's version, empty where it is a secret; learns its time. Raises UnauthorizedError, UnavailableError."""
+        """The API server's version, empty if it is hidden; learns its time. Raises UnauthorizedError, UnavailableError."""
         try:
             answer = await (await self.kube()).raw("GET", "/version")
         except UnavailableError as error:
@@ -88,7 +88,7 @@ class ApiDoor:
             await opened.close()
 
     def _learn(self, answer: Response) -> None:
-        """A Date within our own second tells nothing that we do not know better."""
+        """Learn the time; a Date that agrees with our clock within its resolution sets the offset to zero."""
         try:
             told = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
         except ValueError:

@@ -1,7 +1,7 @@
-"""CertificateSigningRequests: the same bytes always have the same name, so that a restart finds its own.
+"""CertificateSigningRequests whose name derives from their bytes, so that a restarted agent finds its own.
 
-The name is drawn from the request's hash instead of by the hub: what was sent before a crash that kept the answer from us is
-found again, and no second request is ever made. It begins as OCM's names do.
+The name comes from the request's hash instead of the hub. A request sent before a crash is found again, and no second one is
+created. The prefix is that of OCM's names.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from spoke.transports.kubernetes.documents import (
 
 HASHED = 10
 NAMES = 4
-"""Names that are tried where somebody else's request has ours."""
+"""Names to try when another request has ours."""
 WATCH = timedelta(minutes=4)
 MARGIN = timedelta(seconds=30)
 FINAL = frozenset(("issued", "denied", "failed"))
@@ -46,7 +46,7 @@ async def submit(
     duration: timedelta | None,
     addon: tuple[AddOnName, str] | None,
 ) -> str:
-    """Creates it, or finds the one that holds the same bytes; returns its name. Raises InvalidError for what is no request."""
+    """Create the request, or find the one with the same bytes; return its name. Raises InvalidError for an invalid request."""
     check_request(request)
     kube = await door.kube()
     prefix, labels, signer = f"{cluster}-", {CLUSTER_LABEL: str(cluster)}, KUBE_SIGNER
@@ -68,7 +68,7 @@ async def submit(
 
 
 async def follow(door: ApiDoor, name: str) -> AsyncGenerator[CSRState, None]:
-    """The state now and at each change, until it is final. Raises NotFoundError, ForbiddenError, UnavailableError, ..."""
+    """Yield the state now and at each change, until it is final. Raises NotFoundError, ForbiddenError, UnavailableError, ..."""
     told = ""
     async with aclosing(_documents(door, name)) as documents:
         async for document in documents:
@@ -76,7 +76,7 @@ async def follow(door: ApiDoor, name: str) -> AsyncGenerator[CSRState, None]:
             certificate = _decoded(status.get("certificate"))
             recovery = str(section(document, "metadata", "annotations").get(RECOVERY) or "")
             if certificate:
-                await door.ask_version()  # its time: a certificate that has ended already is of no use
+                await door.ask_version()  # for the hub's time: an expired certificate is useless
             state = request_state(document, certificate, recovery.encode(), door.now())
             if state.state != told:
                 told = state.state
@@ -86,7 +86,7 @@ async def follow(door: ApiDoor, name: str) -> AsyncGenerator[CSRState, None]:
 
 
 async def _documents(door: ApiDoor, name: str) -> AsyncGenerator[Object, None]:
-    """The request as it is, and after each change; what was missed is listed anew."""
+    """Yield the request now and after each change; list again after an interrupted watch."""
     kube, pauses = await door.kube(), Backoff()
     document = await kube.get(REQUESTS.path(name))
     cluster = section(document, "metadata", "labels").get(CLUSTER_LABEL)
@@ -114,13 +114,13 @@ async def _documents(door: ApiDoor, name: str) -> AsyncGenerator[Object, None]:
                         pauses.reset()
                         yield event.object
         except ExpiredError:
-            pass  # the list above is the cure
+            pass  # the next round lists again
         await asyncio.sleep(pauses.next().total_seconds())
         document = await kube.get(REQUESTS.path(name))
 
 
 def _decoded(text: object) -> bytes:
-    """What base64 stands for; nothing where it is not."""
+    """Decode base64; empty when invalid."""
     try:
         return b64decode(text, validate=True) if isinstance(text, str) else b""
     except Base64Error:

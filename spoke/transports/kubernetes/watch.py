@@ -1,7 +1,7 @@
-"""What the hub wants of this cluster, by list and watch: its ManagedCluster, and its add-ons while it is accepted.
+"""List and watch of the ManagedCluster and, while it is accepted, of its add-ons; computes the state that the hub wants.
 
-A ManagedCluster that may not be seen is one that is not accepted: OCM's hub gives an agent no right to it until then. Add-ons
-that cannot be seen are not known, which is no word that there are none.
+An unreadable ManagedCluster counts as not accepted: OCM's hub grants an agent no right to it before. Unreadable add-ons are
+unknown, which does not mean that there are none.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import desired_of
 
 LONGEST_PAUSE = timedelta(seconds=10)
-"""How late an acceptance may be noticed where nothing may be seen before."""
+"""Longest delay before an acceptance is noticed while nothing may be read."""
 ADD_ON_VERSIONS = ("v1beta1", "v1alpha1")
 NOT_SERVED = timedelta(minutes=5)
-"""A hub without add-ons may get them."""
+"""Pause before the next check whether a hub without add-ons serves them."""
 
 
 class HubMirror:
-    """One cluster on one hub. `changed` is called after every change, `failed` with every error that is no answer to it."""
+    """Mirror of one cluster on one hub. `changed` is called after every change, `failed` with every error of list and watch."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class HubMirror:
         self._accepted = asyncio.Event()
         self._denied = asyncio.Event()
         self.add_on_resource: RestResource = door.add_ons(ADD_ON_VERSIONS[0])
-        """Which version of add-ons the hub serves."""
+        """The version of add-ons that the hub serves."""
         self._sort()
 
     @property
     def document(self) -> Object | None:
-        """The ManagedCluster; None: it may not be seen, or it is gone."""
+        """The ManagedCluster; None when it is unreadable or deleted."""
         return None if self._hidden else self._document
 
     @property
     def gone(self) -> bool:
-        """It was there, and was deleted."""
+        """Whether the ManagedCluster was deleted."""
         return self._gone
 
     @property
@@ -68,19 +68,19 @@ class HubMirror:
         return desired_of(self.document, self._add_ons)
 
     def hide(self) -> None:
-        """The hub does not let us see our cluster any more."""
+        """Record that the hub no longer lets the agent read the ManagedCluster."""
         if not self._hidden:
             self._hidden = True
             self._tell()
 
     def show(self, document: Object) -> None:
-        """It was seen after all, other than by the mirror."""
+        """Record a ManagedCluster that was read outside of the mirror."""
         if self._hidden:
             self._hidden, self._document = False, document
             self._tell()
 
     async def run(self) -> None:
-        """Mirrors until cancelled."""
+        """Mirror until cancelled."""
         kube = await self._door.kube()
         clusters = Reflector(
             kube,
@@ -96,7 +96,7 @@ class HubMirror:
             group.create_task(self._mirror_add_ons(), name="hub/add-ons")
 
     def _keep(self, document: Object) -> Object:
-        if self._hidden:  # what is seen again may be the same as before, which the reflector would not tell
+        if self._hidden:  # the object may be unchanged, which the reflector does not report
             self._hidden = False
             asyncio.get_running_loop().call_soon(self._tell)
         return document
@@ -144,7 +144,7 @@ class HubMirror:
         return False
 
     async def _follow_add_ons(self) -> None:
-        """Until the cluster is denied."""
+        """Follow the add-ons until the cluster is no longer accepted."""
         news = asyncio.Event()
         held = Reflector(
             await self._door.kube(),
@@ -160,7 +160,7 @@ class HubMirror:
             telling.cancel()
 
     async def _tell_add_ons(self, held: Reflector[AddOn], news: asyncio.Event) -> None:
-        """What is held, once the first list is complete, and after each change."""
+        """Publish the add-ons once the first list is complete, and after each change."""
         await held.synced.wait()
         while True:
             self._set_add_ons(tuple(sorted(held.items.values(), key=lambda addon: addon.name)))
@@ -173,7 +173,7 @@ class HubMirror:
             self._changed()
 
     def _add_ons_failed(self, error: MusterError) -> None:
-        if not isinstance(error, (ForbiddenError, NotFoundError)):  # the cluster itself says whether we are accepted
+        if not isinstance(error, (ForbiddenError, NotFoundError)):  # the ManagedCluster shows whether the cluster is accepted
             self._failed(error)
 
 
