@@ -1,10 +1,10 @@
-"""Feature gates: Open Cluster Management's names and defaults, as far as an agent has them.
+"""Feature gates of an agent, with Open Cluster Management's names and defaults.
 
 ClusterClaim         on    ClusterClaims are reported
-ClusterProperty      off   ClusterProperties (about.k8s.io) are reported; of one name the property wins over the claim
-AddonManagement      on    add-ons get their certificates and tokens, and their leases are looked at
-MultipleHubs         off   of no consequence: an agent with several bootstrap kubeconfigs has several hubs
-V1beta1CSRAPICompatibility  off   cannot be switched on: no API server that is still supported has that version
+ClusterProperty      off   ClusterProperties (about.k8s.io) are reported; for equal names the property overrides the claim
+AddonManagement      on    add-ons get certificates and tokens, and their leases are checked
+MultipleHubs         off   without effect: an agent with several bootstrap kubeconfigs has several hubs
+V1beta1CSRAPICompatibility  off   cannot be switched on: no supported API server serves that version
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,13 @@ _WORDS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": F
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """What of the agent is switched on."""
-
     cluster_claim: bool = True
     cluster_property: bool = False
     addon_management: bool = True
 
 
 def gates_of(told: Mapping[str, str]) -> FeatureGates:
-    """The defaults with what was told. Raises InvalidError for an unknown gate, and for what is neither true nor false."""
+    """The defaults overridden by `told`. Raises InvalidError for an unknown gate, and for a value that is not a boolean."""
     gates = FeatureGates()
     for name, text in told.items():
         if name not in KNOWN:

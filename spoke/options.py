@@ -1,4 +1,4 @@
-"""What an agent is told about itself, and the parts that it works with."""
+"""The options of an agent and its ports."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from spoke.ports import Announcer, Attest, Cluster, CredentialDirectory, Dial, S
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """How long to rest after a failure: doubled from `first` to `longest`, each drawn down by up to `jitter`."""
+    """Backoff after failures: doubled from `first` to `longest`, each reduced randomly by up to `jitter`."""
 
     first: timedelta
     longest: timedelta
@@ -33,37 +33,37 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Fully jittered where a fleet would come at once, halfway where the hub said no."""
+    """Full jitter where a whole fleet would retry at once, half where the hub has refused."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
     refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
     unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
-    """Between sessions that the hub refuses: an operator who denied the cluster may accept it again."""
+    """Between sessions that the hub refuses; an operator who denied the cluster may accept it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hubs:
-    """How the agent goes from hub to hub; without meaning where it has only one."""
+    """Change between hubs; without effect if the agent has only one."""
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
     patience: timedelta = timedelta(milliseconds=1500)
-    """How long a lost owner is tried again before the agent goes to another: drawn from a third of it to the whole."""
+    """How long a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
     steady: timedelta = timedelta(seconds=30)
-    """A session that lasted so long makes good what failed at the hub before."""
+    """A session that lasted this long resets earlier failures of its hub."""
     first: timedelta = timedelta(seconds=10)
-    """How long a new agent waits for the hub that it prefers, while another would do."""
+    """How long a new agent waits for its preferred hub while another would do."""
     rest: Pause = Pause(timedelta(seconds=1), timedelta(minutes=1), jitter=0.5)
-    """After a failure at a hub, before it is tried again."""
+    """Pause after a failure at a hub, before the next attempt there."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnCare:
-    """How add-ons are looked after: what is set for the agent as a whole."""
+    """Settings for all add-ons."""
 
     enabled: bool = True
     driver: str = ""
-    """`csr` or `token`, which the agent notes on the hub; empty: as the hub has it noted, `csr` where it has not."""
+    """`csr` or `token`, which the agent records on the hub; empty: as recorded on the hub, else `csr`."""
     token_lifetime: timedelta = timedelta(days=365)
     lease_period: timedelta = timedelta(seconds=30)
     lease_grace: timedelta = timedelta(minutes=5)
@@ -71,8 +71,6 @@ class AddOnCare:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the agent is told about itself."""
-
     cluster_name: str = ""
     agent_id: str = ""
     duration: timedelta | None = None
@@ -87,12 +85,12 @@ class AgentOptions:
     hubs: Hubs = field(default_factory=Hubs)
     detection: Detection = field(default_factory=Detection)
     standby_registration: bool = True
-    """Whether the agent registers at every hub of its list, or only at the one it goes to."""
+    """Whether the agent registers at every hub of its list, or only at the chosen one."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the agent works with."""
+    """The ports and clocks of the agent."""
 
     bootstrap: Bootstraps
     dial: Dial
@@ -105,8 +103,8 @@ class World:
     timetable: Timetable
     random: Random
     recover: Dial | None = None
-    """Dials a hub with a recovery certificate; None: certificates are not recovered."""
+    """Dials a hub with a recovery certificate; None: no recovery."""
     attest: Attest | None = None
-    """Proves to a hub which cluster this is; None: nothing does."""
+    """Proves this cluster's identity to a hub; None: no attestation."""
     announcer: Announcer | None = None
-    """Shows what is decided; None: only the log tells."""
+    """Records Events about decisions; None: they are only logged."""

@@ -1,1 +1,1 @@
-"""The agent's loop, leader election among its processes, and leaving."""
+"""The agent's loop, leader election among its processes, and unregistration."""

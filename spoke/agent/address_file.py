@@ -1,4 +1,4 @@
-"""Where the agent of these settings answers on this machine: the file by which doctor and status find it."""
+"""The file with the address of a running agent's probes, by which doctor and status find it on the same machine."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 def address_file(settings: SpokeSettings) -> Path:
-    """One for each agent: its cluster's kubeconfig, its namespace and its Lease tell agents of a user apart."""
+    """One file per agent of a user, identified by its cluster's kubeconfig, its namespace and its Lease."""
     kubeconfig = str(settings.kubeconfig.absolute()) if settings.kubeconfig is not None else ""
     parts = (kubeconfig, settings.component_namespace, settings.leader_elect_resource_name or LEASE)
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -26,7 +26,7 @@ def address_file(settings: SpokeSettings) -> Path:
 
 @contextmanager
 def published(settings: SpokeSettings, address: str) -> Iterator[None]:
-    """The address stands in the file for the length of the block, unless the settings name it. Failures are logged."""
+    """Keep the address in the file for the length of the block, unless the settings name a port. Failures are logged."""
     if not settings.health_listen.endswith(":0"):
         yield
         return
@@ -49,7 +49,7 @@ def published(settings: SpokeSettings, address: str) -> Iterator[None]:
 
 
 def probes_of(settings: SpokeSettings) -> str:
-    """`host:port` where the agent's probes answer; port 0: not known, since no agent of these settings runs here."""
+    """`host:port` of the agent's probes; port 0 when unknown, because no agent with these settings runs here."""
     if not settings.health_listen.endswith(":0"):
         return settings.health_listen
     file = address_file(settings)

@@ -1,8 +1,8 @@
-"""How an agent's process runs for the one place of its agent: under which name, for which Lease, and what it may infer.
+"""Identity of an agent's process in leader election, its Lease, and detection of dead holders on the same machine.
 
-In a pod the pod's name is the candidate's: a container that was restarted takes over at once what the one before it held, as
-two of one pod never run. Outside of pods any number of processes may run on one machine, so each gets a name of its own; what
-a process of this very machine holds, that is no more, is free.
+In a pod, the candidate has the pod's name: a restarted container takes over its predecessor's Lease at once, because one pod
+never runs twice. Outside of pods, several processes may run on one machine, so each gets a unique name; a Lease held by a dead
+process of the same machine is free.
 """
 
 import os
@@ -19,12 +19,12 @@ from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ForbiddenError
 
 LEASE = "spoke-agent"
-"""In the component namespace, beside the secrets whose writes it guards: another agent's are in another namespace."""
+"""In the component namespace, beside the secrets whose writes it guards; another agent's is in another namespace."""
 POD_NAME = "POD_NAME"
-"""The downward API's."""
+"""Set by the downward API."""
 PROC = Path("/proc")
 _STATE, _START = 0, 19
-"""Fields of /proc/PID/stat, counted from the one behind the program's name."""
+"""Fields of /proc/PID/stat, counted from the first after the program's name."""
 _GONE = ("Z", "X")
 _MARK = "process"
 _ADVICE = (
@@ -45,10 +45,10 @@ def candidate_of(environment: Mapping[str, str], proc: Path = PROC) -> Candidate
 
 
 class OwnLock(Lock):
-    """A lock as the processes of one agent use it.
+    """A lock for the processes of one agent.
 
-    What a dead process of this machine holds is free, a lack of rights is reported with what to do, and `home`, where one is
-    given, is created for the lock.
+    A lock held by a dead process of this machine is free; missing permissions are reported with advice; `home`, if given, is
+    created for the lock.
     """
 
     def __init__(self, lock: Lock, proc: Path = PROC, *, home: Namespace | None = None) -> None:
@@ -84,7 +84,7 @@ class OwnLock(Lock):
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
-    """Whether it was a process of this machine, since its last start, that is no more. False: it lives, or nobody knows."""
+    """Whether the incarnation is a dead process of this machine since its last boot. False: it lives, or this is unknown."""
     mark, _, rest = incarnation.partition(" ")
     marks, _, process = rest.partition(" ")
     number, _, _ = process.partition(" ")
@@ -94,7 +94,7 @@ def is_gone(incarnation: str, proc: Path = PROC) -> bool:
 
 
 def _marks(proc: Path) -> str:
-    """This start of this machine, and the space in which our process numbers count; "": cannot be told."""
+    """This boot of this machine and our PID namespace; empty when unknown."""
     with suppress(OSError):
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{(proc / 'self/ns/pid').readlink()}"
@@ -102,7 +102,7 @@ def _marks(proc: Path) -> str:
 
 
 def _born(proc: Path, number: int) -> str:
-    """When the process of that number was started, in the kernel's ticks; "": there is none that still runs."""
+    """Start time of the process with this number in kernel ticks; empty when none runs."""
     with suppress(OSError):
         fields = (proc / str(number) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return "" if fields[_STATE] in _GONE else fields[_START]

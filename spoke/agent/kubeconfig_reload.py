@@ -1,6 +1,6 @@
-"""A kubeconfig that is replaced on disk: the agent goes over to it while it runs, as long as it names the same cluster.
+"""Reloads a kubeconfig that is replaced on disk, if it still names the same cluster.
 
-A hosted agent is given the managed cluster's kubeconfig as a file, whose credential is renewed by others.
+An agent in hosted mode gets the managed cluster's kubeconfig as a file, whose credential another program renews.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ class FollowedKubeconfig:
         self._told = ""
 
     async def run(self, every: timedelta = LOOK) -> None:
-        """Looks until cancelled."""
+        """Poll the file until cancelled."""
         while True:
             await asyncio.sleep(every.total_seconds())
             signature, known = _signature(self._path), self._seen
             if signature == known[0]:
-                continue  # a look that costs next to nothing: an agent idles most of its life
+                continue  # a cheap check, because the agent is idle most of the time
             content = await asyncio.to_thread(_content, self._path)
             if content == known[1] or await self.turned():
                 self._seen = signature, content
 
     async def turned(self) -> bool:
-        """One attempt; whether the file has been dealt with. One that cannot be used, or not yet, changes nothing."""
+        """Try to load the file; return whether it was handled. An unusable file or unreachable cluster changes nothing."""
         try:
             new = await KubeClient.from_file(self._path)
         except InvalidError as error:
@@ -64,7 +64,7 @@ class FollowedKubeconfig:
         return True
 
     async def _known_uid(self) -> str:
-        """Of the cluster that we have now; empty where its credential does not say so any more."""
+        """The UID of the present cluster; empty when its credential cannot read it any more."""
         if not self._uid:
             try:
                 self._uid = await KubeCluster(self._client).uid()
@@ -79,7 +79,7 @@ class FollowedKubeconfig:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Another one whenever the file is written or replaced."""
+    """Changes whenever the file is written or replaced."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What goes on beside the agent's loop, for as long as that does."""
+"""Tasks that run beside the agent's loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Does `work` for the length of the block; a defect in it is told, and does not end the agent."""
+    """Run `work` for the length of the block; log a defect in it and restart it, so that it does not end the agent."""
 
     async def guarded() -> None:
         pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))

@@ -1,8 +1,7 @@
-"""The agent's list of hubs: bootstrap kubeconfigs in files and secrets, in the order they were given, all of them watched.
+"""The agent's list of hubs: bootstrap kubeconfigs in files and secrets, in the configured order, all watched for changes.
 
-A hub is on the list while a source names it. A source that cannot be read is told and passed over: the hub that it named last
-stays where it was, because a file may be looked at while it is being written. A source that is gone, or names another hub,
-takes its hub off the list.
+A hub is on the list while a source names it. An unreadable source is logged, and its last hub stays on the list, because a file
+may be read while it is being written. A source that is deleted, or names another hub, removes its hub from the list.
 """
 
 from spoke.bootstraps.listing import BootstrapListing, Bootstraps

@@ -1,4 +1,4 @@
-"""All sources in their order, as one list of hubs."""
+"""The list of hubs from all sources, in order."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -16,26 +16,26 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BootstrapListing:
-    """The hubs of one look, in the order they are preferred, each hub once; and what cannot be used."""
+    """The hubs in the order of preference, each once, and the errors of unusable sources."""
 
     hubs: tuple[Bootstrap, ...] = ()
     troubles: tuple[InvalidError, ...] = ()
     whole: bool = True
-    """Every source was read or is not there: who is not on the list is not meant to be."""
+    """Every source was read or does not exist; then a hub that is not on the list is meant to be absent."""
 
     def get(self, hub_id: HubId) -> Bootstrap | None:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
 
     @property
     def trouble(self) -> InvalidError | None:
-        """Why there is no hub at all, or not every one that was meant."""
+        """Why the list is empty or incomplete."""
         if not self.troubles:
             return None
         return InvalidError("; ".join(error.message for error in self.troubles))
 
 
 class Bootstraps:
-    """The ordered sources. `look` remembers what each one named last."""
+    """The ordered sources. `look` keeps the last valid content of each."""
 
     def __init__(self, sources: Sequence[BootstrapSource]) -> None:
         self.sources = tuple(sources)
@@ -45,7 +45,7 @@ class Bootstraps:
 
     @property
     def source(self) -> str:
-        """Where the list comes from, for people."""
+        """The origins of the list, for messages."""
         return ", ".join(each.source for each in self.sources)
 
     def signature(self) -> Hashable:
@@ -53,19 +53,19 @@ class Bootstraps:
         return tuple(source.signature() for source in self.sources)
 
     async def load(self) -> None:
-        """To be awaited before the first look."""
+        """Load all sources; to be awaited before the first `look`."""
         for source in self.sources:
             await source.load()
 
     def first(self) -> HubConnection:
-        """The hub that is preferred. Raises InvalidError: what is wrong, and what to do."""
+        """The preferred hub. Raises InvalidError with the defect and what to do."""
         listing = self.look()
         if listing.hubs:
             return listing.hubs[0].connection
         raise listing.trouble or InvalidError("there is no bootstrap kubeconfig: set --bootstrap-kubeconfig")
 
     def look(self) -> BootstrapListing:
-        """The list as it is now; logs what is wrong with a source once."""
+        """The present list. Logs the defect of a source once."""
         hubs: dict[HubId, Bootstrap] = {}
         troubles: list[InvalidError] = []
         whole = True
@@ -94,6 +94,6 @@ class Bootstraps:
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:
-    """Their names; two of one name are told apart by where they come from."""
+    """Their names; the origin instead where two sources share a name."""
     taken = Counter(source.name for source in sources)
     return tuple(source.name if taken[source.name] == 1 else source.source for source in sources)

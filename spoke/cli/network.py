@@ -1,4 +1,4 @@
-"""The network as `spoke doctor` looks at it."""
+"""The network calls of `spoke doctor` and `spoke status`."""
 
 import asyncio
 from contextlib import suppress
@@ -9,7 +9,7 @@ LONGEST_ANSWER = 64 << 10
 
 
 class SystemNetwork(Network):
-    """This machine's."""
+    """The network of this machine."""
 
     async def resolve(self, host: str) -> str:
         found = await asyncio.get_running_loop().getaddrinfo(host, None)
@@ -22,7 +22,7 @@ class SystemNetwork(Network):
             await writer.wait_closed()
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Raises ValueError for what is no HTTP answer."""
+        """Raises ValueError when the answer is not HTTP."""
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(PATIENCE.total_seconds()):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))

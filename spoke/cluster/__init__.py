@@ -1,4 +1,4 @@
-"""Adapter: the managed cluster over its Kubernetes API. Not for judging what it reads: that is `spoke.domain`'s."""
+"""Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`."""
 
 from spoke.cluster.attestation import ServiceAccountAttest
 from spoke.cluster.events import KubeEvents

@@ -1,4 +1,4 @@
-"""Proof of which cluster this is: a token of one of its service accounts, made by its API server for one hub."""
+"""Attestation: a token of one of the cluster's ServiceAccounts, issued by its API server for one hub."""
 
 import asyncio
 from pathlib import Path
@@ -11,13 +11,13 @@ from spoke.ports import Attest
 ACCOUNTS = RestResource("", "v1", "serviceaccounts")
 TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 SHORTEST = 600
-"""Seconds that a token lives: the least that Kubernetes makes."""
+"""Lifetime of a token in seconds: the shortest that Kubernetes issues."""
 PREFIX = "system:serviceaccount:"
 _HOW = "name a service account of the managed cluster with --attestation-service-account NAMESPACE/NAME"
 
 
 class ServiceAccountAttest(Attest):
-    """`account`: NAMESPACE/NAME; "": the one that this pod runs as, by its token in `own` (None: no pod there)."""
+    """`account`: NAMESPACE/NAME; empty: this pod's own, read from its token in `own` (None: not in a pod there)."""
 
     def __init__(self, client: KubeClient, account: str = "", own: Path | None = TOKEN) -> None:
         self._client = client

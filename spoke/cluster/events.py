@@ -1,4 +1,4 @@
-"""What the agent decides, as core/v1 Events in its component namespace, about the secret that says who the owner is."""
+"""Creates core/v1 Events in the component namespace, about the owner's secret."""
 
 from uuid import uuid4
 
@@ -11,11 +11,11 @@ from spoke.ports import Announcer
 EVENTS = RestResource("", "v1", "events")
 ABOUT = "hub-kubeconfig-secret"
 LONGEST = 1024
-"""Characters that Kubernetes takes as an Event's message."""
+"""Longest message of an Event in Kubernetes, in characters."""
 
 
 class KubeEvents(Announcer):
-    """Each is an Event of its own: decisions are rare, and no two say the same."""
+    """Each is a separate Event: decisions are rare, and no two are alike."""
 
     def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
         self._client = client

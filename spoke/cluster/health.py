@@ -1,4 +1,4 @@
-"""What is known of the managed cluster's API server, whether or not a hub is there to be told."""
+"""Monitors the managed cluster's API server, independent of any hub."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,9 @@ log = structlog.get_logger(__name__)
 
 
 class AvailabilityWatch:
-    """Probes the API server and remembers since when it has failed; calls listeners when the verdict changes.
+    """Probes the API server, records since when it fails, and calls listeners when the verdict changes.
 
-    A probe waits for nothing but its own answer, which `Cluster.health` bounds in time.
+    A probe waits only for its own answer, which `Cluster.health` bounds in time.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
@@ -24,22 +24,22 @@ class AvailabilityWatch:
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self._newest = float("-inf")
-        """When the newest probe that has ended began: of two that overlap the later one counts."""
+        """Start of the newest completed probe: of two overlapping probes the later one counts."""
         self.unavailable = asyncio.Event()
         """Set while the verdict is False."""
 
     @property
     def verdict(self) -> bool | None:
-        """True: it answers. False: it has failed for longer than the threshold. None: not known yet."""
+        """True: it answers. False: it has failed for longer than the threshold. None: unknown."""
         return self.current.verdict
 
     def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Calls `tell` at every change of the verdict, until the returned function is called."""
+        """Call `tell` on every change of the verdict, until the returned function is called."""
         self._listeners.append(tell)
         return lambda: self._listeners.remove(tell)
 
     async def run(self) -> None:
-        """Probes until cancelled, more often while the API server fails."""
+        """Probe until cancelled, more often while the API server fails."""
         while True:
             began = self._clock.monotonic()
             _, answers = await self.look()
@@ -47,7 +47,7 @@ class AvailabilityWatch:
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
     async def look(self) -> tuple[Availability, bool]:
-        """One probe: what is known now, and whether the API server answered just now."""
+        """Run one probe; return the state, and whether the API server has just answered."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
         if began < self._newest:

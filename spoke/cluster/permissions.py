@@ -1,4 +1,4 @@
-"""Permissions that an agent needs, and which of them its user lacks."""
+"""Checks the permissions that an agent needs."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -11,13 +11,13 @@ REVIEWS = RestResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Verbs on a resource of an API group, as a rule of a Role has them."""
+    """Verbs on a resource of an API group, as in a rule of a Role."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Empty: at the cluster scope."""
+    """Empty: cluster scope."""
     name: str = ""
     """Empty: objects of any name."""
 
@@ -28,7 +28,7 @@ class Permission:
 
 
 async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) -> Sequence[Permission]:
-    """Those of `needed` that the user of `client` lacks, with the verbs that it lacks. Raises MusterError."""
+    """The permissions of `needed` that the user of `client` lacks, with the missing verbs. Raises MusterError."""
     lacking = []
     for each in needed:
         allowed = await asyncio.gather(*(_is_allowed(client, each, verb) for verb in each.verbs))

@@ -1,1 +1,1 @@
-"""What the agent does in a session: one reconciler per file."""
+"""Controllers of a session: one reconciler per file."""

@@ -1,4 +1,4 @@
-"""Whether each add-on is available, as the lease that its agent renews says."""
+"""Reports whether each add-on is available, according to the Lease that its agent renews."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -27,7 +27,7 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         self._told: dict[AddOnName, Condition] = {}
 
     def set_addons(self, addons: Iterable[AddOn]) -> None:
-        """The add-ons that the hub has for this cluster."""
+        """Set the add-ons that the hub has for this cluster."""
         self._addons = {addon.name: addon for addon in addons}
         self._told = {name: condition for name, condition in self._told.items() if name in self._addons}
 
@@ -45,7 +45,7 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         if self._told.get(key) != condition:
             try:
                 await self._session.report_addon(key, (condition,))
-            except NotFoundError:  # removed meanwhile: the hub will say so
+            except NotFoundError:  # removed meanwhile, which the hub will report
                 return None
             self._told[key] = condition
         return None

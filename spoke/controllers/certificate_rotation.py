@@ -1,7 +1,7 @@
-"""Replaces the agent's certificate in time: a new key, a request under the present identity, one update of the secret.
+"""Renews the agent's certificate: a new key, a request under the present identity, one update of the secret.
 
-The instant is drawn once per certificate (`spoke.domain.rotation`). The session goes on meanwhile; changing over to the new
-certificate is the agent's, which keeps the old one until the new one has carried a beat.
+The time is drawn once per certificate (`spoke.domain.rotation`). The session continues meanwhile. The agent then changes to the
+new certificate, and keeps the old one until the new one has carried a beat.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from spoke.registration.csr_flow import Enrolment
 
 KEY = "certificate"
 PATIENCE = timedelta(minutes=2)
-"""How long one look waits for a decision; the request stays, the next look goes on with it."""
+"""How long one step waits for the decision. The request stays; the next step resumes it."""
 LONGEST_NAP = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
 
 
 class CertificateRotation(Reconciler[str]):
-    """Watches over one certificate on one connection. `hub_clock` tells the hub's time."""
+    """Renews one certificate over one connection. `hub_clock` shows the hub's time."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class CertificateRotation(Reconciler[str]):
 
     @property
     def due(self) -> datetime:
-        """When, in hub time."""
+        """Time of the renewal, by the hub's clock."""
         return self._due
 
     def ask(self, renewal: RequestedRenewal | None) -> bool:
-        """The hub asks for a renewal ahead of time; whether that makes it due sooner than it was."""
+        """Apply the hub's request for an early renewal; return whether the renewal is now due earlier."""
         due = renewal.due(self._serial, self._clock.now()) if renewal is not None else None
         if due is None or due >= self._due:
             return False

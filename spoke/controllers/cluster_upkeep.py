@@ -1,7 +1,7 @@
-"""Keeps what the agent has to say of its ManagedCluster beside the status: its annotations, and where its API server is.
+"""Reports the agent's annotations and the URLs of its API server for the ManagedCluster, once per session.
 
-OCM's agent says it while it joins and never again. A hub that is told what it knows already writes nothing. Once per session is
-enough: what is told comes from settings, which change with a restart.
+OCM's agent does so only at registration. A hub writes nothing if it knows them already. Once per session is enough, because
+they come from settings, which change only with a restart.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,6 @@ log = structlog.get_logger(__name__)
 
 
 class ClusterUpkeep(Reconciler[str]):
-    """On one session."""
-
     def __init__(
         self,
         client: HubClient,
@@ -46,7 +44,7 @@ class ClusterUpkeep(Reconciler[str]):
         uid = await self._cluster.uid()
         try:
             await self._client.ensure_cluster(name, agent, uid, endpoints=self._endpoints, annotations=self._annotations)
-        except (ForbiddenError, NotFoundError) as error:  # no right to it, or deleted meanwhile: the session tells
+        except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
             log.info("cluster.not_kept", why=error.message)
         self._told = True
         return None

@@ -1,8 +1,8 @@
-"""The lease: a beat every interval, for as long as the hub accepts this cluster.
+"""Sends beats at the hub's interval while the hub accepts this cluster.
 
-All agents of a hub beat at the same instants (`spoke.domain.beat_schedule`), so that a hub acknowledges several beats at once.
-Beats do not wait for one another. A beat that is not acknowledged in time means that the hub is silent, whatever TCP and
-keepalive report: the session is lost.
+All agents of a hub send beats at the same instants (`spoke.domain.beat_schedule`), so that a hub acknowledges many at once.
+Beats do not wait for one another. A beat without acknowledgement in time means that the hub is silent, whatever TCP and
+keepalive report; the session is then lost.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class LeaseController:
-    """Beats on one session. `verdict` is asked at every beat, `acknowledged` is told of every durable one."""
+    """Beats on one session. `verdict` is read for every beat, `acknowledged` is called for every acknowledged one."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class LeaseController:
         latency: Distribution | None = None,
         hub_clock: Clock | None = None,
     ) -> None:
-        """`latency`: observes how long each acknowledgement took, in seconds. `hub_clock`: for beats in step; None: in none."""
+        """`latency` observes the seconds until each acknowledgement. `hub_clock` is for beats in step; None: not in step."""
         self._session = session
         self._latency = latency or Distribution()
         self._verdict = verdict
@@ -47,7 +47,7 @@ class LeaseController:
         self._soon = asyncio.Event()
 
     def accept(self, *, accepted: bool) -> None:
-        """Beats are for accepted clusters only."""
+        """Set whether the cluster is accepted; only then it sends beats."""
         if accepted and not self._accepted.is_set():
             log.info("lease.started")
             self._accepted.set()
@@ -57,11 +57,11 @@ class LeaseController:
             self._accepted.clear()
 
     def hurry(self) -> None:
-        """Brings the next beat forward: there is a new verdict to tell."""
+        """Send the next beat at once, because of a new verdict."""
         self._soon.set()
 
     async def run(self) -> None:
-        """Beats until cancelled. Raises HubLostError when the hub is silent or gone."""
+        """Send beats until cancelled. Raises HubLostError when the hub is silent or the session has ended."""
         try:
             async with asyncio.TaskGroup() as under_way:
                 while True:
@@ -80,7 +80,7 @@ class LeaseController:
                 await self._session.beat(available=self._verdict())
         except TimeoutError:
             if not self._accepted.is_set():
-                return  # the hub acknowledges nothing of a cluster that it has ceased to accept
+                return  # the hub does not acknowledge beats of a cluster that it no longer accepts
             seconds = self._silence.total_seconds()
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionEnd.SILENT) from None
         self._latency.observe(loop.time() - began)
@@ -97,6 +97,6 @@ class LeaseController:
 
 
 def _first(group: BaseExceptionGroup[HubLostError]) -> HubLostError:
-    """The oldest beat's loss; when a session ends, all that are under way fail alike."""
+    """The oldest beat's loss; at the end of a session all open beats fail alike."""
     error = group.exceptions[0]
     return error if isinstance(error, HubLostError) else _first(error)

@@ -1,4 +1,4 @@
-"""Keeps the namespaces that cluster sets of the hub want on this cluster, and notes what became of each."""
+"""Creates and labels the namespaces that the hub's cluster sets want on this cluster, and records the results."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManagedNamespaceController(Reconciler[str]):
-    """For one hub, known by its `label`. `changed` is called when there is something new to report."""
+    """For one hub, identified by its `label`. `changed` is called when there are new reports."""
 
     def __init__(self, cluster: Cluster, label: str, changed: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -37,18 +37,18 @@ class ManagedNamespaceController(Reconciler[str]):
         self._reports: tuple[NamespaceReport, ...] = ()
 
     def want(self, wanted: Sequence[ManagedNamespace], *, deleting: bool) -> bool:
-        """What the hub wants now; whether that is news."""
+        """Set the namespaces that the hub wants; return whether this is a change."""
         before = (self._wanted, self._deleting)
         self._wanted, self._deleting = tuple(wanted), deleting
         return before != (self._wanted, self._deleting)
 
     @property
     def reports(self) -> tuple[NamespaceReport, ...]:
-        """What became of those that are wanted, as far as it was tried."""
+        """The results for wanted namespaces, as far as they were tried."""
         return tuple(report for report in self._reports if report.namespace in (self._wanted or ()))
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Looks at all of them; one that cannot be had is no reason to leave out the others."""
+        """Reconcile all namespaces; a failure of one does not affect the others."""
         del key
         if self._wanted is None:
             return None
@@ -64,7 +64,7 @@ class ManagedNamespaceController(Reconciler[str]):
         return RETRY if any(report.condition.status != TRUE for report in reports) else None
 
     async def _applied(self, name: str, *, there: bool) -> Condition:
-        """How it stands after one attempt, where one is needed."""
+        """Create or label the namespace if necessary; return its condition."""
         try:
             if not there:
                 await self._cluster.label_namespace(name, self._label, WANTED, create=True)

@@ -1,7 +1,7 @@
-"""The directory of the hub kubeconfig when it cannot be written: a full disk is told, outlived, and made good.
+"""Retries writes to the directory of the hub kubeconfig that fail, for example on a full disk.
 
-The secret is what counts, so nothing waits for the directory. Whoever reads it must not be left with an old certificate until
-the next renewal, which may be weeks away: what could not be written is tried again, every minute.
+The secret is authoritative, so nothing waits for the directory. But its readers must not keep an old certificate until the next
+renewal, which may be weeks away: a failed write is retried every minute.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class PatientDirectory(CredentialDirectory):
-    """Takes what `inner` cannot write now, until `again` is called with more luck."""
+    """Remembers contents that `inner` cannot write now, until `again` succeeds."""
 
     def __init__(self, inner: CredentialDirectory) -> None:
         self._inner = inner
@@ -38,7 +38,7 @@ class PatientDirectory(CredentialDirectory):
         return self._inner.read()
 
     def again(self) -> None:
-        """Writes what is owed, if anything is."""
+        """Retry the failed write, if there is one."""
         if self._owed is None:
             return
         try:

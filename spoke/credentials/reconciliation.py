@@ -1,7 +1,7 @@
-"""Owner's secret and slots as they are found: one credential in two places, and what the releases before left behind.
+"""Reconciles the owner's secret and a slot: one credential in two places, and the layout of earlier releases.
 
-Earlier releases kept the credential in the owner's secret alone, without saying of which hub it is, and a slot only while a
-request was pending. Such a secret is taken over as it is; nobody registers anew for it.
+Earlier releases stored the credential only in the owner's secret, without the hub's id, and a slot only while a request was
+pending. Such a secret is adopted; the agent does not register again.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def owner_of(contents: Contents) -> HubId | None:
-    """The hub whose credential lies in the owner's secret; None: there is none, or it cannot be read."""
+    """The hub whose credential is in the owner's secret; None when there is none or it is unreadable."""
     if named := contents.get(HUB_ID, b"").decode(errors="replace").strip():
         return HubId(named)
     with suppress(InvalidError):
@@ -28,10 +28,10 @@ def owner_of(contents: Contents) -> HubId | None:
 
 
 async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
-    """The owner's secret, where `hub` is the owner or nobody is, with the newer credential of `held` (there) and `kept` (slot).
+    """The owner's secret with the newer credential of `held` (there) and `kept` (slot), unless another hub is the owner.
 
-    Where one of the two is missing or older it is written: after a crash between the two writes, after an upgrade, and when
-    somebody has deleted the owner's secret or put back an old one.
+    A missing or older copy is written: after a crash between the two writes, after an upgrade, and when the owner's secret was
+    deleted or restored from a backup.
     """
     if owner_of(held) not in (None, hub):
         return held
@@ -58,6 +58,6 @@ def _wrong(held: Contents) -> str:
 
 
 def _begun(contents: Contents) -> datetime | None:
-    """Since when the credential is good; None: there is no whole one."""
+    """Begin of the credential's validity; None when there is no complete one."""
     seen = view_stored(contents)
     return seen.chain[0].not_before if seen.chain and damage(seen) is None else None

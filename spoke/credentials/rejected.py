@@ -1,11 +1,11 @@
-"""Why a stored credential is passed over once, though it looks good: registering is tried, then the credential again."""
+"""Findings from hubs about stored credentials that look valid; each one is used once, except a revocation."""
 
 from machinery.identity import HubId
 from spoke.domain.credential import CredentialFinding, Flaw, StoredCredential
 
 
 class RejectedCredentials:
-    """One at most of each hub's credential."""
+    """At most one finding per hub."""
 
     def __init__(self) -> None:
         self._all: dict[HubId, CredentialFinding] = {}
@@ -14,7 +14,7 @@ class RejectedCredentials:
         self._all[hub] = finding
 
     def take(self, hub: HubId, stored: StoredCredential) -> CredentialFinding | None:
-        """The doubt about this credential, which is over by that; but one that lasts stays, whatever becomes of registering."""
+        """Remove and return the finding about this credential; a lasting one (revocation) stays."""
         doubt = self._all.pop(hub, None)
         if doubt is not None and doubt.lasts(stored):
             self._all[hub] = doubt

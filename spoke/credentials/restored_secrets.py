@@ -1,4 +1,4 @@
-"""The agent's own secrets, which are created again from memory when somebody else deletes them."""
+"""Recreates the agent's own secrets from memory when they are deleted by others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,10 +17,10 @@ log = structlog.get_logger(__name__)
 
 
 class RememberedSecrets(Secrets):
-    """`inner`, of which the owner's secret and the slots of hubs are remembered as they were last read or written.
+    """`inner`, with a memory of the last contents of the owner's secret and the hubs' slots.
 
-    Nothing is created again after `spoke leave` or by a process that does not hold the Lease (`inner` refuses its writes). A
-    namespace that is being deleted refuses it by itself. `tell`: called with a reason and a message for an Event.
+    Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a
+    namespace that is being deleted. `tell` is called with a reason and a message for an Event.
     """
 
     def __init__(self, inner: Secrets, tell: Callable[[str, str], None]) -> None:
@@ -31,7 +31,7 @@ class RememberedSecrets(Secrets):
         self._trouble = ""
 
     async def read(self, name: str) -> SecretSnapshot:
-        """The secret; one that is missing and known is created again first."""
+        """Read a secret; recreate it first if it is missing and known."""
         snapshot = await self._inner.read(name)
         if snapshot.version is None and name in self._known:
             return await self._restored(name) or snapshot
@@ -52,7 +52,7 @@ class RememberedSecrets(Secrets):
         return self._inner.changes(name)
 
     async def run(self) -> None:
-        """Looks for missing secrets until cancelled."""
+        """Check for missing secrets until cancelled."""
         while True:
             await asyncio.sleep(PERIOD.total_seconds())
             for name in tuple(self._known):
@@ -67,7 +67,7 @@ class RememberedSecrets(Secrets):
         return snapshot
 
     async def _restored(self, name: str) -> SecretSnapshot | None:
-        """The secret as it was created again; None: it was not."""
+        """The recreated secret; None when it was not recreated."""
         async with self._one:
             if LEFT in (await self._inner.read(OWNER_SECRET)).contents:
                 self._known.clear()

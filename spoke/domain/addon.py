@@ -1,7 +1,7 @@
-"""Add-ons of this cluster, as the hub describes them, and what their leases say of them.
+"""Add-ons of this cluster as the hub describes them, and the condition that results from their leases.
 
-Source of the lease rule: OCM. An add-on's agent renews a lease of its own name; five times sixty seconds without a renewal
-make it unavailable.
+Source of the lease rule: OCM. An add-on's agent renews a lease of its own name; after five times sixty seconds without a
+renewal the add-on is unavailable.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-managed-kubeconfig")
-"""What names of agents' own secrets begin with, ours and OCM's, in any namespace."""
+"""Prefixes of the names of agents' own secrets, ours and OCM's, in any namespace."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -27,7 +27,7 @@ class AddOnRegistration:
     groups: tuple[str, ...] = ()
     organization_units: tuple[str, ...] = ()
     driver: str = ""
-    """How the add-on identifies itself at the hub's API: `csr` or `token`; empty: the hub has nothing noted."""
+    """How the add-on authenticates at the hub's API: `csr` or `token`; empty: not recorded on the hub."""
 
     @property
     def subject(self) -> CertificateSubject:
@@ -35,7 +35,7 @@ class AddOnRegistration:
 
     @property
     def for_hub(self) -> bool:
-        """For the hub's own API: such a secret holds a kubeconfig."""
+        """Whether it is for the hub's own API; then the secret holds a kubeconfig."""
         return self.signer_name == KUBE_SIGNER
 
 
@@ -48,7 +48,7 @@ class AddOn:
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
     account_uid: str = ""
-    """The uid of its ServiceAccount on the hub, once that is ready."""
+    """The UID of its ServiceAccount on the hub, once that is ready."""
 
     @property
     def namespace(self) -> str:
@@ -56,26 +56,26 @@ class AddOn:
 
     @property
     def hosted(self) -> bool:
-        """Its agent, lease and secrets are in the management cluster."""
+        """Whether its agent, lease and secrets are in the management cluster."""
         return bool(self.hosting_cluster_name)
 
 
 def uid_in(message: str) -> str:
-    """The uid in the message of TokenInfrastructureReady, `ServiceAccount NS/NAME (UID: ...) is ready`; empty: none."""
+    """The UID in the message of TokenInfrastructureReady, `ServiceAccount NS/NAME (UID: ...) is ready`; empty: none."""
     _, begun, rest = message.partition("(UID: ")
     uid, ended, _ = rest.partition(")")
     return uid.strip() if begun and ended else ""
 
 
 def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
-    """Where the certificate of a registration lies: OCM's names."""
+    """The secret of a registration's certificate, with OCM's names."""
     if registration.for_hub:
         return f"{addon}-hub-kubeconfig"
     return f"{addon}-{registration.signer_name.replace('/', '-')}-client-cert"
 
 
 def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, grace: timedelta = GRACE) -> Condition:
-    """Available as the add-on's lease tells; None: there is no lease. `grace`: how long a renewal is good."""
+    """The condition Available from the add-on's lease; `renewed_at` None: no lease. `grace`: how long a renewal counts."""
     if renewed_at is None:
         hint = f" Its lease is expected in the hosting cluster {addon.hosting_cluster_name}." if addon.hosted else ""
         message = f"The status of {addon.name} add-on is unknown.{hint}"

@@ -1,4 +1,4 @@
-"""When an add-on's token has to be replaced. Source of the rules: OCM's token driver."""
+"""Rules for the replacement of an add-on's token. Source: OCM's token driver."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,12 +9,12 @@ from machinery.meta.timestamps import format_time
 
 REFRESHED = "TokenRefreshed"
 REMAINING = 0.2
-"""The part of its life at which a token is replaced."""
+"""The share of its lifetime left when a token is replaced."""
 _NUMBERS = (int, float)
 
 
 def flaw(claims: Mapping[str, Any] | None, account_uid: str, now: datetime) -> str:
-    """Why a token is to be replaced, in words; empty: it is good. `claims` None: it cannot be read, or there is none."""
+    """Why a token must be replaced; empty: it is good. `claims` None: unreadable or missing."""
     if claims is None:
         return "there is no readable token"
     life = _life(claims)
@@ -31,12 +31,12 @@ def flaw(claims: Mapping[str, Any] | None, account_uid: str, now: datetime) -> s
 
 
 def due(begin: datetime, end: datetime) -> datetime:
-    """When a token of this life is replaced."""
+    """The time at which a token with this lifetime is replaced."""
     return end - (end - begin) * REMAINING
 
 
 def due_of(claims: Mapping[str, Any] | None) -> datetime | None:
-    """When the token with these claims is replaced; None: it does not say."""
+    """When the token with these claims is replaced; None: it states no lifetime."""
     life = _life(claims) if claims is not None else None
     return due(*life) if life is not None else None
 

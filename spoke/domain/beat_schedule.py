@@ -1,25 +1,25 @@
 """When the next beat is due.
 
-Agents beat in step: at whole multiples of STEP by their hub's clock, each after an interval of its own drawing. A hub with a
-thousand agents wakes up for a hundred beats at once in place of a hundred times, and waking up is most of what a beat costs it.
-Which step an agent takes is drawn anew each time, so that those that came back together spread over all steps; where there is
-no choice of steps nobody is in step.
+Beats are in step: at multiples of STEP by the hub's clock, each after a randomly drawn interval. A hub with a thousand agents
+then wakes up once for a hundred beats instead of a hundred times; waking up is most of the cost of a beat. The step is drawn
+for each beat, so that agents that reconnected together spread over all steps. Where the range holds no choice of steps, beats
+are not in step.
 """
 
 from datetime import UTC, datetime, timedelta
 
 SHORTEST = 0.75
-"""Each interval is drawn from this part of it to the whole."""
+"""Each interval is drawn between this share of it and the whole."""
 STEP = timedelta(seconds=2)
 SPREAD = timedelta(milliseconds=20)
-"""Beats come within this after their step: no network has to carry ten thousand in the same instant."""
+"""Beats follow within this time after their step, so that a network need not carry ten thousand in one instant."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def pause(interval: timedelta, drawn: float, hub_time: datetime | None = None) -> timedelta:
-    """Until the next beat: from SHORTEST of the interval to the whole, and SPREAD where it is in step.
+    """Time until the next beat: from SHORTEST of the interval to the whole, plus SPREAD when in step.
 
-    `drawn`: 0 for the longest, below 1. `hub_time`: the hub's present; None: in no step, as where the range has no choice.
+    `drawn`: 0 for the longest, below 1. `hub_time`: the hub's present time; None: not in step, as without a choice of steps.
     """
     shortest = interval * SHORTEST
     plain = interval - (interval - shortest) * drawn

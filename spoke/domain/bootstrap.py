@@ -1,14 +1,14 @@
-"""How a certificate is obtained, as a table: first registration, renewal and add-on certificates all go this way.
+"""The state machine for obtaining a certificate: first registration, renewal and add-on certificates.
 
 Rules:
 
-1. Names, key and request are persisted before the hub hears of them: whatever certificate the hub may issue, its key is ours.
-2. Every write is a state of its own, and every state can be read back from what is stored (`resume`). A restart goes on with
-   the same key and the same request; it never makes a second one.
-3. A key is forgotten only after its certificate is stored and mirrored, or after its request was denied or failed for good.
-4. A request that the hub no longer knows is submitted again with the same bytes: the hub finds it or stores it anew.
-5. A step that fails changes nothing: the state stays, the step is repeated.
-6. Where the hub itself is changed (another bootstrap kubeconfig), everything starts over.
+1. Names, key and request are stored before the request is submitted, so that the key of every issued certificate is known.
+2. Every write is a state, and every state can be derived from the stored data (`resume`). A restart continues with the same key
+   and request and never makes a second one.
+3. A key is deleted only after its certificate is stored and mirrored, or after its request was denied or failed.
+4. A request that the hub does not know is submitted again with the same bytes; the hub finds it or creates it.
+5. A failed step changes nothing: the state stays, and the step is repeated.
+6. When the hub changes (another bootstrap kubeconfig), the flow starts over.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from spoke.domain.names import AgentNames
 
 
 class BootstrapState(Enum):
-    """What is known to be done. The value says what comes next, for people."""
+    """The completed steps. The value describes the next step for status and log."""
 
     UNPREPARED = "making a key and a certificate signing request"
     PREPARED = "making sure that the hub knows the cluster"
@@ -34,23 +34,21 @@ class BootstrapState(Enum):
 
 
 class BootstrapEvent(Enum):
-    """What happened."""
-
     PERSISTED = auto()
     ENSURED = auto()
     ACCEPTED = auto()
-    """The hub took the request and named it."""
+    """The hub accepted the request and returned its name."""
     NOTED = auto()
     ISSUED = auto()
     STORED = auto()
     MIRRORED = auto()
     FORGOTTEN = auto()
     DENIED = auto()
-    """Denied, or failed for good: this request will never be issued."""
+    """Denied or failed: this request will never be issued."""
     UNKNOWN = auto()
     """The hub does not know the request."""
     USELESS = auto()
-    """The certificate is not for our key, or has ended."""
+    """The certificate is not for our key, or has expired."""
     HUB_CHANGED = auto()
 
 
@@ -72,11 +70,11 @@ TRANSITIONS: Mapping[tuple[BootstrapState, BootstrapEvent], BootstrapState] = {
 
 
 class TransitionError(Exception):
-    """An event that cannot happen in this state: a mistake in the program."""
+    """An event that cannot happen in this state: a programming error."""
 
 
 def after(state: BootstrapState, event: BootstrapEvent) -> BootstrapState:
-    """The state that follows. Raises TransitionError for what the table does not hold."""
+    """The next state. Raises TransitionError for a transition that is not in the table."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -85,7 +83,7 @@ def after(state: BootstrapState, event: BootstrapEvent) -> BootstrapState:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is kept of a request until its certificate is stored."""
+    """The stored data of a request until its certificate is stored."""
 
     names: AgentNames
     key: bytes = field(repr=False)
@@ -95,7 +93,7 @@ class Pending:
 
 
 def resume(pending: Pending | None, names: AgentNames) -> BootstrapState:
-    """Where to go on after a restart. A pending request of other names than ours is not ours to follow."""
+    """The state after a restart. A pending request with other names is ignored."""
     if pending is None or pending.names != names:
         return BootstrapState.UNPREPARED
     return BootstrapState.REQUESTED if pending.request_name else BootstrapState.PREPARED

@@ -1,4 +1,4 @@
-"""What the agent has to tell people: Kubernetes' Events, in words of its own."""
+"""Events of the agent for operators, as Kubernetes Events."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ class AgentEvent:
 
 
 def news_of(condition: Condition, addon: str = "") -> AgentEvent:
-    """A condition as news: what is not True is a warning."""
+    """The Event about a condition; a Warning unless the condition is True."""
     return AgentEvent(condition.reason, condition.message, NORMAL if condition.status == TRUE else WARNING, addon)
 
 
 def left_out(claims: int, maximum: int) -> AgentEvent:
-    """Custom cluster claims that are not reported."""
+    """The Event about custom cluster claims that are not reported."""
     message = f"{claims} custom cluster claims are left out: at most {maximum} are reported (--max-custom-cluster-claims)"
     return AgentEvent("CustomClusterClaimsTruncated", message, WARNING)

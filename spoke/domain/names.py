@@ -1,9 +1,8 @@
-"""Which cluster and which agent this is.
+"""Rules for the cluster name and the agent id.
 
-Rules: an option wins, then the name that an earlier run of this agent got a certificate for, then the name that the bootstrap
-kubeconfig is bound to, then the name of a request that pends, then a fresh name. Fresh names are drawn by the caller (this
-module draws nothing) and must be persisted before the first request, so that a restart before the approval is still the same
-cluster to the hub.
+An option wins, then the name in a certificate of an earlier run, then the name that the bootstrap kubeconfig is bound to, then
+the name in a pending request, then a fresh name. The caller draws fresh names and must store them before the first request, so
+that the hub sees the same cluster after a restart before the approval.
 """
 
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ from machinery.identity import (
 
 @dataclass(frozen=True, slots=True)
 class AgentNames:
-    """What the hub knows this agent by."""
+    """The names of this agent at its hubs."""
 
     cluster: ClusterName
     agent: AgentId
 
     @property
     def subject(self) -> CertificateSubject:
-        """The subject that every credential of this agent has."""
+        """The subject of every credential of this agent."""
         return agent_subject(self.cluster, self.agent)
 
 
@@ -40,7 +39,7 @@ def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tu
 
 
 def fresh_agent_id(entropy: int) -> str:
-    """An agent id of OCM's alphabet and length out of a random number."""
+    """Derive an agent id with OCM's alphabet and length from a random number."""
     letters = []
     for _ in range(AGENT_ID_LENGTH):
         entropy, index = divmod(entropy, len(AGENT_ID_ALPHABET))

@@ -1,8 +1,8 @@
-"""Managed namespaces: what cluster sets of the hub want to have on this cluster. Source: OCM's registration agent.
+"""Managed namespaces: namespaces that the hub's cluster sets want on this cluster. Source: OCM's registration agent.
 
-A namespace that is wanted carries the hub's label with "true"; one that was and is no more has it set to "false", and is never
-deleted: what is in it is not ours. The label's key tells one hub from another. OCM draws it from the hub's URL, so that a hub
-of two URLs counts as two; a hub that tells its id is known by that.
+A wanted namespace has the hub's label with "true"; one that is no longer wanted has "false" and is never deleted, because its
+contents are not ours. The label's key identifies the hub. OCM derives it from the hub's URL, so that a hub with two URLs counts
+as two; here it is derived from the hub's id if there is one.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from machinery.meta.conditions import FALSE, TRUE, Condition
 
 PREFIX = "clusterset.open-cluster-management.io/"
 LONGEST = 63
-"""Characters of a label's name."""
+"""Length of a label's name."""
 CONDITION = "NamespaceAvailable"
 WANTED, NOT_WANTED = "true", "false"
 
@@ -29,19 +29,19 @@ class ManagedNamespace:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceReport:
-    """What became of it."""
+    """The result for a managed namespace."""
 
     namespace: ManagedNamespace
     condition: Condition
 
 
 def hub_label(hub_id: HubId, server: str) -> str:
-    """The label's key for a hub. `server`: the URL in its kubeconfig, by which one that tells no id is known."""
+    """The label's key for a hub. `server`: the URL in its kubeconfig, used when the hub has no id."""
     return PREFIX + sha256((hub_id or server).encode()).hexdigest()[:LONGEST]
 
 
 def superfluous(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
-    """Those labelled as wanted that are wanted no longer, sorted. `deleting`: the cluster leaves the hub, which wants none."""
+    """Names labelled as wanted that are no longer wanted, sorted. `deleting`: the cluster leaves the hub, so none is wanted."""
     kept = set() if deleting else {each.name for each in wanted}
     return tuple(sorted(set(labelled) - kept))
 

@@ -1,7 +1,7 @@
-"""Kubernetes quantities: enough to add them up without losing anything.
+"""Kubernetes quantities: exact parsing, addition and formatting.
 
 Grammar: a decimal number with an optional suffix: `n u m k M G T P E` (powers of 1000), `Ki … Ei` (powers of 1024) or a decimal
-exponent. A sum keeps the format of its first operand, as Kubernetes' does, in the largest suffix that leaves a whole number.
+exponent. A sum keeps the format of its first operand, as in Kubernetes, with the largest suffix that leaves a whole number.
 """
 
 import re
@@ -14,14 +14,12 @@ _SHAPE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE
 
 
 class Format(Enum):
-    """How a quantity is written."""
-
     BINARY = "BinarySI"
     DECIMAL = "DecimalSI"
 
 
 def parse_quantity(text: str) -> tuple[Decimal, Format]:
-    """The exact value and its format. Raises ValueError for what is no quantity."""
+    """The exact value and its format. Raises ValueError for an invalid quantity."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
@@ -37,7 +35,7 @@ def parse_quantity(text: str) -> tuple[Decimal, Format]:
 
 
 def format_quantity(value: Decimal, form: Format) -> str:
-    """The canonical text: the largest suffix without a fraction; below a thousandth of a thousandth is rounded up to nano."""
+    """The canonical text: the largest suffix without a fraction. Fractions of a nano are rounded up."""
     if form is Format.BINARY and value == value.to_integral_value():
         whole = int(value)
         for suffix, factor in reversed(_BINARY.items()):

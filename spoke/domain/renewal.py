@@ -1,7 +1,7 @@
-"""Renewing ahead of time, because the hub asks for it: when, of the certificates that it means.
+"""Early renewal at the hub's request: when, and for which certificates.
 
-The moment is drawn from the certificate's serial, as every renewal's: agents of a fleet that are asked at once do not come at
-once, and one that starts again comes to the same moment, or nearly. Asked for again it is never later than at first.
+The moment is drawn from the certificate's serial, as for every renewal. So agents of a fleet do not renew at once, and a
+restarted agent gets the same moment, or nearly. A repeated request never moves it later.
 """
 
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from machinery.identity import SerialNumber
 from spoke.domain.rotation import BACKDATE, drawn
 
 ADDONS_WITHIN = timedelta(minutes=1)
-"""Where the agent's own certificate is new already."""
+"""The time for add-ons when the agent's own certificate is already new."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedRenewal:
-    """What the hub asks for."""
+    """The hub's request."""
 
     within: timedelta | None = None
-    """Present: the certificate of this session is meant; it is renewed at a random moment within this."""
+    """If present, the certificate of this session is to be renewed at a random moment within this time."""
     addons_before: datetime | None = None
-    """Present: certificates of add-ons that the hub issued before this are meant too."""
+    """If present, certificates of add-ons that the hub issued before this are to be renewed, too."""
 
     def due(self, serial: SerialNumber, heard_at: datetime) -> datetime | None:
-        """When the agent's own certificate is due, in hub time; None: it is not meant."""
+        """When the agent's own certificate is due, in hub time; None: not requested."""
         return None if self.within is None else moment(serial, heard_at, self.within)
 
     def addon_due(self, serial: SerialNumber, not_before: datetime, heard_at: datetime) -> datetime | None:
-        """When an add-on's certificate is due, in hub time; None: it is not meant.
+        """When an add-on's certificate is due, in hub time; None: not requested.
 
-        Certificates tell whole seconds: one of the very second of the order is taken for a later one.
+        Certificates have whole seconds: one issued in the second of the request counts as later.
         """
         if self.addons_before is None or not_before + BACKDATE >= self.addons_before.replace(microsecond=0):
             return None
@@ -38,13 +38,13 @@ class RequestedRenewal:
 
 
 class AskedAgain:
-    """Of a hub that is asked now and then, and answers how much time is left: the first answer about a certificate counts."""
+    """Renewal requests that a standby hub repeats with the time left; the earliest moment for a certificate counts."""
 
     def __init__(self) -> None:
         self._drawn: tuple[SerialNumber, datetime] | None = None
 
     def due(self, serial: SerialNumber, in_time: datetime, within: timedelta | None, now: datetime) -> datetime:
-        """When the certificate is renewed: `in_time`, or sooner where the hub has asked for it."""
+        """When the certificate is renewed: `in_time`, or earlier at the hub's request."""
         before = self._drawn[1] if self._drawn is not None and self._drawn[0] == serial else in_time
         if within is not None:
             before = min(before, moment(serial, now, within))
@@ -53,5 +53,5 @@ class AskedAgain:
 
 
 def moment(serial: SerialNumber, heard_at: datetime, within: timedelta) -> datetime:
-    """Where in the time that is left the certificate with this serial is renewed."""
+    """The moment within the remaining time at which the certificate with this serial is renewed."""
     return heard_at + max(within, timedelta()) * drawn(serial)

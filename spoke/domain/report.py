@@ -1,4 +1,4 @@
-"""What the agent reports of its cluster, as values."""
+"""Values of the agent's report about its cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,9 +33,9 @@ class NodeResources:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """All that the agent owns of ManagedCluster.status.
+    """The agent's part of ManagedCluster.status.
 
-    `complete` False: the API server was away, resources stay as they are.
+    `complete` False: the API server was unavailable, and resources stay as they are.
     """
 
     conditions: tuple[Condition, ...]
@@ -47,4 +47,4 @@ class ClusterReport:
     node_count: int = 0
     endpoints: tuple[ExternalEndpoint, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()
-    """What became of the namespaces that the hub wants; those that are not named stay as they are."""
+    """Results for the namespaces that the hub wants; others stay as they are."""

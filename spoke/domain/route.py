@@ -1,7 +1,7 @@
 """Choice of the registration driver and proxy for a hub; pure rules.
 
 Driver: a kubeconfig with our extension names a gRPC endpoint and gets `grpc`; one without gets `csr`, which does everything
-over the Kubernetes API at its server, as OCM's agent does. An option overrides this if the kubeconfig has what the driver needs.
+over the Kubernetes API at its server, as OCM's agent does. An option overrides this if the kubeconfig suits the driver.
 
 Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. An explicit proxy
 applies to every hub; one from the environment never applies to this machine itself (Go's rule).

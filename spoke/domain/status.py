@@ -1,9 +1,8 @@
-"""What the agent says of its cluster: availability, resources, claims.
+"""Rules for the cluster's status: availability, resources, claims.
 
-Availability (OCM): a failing API server is believed only after it has failed for 20 s without one success, counted from the
-start of the first probe that failed; until then the verdict stays as it was. Any number of probes within the threshold changes
-nothing.
-Claims (OCM): reserved ones are always kept and come first, both kinds are sorted by name, custom ones are cut to a maximum.
+Availability (OCM): an API server counts as failed only after 20 s without a success, measured from the start of the first
+failed probe; until then the verdict stays. The number of probes within the threshold does not matter.
+Claims (OCM): reserved claims are always reported and come first; both kinds are sorted by name; custom ones are limited.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Man
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What is known of the API server; `failing_since` is monotonic."""
+    """State of the API server; `failing_since` is monotonic."""
 
     verdict: bool | None = None
     failing_since: float | None = None
@@ -43,11 +42,11 @@ class Availability:
 
     @property
     def settled(self) -> bool:
-        """No failure is being waited out."""
+        """Whether no failure is waiting for the threshold."""
         return self.failing_since is None or self.verdict is False
 
     def observed(self, *, ok: bool, status_code: int | None, detail: str, began: float, ended: float) -> "Availability":
-        """After one probe of the API server between two monotonic instants."""
+        """The state after one probe that ran between two monotonic instants."""
         if ok:
             return Availability(verdict=True, condition=AVAILABLE_CONDITION)
         since = began if self.failing_since is None else self.failing_since
@@ -57,7 +56,7 @@ class Availability:
 
 
 def unavailable(status_code: int | None, detail: str) -> Condition:
-    """Available=False in OCM's words."""
+    """Available=False with OCM's reason and message."""
     code = "" if status_code is None else f"status code: {status_code}, "
     message = f"The kube-apiserver is not ok, {code}{detail}"[:MAX_MESSAGE]
     return Condition(AVAILABLE, FALSE, "ManagedClusterKubeAPIServerUnavailable", message)
@@ -69,7 +68,7 @@ def capacity_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
 
 
 def allocatable_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
-    """What can be allocated, summed over the nodes that take new work."""
+    """Allocatable resources summed over the schedulable nodes."""
     return _sum(node.allocatable for node in nodes if node.schedulable)
 
 
@@ -94,12 +93,12 @@ class ClusterClaimRules:
 
 
 def merged_claims(sources: Sequence[Sequence[ReportedClaim]]) -> tuple[ReportedClaim, ...]:
-    """Of one name the claim of the last source that has it: properties win over claims."""
+    """For equal names, the claim of the last source: properties win over claims."""
     return tuple({claim.name: claim for source in sources for claim in source}.values())
 
 
 def exposed_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> tuple[ReportedClaim, ...]:
-    """The claims to report: reserved, then as many custom ones as allowed, each sorted by name."""
+    """The claims to report: reserved, then the allowed number of custom ones, each sorted by name."""
     ordered = sorted(claims, key=lambda claim: claim.name)
     reserved = [claim for claim in ordered if rules.is_reserved(claim.name)]
     custom = [claim for claim in ordered if not rules.is_reserved(claim.name)]

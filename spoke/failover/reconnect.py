@@ -1,4 +1,4 @@
-"""How long a hub that was lost is tried again before the agent goes elsewhere."""
+"""The trial: how long a lost hub is retried before the agent changes hub."""
 
 from collections.abc import Callable
 from random import Random
@@ -7,13 +7,13 @@ from machinery.runtime.clock import Clock
 from spoke.options import Hubs
 
 SHORTEST_TRY = 0.01
-"""Seconds: what is left of the patience and is not worth another try."""
+"""Seconds; a shorter rest of the patience is not worth another attempt."""
 
 
 class ReconnectBudget:
-    """The patience with one hub: drawn anew at the first loss after sessions that did their work.
+    """The patience with one hub, drawn at the first loss after a session that lasted.
 
-    `spent` says whether it was spent already, on the hub before: of several dead hubs only the first is waited for.
+    `spent` returns whether it was already spent on the previous hub: of several unreachable hubs, only the first is waited for.
     """
 
     def __init__(self, options: Hubs, spent: Callable[[], bool], clock: Clock, random: Random) -> None:
@@ -27,7 +27,7 @@ class ReconnectBudget:
 
     @property
     def left(self) -> float | None:
-        """Seconds; 0: it is over; None: nothing is lost."""
+        """Seconds left; 0: it is over; None: nothing is lost."""
         if self._lost_at is None:
             return None
         left = self._lost_at + self._patience - self._clock.monotonic()
@@ -38,15 +38,15 @@ class ReconnectBudget:
         return self.left == 0.0
 
     def opened(self) -> None:
-        """A session is open."""
+        """Record that a session is open."""
         self._opened_at = self._clock.monotonic()
 
     def moved(self) -> None:
-        """The session is with another hub, which has not failed."""
+        """Record that the session is with another hub, which has not failed."""
         self._lost_at = None
 
     def lost(self) -> bool:
-        """Whether the session that is lost, or was never opened, lasted long enough to make good what failed before."""
+        """Record a loss; return whether the session lasted long enough to reset earlier failures."""
         now, opened = self._clock.monotonic(), self._opened_at
         steady = opened is not None and now - opened >= self._options.steady.total_seconds()
         if self._lost_at is None or steady:

@@ -1,6 +1,6 @@
-"""The hubs of the list that do not hold the agent's session, as the agent sees those who keep them ready.
+"""Values and the port of standby registration, which handles the hubs of the list that do not hold the agent's session.
 
-What is kept there lies in the credential slots, one secret per hub: whoever goes to a hub reads it from the slot.
+Credentials are stored in the slots, one secret per hub; an agent that changes hub reads the slot.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,21 +15,21 @@ from spoke.domain.names import AgentNames
 
 @dataclass(frozen=True, slots=True)
 class StandbyContext:
-    """What whoever keeps the other hubs has to know."""
+    """The input of standby registration."""
 
     listing: BootstrapListing
     names: AgentNames
     cluster_uid: str
     busy: HubId | None = None
-    """The hub that the agent itself deals with: nobody else registers, renews or speaks there. None: there is none."""
+    """The hub that the agent itself deals with: standby registration makes no call there. None: no hub."""
     owner: HubId | None = None
-    """The hub that holds the session, as the owner secret says; None: none does yet."""
+    """The hub that holds the session according to the owner's secret; None: none yet."""
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyIdentity:
-    """Who the agent is, and whom it reports to: the same for every hub."""
+    """The agent's identity and its owner; the same for every hub."""
 
     names: AgentNames
     cluster_uid: str
@@ -39,39 +39,39 @@ class StandbyIdentity:
 
 @dataclass(frozen=True, slots=True)
 class StandbyRecord:
-    """How it stands with the hub."""
+    """The state of the registration at a hub."""
 
     hub: ListedHub
     trouble: str = ""
-    """What failed last; empty: nothing."""
+    """The last failure; empty: none."""
     ends_soon: bool = False
     epoch: int = 0
-    """The highest that the hub has told."""
+    """The highest epoch that the hub has claimed."""
 
 
 class Reserve(Protocol):
-    """Keeps every hub of the list but the busy one."""
+    """Standby registration at every hub of the list except the busy one."""
 
     @property
     def hubs(self) -> Mapping[HubId, ListedHub]:
-        """How it stands with each hub that is kept, as of now."""
+        """The present state of each standby hub."""
 
     @property
     def epoch(self) -> int:
-        """The highest epoch that any hub has told."""
+        """The highest epoch that any standby hub has claimed."""
 
     def attend(self, post: StandbyContext) -> None:
-        """What is to be kept from now on; returns at once. Whoever is no longer busy is told of the owner."""
+        """Set the hubs to register at; returns at once. A hub that is no longer busy is then informed of the owner."""
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Calls `changed` whenever `hubs` is another; returns how to end that."""
+        """Call `changed` on every change of `hubs`; return a function that ends this."""
 
     async def run(self) -> None:
-        """Keeps them, until cancelled."""
+        """Maintain the registrations until cancelled."""
 
 
 class NoReserve(Reserve):
-    """Nobody registers ahead of need."""
+    """No standby registration."""
 
     @property
     def hubs(self) -> Mapping[HubId, ListedHub]:
@@ -89,4 +89,4 @@ class NoReserve(Reserve):
         return lambda: None
 
     async def run(self) -> None:
-        """There is nothing to do."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""What the agent decides, as Events of the management cluster. Nothing waits for them, and losing one loses nothing."""
+"""Records the agent's decisions as Events of the management cluster, without delaying or failing the agent."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class Announcements:
-    """Hands over one after the other, while `run` does."""
+    """Queues Events and records them in order while `run` runs."""
 
     def __init__(self, announcer: Announcer | None) -> None:
         self._announcer = announcer
@@ -22,13 +22,13 @@ class Announcements:
         self._some = asyncio.Event()
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Returns at once; the oldest is dropped where too many wait."""
+        """Queue an Event and return at once; the oldest is dropped when too many wait."""
         if self._announcer is not None:
             self._waiting.append((reason, message, warning))
             self._some.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Record Events until cancelled."""
         while True:
             await self._some.wait()
             self._some.clear()

@@ -1,6 +1,6 @@
-"""What an agent tells Prometheus: each metric, and how it is read from what the agent knows of itself.
+"""The Prometheus metrics of an agent and their sources.
 
-No label names a cluster or a hub: whose agent it is says the target that is scraped.
+No label names a cluster or a hub: the scrape target identifies the agent.
 """
 
 from collections import Counter
@@ -39,11 +39,11 @@ METRICS = (
     *(HUBS, EXPIRY, RENEWALS, CLUSTER, STEPS),
     *usage.METRICS,
 )
-"""Every one that an agent can tell, in the order of the reference page."""
+"""All metrics of an agent, in the order of the reference page."""
 
 
 def registry_of(progress: AgentProgress) -> Registry:
-    """All of them, over what the agent writes down of its progress."""
+    """A registry of all metrics over the agent's progress."""
     registry, counts = Registry(), progress.counts
     registry.bind(BUILD, lambda: {version(): 1})
     registry.bind(READY, lambda: int(progress.ready().ok))
@@ -70,7 +70,7 @@ def _by_state(progress: AgentProgress) -> Mapping[str, int]:
 
 
 def _ends(progress: AgentProgress) -> Mapping[str, float]:
-    """The first end on either side."""
+    """The earliest end of a credential on either side."""
     ends: dict[str, float] = {}
     standing = progress.standing
     for hub in standing.hubs:

@@ -1,4 +1,4 @@
-"""What a running agent tells of itself: one document of plain values, and no secret among them."""
+"""The state of a running agent as one document of plain values, without secrets."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 
 def overview(progress: AgentProgress) -> Document:
-    """All of it; what is not known is left out."""
+    """The whole document, without unknown values."""
     role, standing, ready = progress.role(), progress.standing, progress.ready()
     return _present(
         {

@@ -1,9 +1,9 @@
-"""`/livez`, `/healthz`, `/readyz` and `/metrics` over plain HTTP: a few lines on asyncio streams, so that an agent stays small.
+"""`/livez`, `/healthz`, `/readyz`, `/metrics` and `/statusz` over plain HTTP on asyncio streams, to keep the agent small.
 
-`/livez` and `/healthz` tell whether this process makes progress and never judge the hub: a probe must not restart an agent
-because a hub is away. `/readyz` tells whether a beat was acknowledged within the lease duration, else which step fails.
-`/metrics` is for Prometheus; it names no cluster, no hub and no secret.
-`/statusz` is for `spoke status`, as JSON, and only for who asks from this very machine or pod; it holds no secret.
+`/livez` and `/healthz` report whether this process makes progress, independent of the hub: a probe must not restart an agent
+because its hub is unreachable. `/readyz` reports whether a beat was acknowledged within the lease duration, else what fails.
+`/metrics` is for Prometheus; it names no cluster, hub or secret.
+`/statusz` is for `spoke status`, as JSON, and answers only this machine or pod; it holds no secret.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ _MOST_HEADERS = 100
 
 @asynccontextmanager
 async def serve(progress: AgentProgress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
-    """Answers probes for the length of the block; yields the port. Raises OSError when it cannot listen.
+    """Answer probes for the length of the block; yields the port. Raises OSError when it cannot listen.
 
-    `registry`: what `/metrics` tells; None: what can be told of every agent.
+    `registry` holds the metrics of `/metrics`; None: the metrics of every agent.
     """
     told = registry or registry_of(progress)
     server = await asyncio.start_server(partial(_answer, progress, told), host, port, limit=LONGEST_REQUEST)
@@ -57,7 +57,7 @@ async def _answer(
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """Method and path; the headers are read and forgotten."""
+    """Method and path; the headers are discarded."""
     first = (await reader.readuntil(b"\n")).decode("latin-1").split()
     for _ in range(_MOST_HEADERS):
         if not (await reader.readuntil(b"\n")).strip():
@@ -67,7 +67,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 
 
 def is_near(peer: str) -> bool:
-    """Whether the address is this machine's own."""
+    """Whether the address is a loopback address."""
     with suppress(ValueError):
         address = ip_address(peer.partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

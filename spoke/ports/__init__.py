@@ -1,4 +1,4 @@
-"""What the agent's rules and controllers need of the world, as protocols. Adapters implement them; `app.py` introduces them."""
+"""Ports of the agent's rules and controllers, as protocols. Adapters implement them; `app.py` connects them."""
 
 from spoke.ports.cluster import (
     Announcer,

@@ -1,4 +1,4 @@
-"""How a session with a hub ends."""
+"""Reasons and errors for the end of a session."""
 
 from datetime import timedelta
 from enum import Enum
@@ -7,8 +7,6 @@ from machinery.errors import DenialCause, UnavailableError
 
 
 class SessionEnd(Enum):
-    """Why a session ended."""
-
     UNREACHABLE = "the hub is not reachable"
     SILENT = "the hub does not acknowledge"
     SUPERSEDED = "another session of this cluster took over"
@@ -17,7 +15,7 @@ class SessionEnd(Enum):
     UNRECORDED = "the hub was restored, and has no record of this credential"
     REFUSED = "the hub refuses this cluster"
     REVOKED = "the hub has revoked this credential"
-    """For good: only a bootstrap credential that was made since leads back."""
+    """Permanent: the agent needs a bootstrap credential made after the revocation."""
     FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"
     STALE = "the hub knows of a newer owner of this cluster"
@@ -35,12 +33,12 @@ _BY_VERDICT = {
 
 
 def loss_of(verdict: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
-    """What the hub has said of us, where it said so for machines; else what its status stands for."""
+    """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
     return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
 
 
 class HubLostError(UnavailableError):
-    """The session is over; `loss` says how, the message says why."""
+    """The session has ended; `loss` is the reason as a value, the message the details."""
 
     def __init__(
         self, message: str, loss: SessionEnd = SessionEnd.UNREACHABLE, *, retry_after: timedelta | None = None
@@ -49,12 +47,12 @@ class HubLostError(UnavailableError):
         self.loss = loss
 
     def afresh(self) -> "HubLostError":
-        """The same once more, to be raised elsewhere."""
+        """A copy, to be raised elsewhere."""
         return HubLostError(self.message, self.loss, retry_after=self.retry_after)
 
 
 class SessionEpochError(HubLostError):
-    """The hub has heard of a higher `epoch` of this cluster than the session's."""
+    """The hub knows a higher `epoch` of this cluster than the session's."""
 
     def __init__(self, message: str, epoch: int) -> None:
         super().__init__(message, SessionEnd.STALE)

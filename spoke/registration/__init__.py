@@ -1,1 +1,1 @@
-"""Registering with a hub, and obtaining certificates."""
+"""Registration with a hub, and the flow that obtains certificates."""

@@ -1,4 +1,4 @@
-"""How a pending request lies in its secret, with its names: written before it is sent, read again after a crash."""
+"""Encoding of a pending request and its names in a secret, written before the request is sent."""
 
 from machinery.errors import MusterError
 from machinery.identity import agent_id, cluster_name
@@ -14,7 +14,7 @@ def names_contents(names: AgentNames) -> dict[str, bytes]:
 
 
 def pending_contents(pending: Pending) -> dict[str, bytes]:
-    """How a pending request lies in its secret."""
+    """The keys of a pending request in its secret."""
     contents = {**names_contents(pending.names), PENDING_KEY: pending.key, PENDING_REQUEST: pending.request}
     return {**contents, REQUEST_NAME: pending.request_name.encode()} if pending.request_name else contents
 
@@ -26,13 +26,13 @@ def stored_names(contents: Contents) -> AgentNames:
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:
-    """Whether the pending request is the one that the certificate over `public_key` came from: it is spent then."""
+    """Whether the pending request produced the certificate over `public_key`; it is then used up."""
     pending = read_pending(contents)
     return pending is not None and public_key_of(pending.key) == public_key
 
 
 def read_pending(contents: Contents) -> Pending | None:
-    """The pending request of a secret; None when there is none, or only half of one."""
+    """The pending request of a secret; None when there is none or it is incomplete."""
     parts = [contents.get(key, b"") for key in (PENDING_KEY, PENDING_REQUEST)]
     if not all(parts):
         return None

@@ -1,8 +1,8 @@
-"""A directory that mirrors a secret and changes as a whole, as a mounted secret does.
+"""A directory that mirrors a secret and changes atomically, as a mounted secret does.
 
-After the kubelet's: the files lie in a fresh folder, `..data` is a symbolic link to it that is replaced in one step, and each
-key is a link to `..data/<key>`. A reader that opens `..data` once reads one set and never a mix of two. Files that others
-put into the directory are left alone, and a directory that is full of them is refused.
+It follows the kubelet's layout: the files are in a new folder, `..data` is a symbolic link to it that is replaced in one step,
+and each key is a link to `..data/<key>`. A reader that opens `..data` once reads one set and never a mix of two. Files of
+others in the directory are kept; a directory that holds only files of others is refused.
 """
 
 import os
@@ -25,15 +25,16 @@ _READ_ATTEMPTS = 100
 
 
 class AtomicDirectory(CredentialDirectory):
-    """The directory at `path`, which is made with its first content; one writer, any number of readers."""
+    """The directory at `path`, created with its first content. One writer, any number of readers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Raises InvalidError for a key that no secret can have and for a directory in use for something else.
+        """Replace the contents.
 
-        Nothing is touched then. Raises OSError when it cannot be written: what was there stays.
+        Raises InvalidError, and changes nothing, for a key that no secret can have and for a directory with files of others
+        only. Raises OSError when it cannot be written; the earlier contents stay.
         """
         _check(contents)
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,13 +45,13 @@ class AtomicDirectory(CredentialDirectory):
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
-        """The contents of one instant; empty when nothing was ever written."""
+        """The contents at one instant; empty when nothing was written yet."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
             with suppress(FileNotFoundError):
                 contents = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
                 if (self._path / DATA).resolve() == folder:
-                    return contents  # else replaced while we read, and the old folder was being swept: look again
+                    return contents  # else the folder was replaced and removed while we read: read again
             if not (self._path / DATA).is_symlink():
                 break
         return {}
@@ -61,11 +62,11 @@ class AtomicDirectory(CredentialDirectory):
         ]
         if foreign and not (self._path / DATA).is_symlink():
             raise InvalidError(f"{self._path} holds other files: name an empty directory for the hub kubeconfig")
-        with suppress(PermissionError):  # a mounted volume may belong to somebody else; what lies in it is 0700 and 0600
+        with suppress(PermissionError):  # a mounted volume may have another owner; its entries are 0700 and 0600
             self._path.chmod(0o700)
 
     def _publish(self, contents: Mapping[str, bytes]) -> None:
-        """Writes a fresh folder and makes it the visible one; durable before it is visible."""
+        """Write a new folder, sync it, and make it visible."""
         folder = Path(tempfile.mkdtemp(prefix="..", dir=self._path))
         try:
             for key, value in contents.items():
@@ -90,7 +91,7 @@ class AtomicDirectory(CredentialDirectory):
         staged.replace(self._path / name)
 
     def _sweep(self, contents: Mapping[str, bytes]) -> None:
-        """Removes what was ours and is no longer: links of removed keys, folders of earlier sets and of torn writes."""
+        """Remove our obsolete entries: links of removed keys, folders of earlier sets and of interrupted writes."""
         current = str((self._path / DATA).readlink())
         for entry in self._path.iterdir():
             if entry.is_symlink():

@@ -1,4 +1,4 @@
-"""What an agent has made in its clusters, found by the label that it gives and by the name of the cluster inside."""
+"""Finds and deletes the objects that an agent has created in its clusters, by its label and the cluster name in them."""
 
 import base64
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 class KubeRemains(Remains):
     """`management` holds the agent's own secrets, in `namespace`; `spoke` is the managed cluster, often the same one.
 
-    `addon_namespaces`: where add-ons' secrets are.
+    `addon_namespaces`: the namespaces of add-ons' secrets.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class KubeRemains(Remains):
     async def _addons(self, client: KubeClient, cluster: ClusterName, *, hosted: bool) -> list[SecretPlace]:
         found = list(await client.list(SECRETS.path(namespace=self._namespace), _CREATED)) if hosted else []
         for namespace in self._addon_namespaces:
-            with suppress(ForbiddenError):  # without add-ons the agent has no right to other namespaces, and nothing there
+            with suppress(ForbiddenError):  # without add-ons the agent has no rights in other namespaces, and no secrets there
                 found += await client.list(SECRETS.path(namespace=namespace), _CREATED)
         return sorted(self._place(each, hosted=hosted) for each in found if self._is_addons(each, cluster))
 
@@ -62,7 +62,7 @@ class KubeRemains(Remains):
         return SecretPlace(str(secret["metadata"]["namespace"]), str(secret["metadata"]["name"]), hosted)
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
-        """Not the agent's own, and of this cluster. Requests that pend lie beside the agent's own, with the agent's name."""
+        """Whether it is an add-on's secret of this cluster. Pending requests lie beside the agent's own and name the agent."""
         metadata, held = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
         if _text(held, CLUSTER_NAME) != cluster or (AGENT_NAME in held and not own):

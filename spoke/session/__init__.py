@@ -1,1 +1,1 @@
-"""Sessions with the hub that holds the agent."""
+"""Sessions with the owner."""

@@ -1,4 +1,4 @@
-"""An open session with what it stands on, and what outlives every session."""
+"""An open session with its connection, and the state that outlives sessions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,18 +28,18 @@ from spoke.ports import Cluster, HubClient, HubSession
 
 @dataclass(slots=True)
 class ActiveSession:
-    """An open session and what it stands on."""
+    """An open session and its connection."""
 
     connection: HubConnection
     client: HubClient
     session: HubSession
     close: Callable[[], Awaitable[None]]
     owner: Owner = field(default_factory=Owner)
-    """What the owner's secret said when it was dialled."""
+    """The content of the owner's secret when the hub was dialled."""
 
 
 KeepAddOns = Callable[[bytes], Awaitable[None]]
-"""Has the add-ons know the hub as this kubeconfig does."""
+"""Writes a new kubeconfig of the hub into the add-ons' secrets."""
 TellNews = Callable[[AgentEvent], None]
 
 
@@ -50,22 +50,22 @@ class Opener(Protocol):
 
 
 class HubNews(Protocol):
-    """What a session tells about its hub, and the list that it tells the hub."""
+    """Receives a session's findings about its hub, and provides the hub list that the session sends."""
 
     def accepted(self, *, accepted: bool) -> None:
-        """Whether the hub accepts the cluster."""
+        """Called with whether the hub accepts the cluster."""
 
     def asked_to_move(self, target: HubId, why: str) -> None:
-        """The hub asks the agent to go to another."""
+        """Called when the hub asks the agent to move to another hub."""
 
     def listed(self) -> tuple[ListedHub, ...]: ...
 
     async def follow_trust(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
-        """Keeps what the hub tells of its CAs, for as long as the session lasts."""
+        """Adopt the CAs that the hub announces, as long as the session lasts."""
 
 
 class NoNews(HubNews):
-    """Nobody wants to know."""
+    """Ignores everything."""
 
     def accepted(self, *, accepted: bool) -> None:
         del accepted
@@ -83,7 +83,7 @@ class NoNews(HubNews):
 
 @dataclass(frozen=True, slots=True)
 class SessionSurroundings:
-    """What outlives every session."""
+    """State that outlives sessions."""
 
     spoke: Cluster
     management: Cluster
@@ -93,7 +93,7 @@ class SessionSurroundings:
     resync: timedelta
     clock: Clock
     hub_clock: Clock
-    """Tells the hub's time."""
+    """Shows the hub's time."""
     timetable: Timetable
     progress: AgentProgress
     random: Random
@@ -107,6 +107,6 @@ class SessionSurroundings:
 
 
 class Registrar(Protocol):
-    """Makes the add-on registration controller of a link: it keeps its certificates from session to session."""
+    """Creates the add-on registration controller of a link; its credentials persist between sessions."""
 
     def __call__(self, link: ActiveSession) -> AddOnCertificates: ...

@@ -1,4 +1,4 @@
-"""What an agent is made of, as far as its sessions need it; and what ends a stay with a hub."""
+"""The parts of an agent that its sessions use, and the errors that end a stay with a hub."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from spoke.session.active_session import SessionSurroundings
 
 
 class FlawError(MusterError):
-    """The credential in use is no good any more: register again."""
+    """The credential in use is no longer valid; the agent must register again."""
 
     reason = "Unauthorized"
 
@@ -32,7 +32,7 @@ class FlawError(MusterError):
 
 
 def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datetime) -> None:
-    """Raises FlawError when the loss, or the hub's time, says that the credential with this chain is spent."""
+    """Raises FlawError when the loss, or the hub's time, shows that the credential with this chain is unusable."""
     finding = validity(chain, now)
     if lost.loss is SessionEnd.REVOKED:
         message = f"the hub has revoked the stored credential: {lost.message}"
@@ -51,12 +51,12 @@ def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datet
 
 
 class LeaveError(Exception):
-    """The session is to be elsewhere."""
+    """The session must move to another hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """Each of them once per agent."""
+    """One instance of each per agent."""
 
     options: AgentOptions
     world: World

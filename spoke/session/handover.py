@@ -1,4 +1,4 @@
-"""How one session follows another: what opens the next link, and what a session that has ended says of it."""
+"""Handover from one session to the next, and its outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,16 +19,16 @@ class SucceededError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How the link is opened that takes over."""
+    """How the successor's link is opened."""
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
-    """Makes good what `begin` has done where the link does not take over, whether it was opened or not."""
+    """Reverts `begin` when the link does not take over, whether it was opened or not."""
 
 
 async def outcome(ended: BaseExceptionGroup[BaseException]) -> ActiveSession:
-    """The link that took over; else raises what ended the session."""
+    """Return the link that took over; else raise the error that ended the session."""
     leaves = list(_leaves(ended))
     task = asyncio.current_task()
     for leaf in leaves:

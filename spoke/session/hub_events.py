@@ -1,4 +1,4 @@
-"""What the agent tells people at the hub: Events, told once, never many at a time, and never a reason to fail."""
+"""Sends Events for operators to the hub: without repetition, with a bounded rate, and ignoring failures."""
 
 import asyncio
 from collections import deque
@@ -10,16 +10,16 @@ from spoke.domain.event import AgentEvent
 from spoke.ports import HubLostError, HubSession
 
 WAITING = 20
-"""News that wait; the oldest gives way."""
+"""Largest number of waiting events; the oldest is dropped."""
 AT_ONCE = 5
 EVERY = 10.0
-"""Seconds until one more may be told: less than a hub allows."""
+"""Seconds between two events after the first ones: less than a hub allows."""
 
 log = structlog.get_logger(__name__)
 
 
 class HubEvents:
-    """On one session. `run` must be running for anything to be told."""
+    """Events of one session. They are sent only while `run` runs."""
 
     def __init__(self, session: HubSession) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class HubEvents:
         self._wake = asyncio.Event()
 
     def tell(self, news: AgentEvent) -> None:
-        """To be told soon; the same as last time is no news."""
+        """Queue an event, unless it repeats the last one with its reason and add-on."""
         about = (news.reason, news.addon)
         if self._told.get(about) != news.message:
             self._told[about] = news.message
@@ -36,7 +36,7 @@ class HubEvents:
             self._wake.set()
 
     async def run(self) -> None:
-        """Tells until cancelled. Raises HubLostError."""
+        """Send events until cancelled. Raises HubLostError."""
         left = AT_ONCE
         while True:
             await self._wake.wait()

@@ -1,4 +1,4 @@
-"""Opening a session with a hub: dialled, greeted, and welcomed; and what looks after the certificates of add-ons in it."""
+"""Opens a session with a hub, and creates the add-on registration controller for it."""
 
 from contextlib import AsyncExitStack
 
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 async def opened(parts: SessionContext, connection: HubConnection, owner: Owner, cluster_uid: str) -> ActiveSession:
-    """A link with what the owner's secret says. Raises HubLostError."""
+    """Dial the hub with the owner's epoch and open a session. Raises HubLostError."""
     parts.progress.enter("opening a session with the hub")
     client = parts.world.dial(connection.address, connection.identity)
     async with AsyncExitStack() as stack:
@@ -41,7 +41,7 @@ async def opened(parts: SessionContext, connection: HubConnection, owner: Owner,
 
 
 def registrar_of(parts: SessionContext, names: AgentNames, cluster_uid: str) -> Registrar:
-    """Makes the registrar of a link, with whichever hub that is."""
+    """Create the add-on registration controller of a link, for its hub."""
 
     def registrar(link: ActiveSession) -> AddOnCertificates:
         hub = link.connection.hub_id

@@ -1,4 +1,4 @@
-"""The owner's secret as one stay with a hub sees it: who the owner is, how that is changed, and healed when put back."""
+"""The owner's secret during one stay with a hub: change of owner, and repair of a lost or restored epoch."""
 
 from datetime import timedelta
 
@@ -17,13 +17,13 @@ from spoke.ports import HubLostError, SessionEnd, SessionEpochError
 from spoke.session.context import SessionContext
 
 HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
-"""Between one raising of the epoch and the next, where raising it does not help for long."""
+"""Between two increases of the epoch, when an increase does not help for long."""
 
 log = structlog.get_logger(__name__)
 
 
 class OwnerSecret:
-    """`owner` is what the secret said when it was read or written last."""
+    """`owner` is the content of the secret as last read or written."""
 
     def __init__(self, parts: SessionContext, owner: Owner, names: AgentNames, cluster_uid: str) -> None:
         self.owner = owner
@@ -33,7 +33,7 @@ class OwnerSecret:
         self._heals = HEALS.backoff(parts.world.random)
 
     def attend(self, busy: HubId) -> None:
-        """Whoever keeps the other hubs learns who the owner is now, and which hub the agent itself deals with."""
+        """Notify standby registration of the owner and of the hub that the agent itself deals with."""
         parts, owner = self._parts, self.owner
         parts.hubs.settle(parts.bootstrap.listing, owner)
         parts.hubs.deal_with(busy)
@@ -42,7 +42,7 @@ class OwnerSecret:
         )
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
-        """Makes `hub` the owner in the secret, with the credential of its slot; `owner` stays as it is. Raises HubLostError."""
+        """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
         credential = await self._credential(hub)
         try:
             owner = await self._parts.ownership.give(known, hub, credential, told=self._parts.hubs.told)
@@ -52,9 +52,9 @@ class OwnerSecret:
         return owner
 
     async def take_back(self, hub: HubId) -> None:
-        """Makes `hub` the owner again where the secret names another: none is dialled before that.
+        """Make `hub` the owner again if the secret names another; no hub is dialled before that.
 
-        Raises OvertakenError, and what cannot be read or written.
+        Raises OvertakenError, and errors of reading and writing.
         """
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
@@ -66,7 +66,7 @@ class OwnerSecret:
         await self._parts.ownership.confirm(self.owner)
 
     async def heal(self, stale: SessionEpochError, hub: HubId) -> None:
-        """Goes above what the hub knows. Raises OvertakenError when another copy of this agent has written that."""
+        """Raise the epoch above the hub's. Raises OvertakenError when another copy of this agent has written the secret."""
         await self.confirm()
         if self._heals.failures:
             troubled = self._parts.progress.troubled(stale, self._heals.next(), "raising the epoch")
@@ -76,14 +76,14 @@ class OwnerSecret:
         await self._raise_epoch(stale.epoch, f"the hub {self._parts.hubs.name_of(hub)}", hub)
 
     async def outgrow(self, hub: HubId) -> None:
-        """Goes above what a hub in reserve knows, which takes another for the owner. Raises HubLostError."""
+        """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
         try:
             await self._raise_epoch(self._parts.hubs.told, "a hub in reserve", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
     def be_steady(self) -> None:
-        """A session did its work: raising the epoch has helped."""
+        """Reset the backoff: a session has lasted, so the increase has helped."""
         self._heals.reset()
 
     async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
@@ -97,13 +97,13 @@ class OwnerSecret:
         self.attend(busy)
 
     async def _credential(self, hub: HubId) -> Contents:
-        """What lies in a hub's slot. Raises HubLostError when it is no good."""
+        """The credential in a hub's slot. Raises HubLostError when it has a flaw."""
         try:
             kept = credential_of(await hub_slot(self._parts.world.secrets, hub).read())
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
         finding = judge(view_stored(kept), None, self._names, self._parts.hub_clock.now())
-        if finding is not None and not finding.about_time:  # the time is that of the hub that is left, which may be wrong
+        if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
             self._parts.hubs.fail(hub, finding.message)
             raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
         return kept

@@ -1,4 +1,4 @@
-"""What one session tells the hub of the cluster: its state, its ManagedCluster's keeping, the namespaces of sets, and news."""
+"""The reports of one session: status, upkeep of the ManagedCluster, managed namespaces, and events."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
@@ -22,11 +22,11 @@ from spoke.session.hub_events import HubEvents
 K = TypeVar("K")
 
 TEAR_AFTER = timedelta(seconds=1)
-"""How long a controller's step may go on when the session is over."""
+"""How long a controller's step may continue after the session has ended."""
 
 
 class ClusterReports:
-    """Of one link. Nothing is told before the hub accepts the cluster."""
+    """The reports over one link. Nothing is sent before the hub accepts the cluster."""
 
     def __init__(self, link: ActiveSession, around: SessionSurroundings) -> None:
         self._around = around
@@ -50,18 +50,18 @@ class ClusterReports:
         self._upkeep_controller = watched("cluster-upkeep", upkeep, around.progress)
 
     def work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs while the session lasts."""
+        """Name and coroutine of each task of the session."""
         yield "events", self._telling.run()
         for controller in (self._status_controller, self._namespaces_controller, self._upkeep_controller):
             yield controller.name, controller.run()
 
     def wakes(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """What is looked at anew from time to time, by name."""
+        """Name and function of each periodic resync."""
         yield "status", lambda: self._status_controller.enqueue(RESYNC)
         yield "managed-namespaces", lambda: self._namespaces_controller.enqueue(NAMESPACES)
 
     def take(self, desired: Desired) -> None:
-        """What the hub wants now."""
+        """Apply the state that the hub wants."""
         self._status.accept(accepted=desired.accepted)
         if not desired.accepted:
             return
@@ -71,17 +71,17 @@ class ClusterReports:
             self._namespaces_controller.enqueue(NAMESPACES)
 
     def changed(self) -> None:
-        """Something of the cluster is not as it was."""
+        """Report a change of the cluster."""
         self._status_controller.enqueue(CHANGED)
 
     def tell(self, condition: Condition) -> None:
-        """A further condition of the cluster, which stays with its reports."""
+        """Add a condition of the cluster to all further reports, and send an event about it."""
         self._around.conditions[condition.type] = condition
         self._telling.tell(news_of(condition))
         self.changed()
 
     def news(self, news: AgentEvent) -> None:
-        """Tells people at the hub."""
+        """Send an event for operators to the hub."""
         self._telling.tell(news)
 
     def _namespaces_changed(self) -> None:
@@ -92,7 +92,7 @@ class ClusterReports:
 
 
 def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:
-    """A controller of a session: the probes know of its steps, and it leaves the loss of the session to others."""
+    """A controller whose steps the probes observe; it ignores HubLostError, which the session handles."""
 
     def observe(controller: str, outcome: str) -> None:
         progress.counts.steps[controller, outcome] += 1
@@ -101,7 +101,7 @@ def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, wo
 
 
 class _Watched(Reconciler[K]):
-    """Notes when a step begins and ends, for `/livez`; the loss of the session is told elsewhere."""
+    """Records begin and end of each step for `/livez`, and drops HubLostError."""
 
     def __init__(self, name: str, inner: Reconciler[K], progress: AgentProgress) -> None:
         self._name = name
@@ -113,4 +113,4 @@ class _Watched(Reconciler[K]):
             try:
                 return await self._inner.reconcile(key)
             except HubLostError:
-                return None  # the whole session ends with it, and the next one looks at everything anew
+                return None  # the whole session ends with it, and the next one reconciles everything

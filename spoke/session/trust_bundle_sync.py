@@ -1,12 +1,12 @@
-"""What a hub pushes in a session about its CAs: checked, tried, written down everywhere, and only then answered.
+"""Handles a CA bundle that a hub pushes in a session: check, try, store everywhere, then acknowledge.
 
 Rules:
 
-1. A bundle that is no bundle of CAs, or by which the hub itself could not be reached, is refused and told; nothing changes.
-2. The order of writing: the kubeconfigs of add-ons, the hub's slot, the owner's secret, the directory, the memory of who dials.
-   A Hello says what the owner's secret trusts, so that whatever a crash leaves undone is pushed again. In between some places
-   know the hub by the bundle before and some by the new one, and both do: a hub shows a chain for either while it changes over.
-3. What cannot be written now, or tried, is tried again until the session ends or the hub pushes another.
+1. A bundle that holds no valid CAs, or does not verify this hub, is refused and reported; nothing changes.
+2. Order of writes: kubeconfigs of add-ons, the hub's slot, the owner's secret, the directory, the connection in memory. A Hello
+   reports the CAs in the owner's secret, so the hub pushes again after a crash in between. Meanwhile some places hold the old
+   bundle and some the new one; both work, because the hub serves a chain for either during its change of CA.
+3. A bundle that cannot be written or tried now is retried until the session ends or the hub pushes another.
 """
 
 import asyncio
@@ -29,24 +29,24 @@ log = structlog.get_logger(__name__)
 
 
 class Stay(Protocol):
-    """A stay with a hub, as far as it stands on a connection."""
+    """A stay with a hub, limited to its connection."""
 
     @property
     def hub(self) -> HubId: ...
 
     def know_by(self, authorities: bytes) -> None:
-        """Whatever is dialled from now on is known by these CAs."""
+        """Verify the hub with these CAs in all further connections."""
 
 
 class TrustBundleSync:
-    """Of one stay with a hub."""
+    """The handling during one stay with a hub."""
 
     def __init__(self, parts: SessionContext, stay: Stay) -> None:
         self._parts = parts
         self._stay = stay
 
     async def follow(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
-        """Takes what the hub pushes, for as long as the session lasts; what is refused is told to people there and here."""
+        """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
             while True:
@@ -69,13 +69,13 @@ class TrustBundleSync:
                 log.warning("trust.not_kept", error=error.message, in_seconds=round(delay.total_seconds(), 1))
                 await asyncio.sleep(delay.total_seconds())
             except Exception:
-                log.exception("trust.failed")  # a defect of ours must not cost the agent its session
+                log.exception("trust.failed")  # a defect of ours must not end the session
                 return
             else:
                 return
 
     async def _adopt(self, link: ActiveSession, bundle: bytes, addons: KeepAddOns) -> None:
-        """Raises InvalidError: it is refused; another MusterError: it could not be kept now."""
+        """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
         authorities = checked(bundle, self._parts.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
         await tried(link.connection, bundle, self._parts.world.dial)
@@ -88,7 +88,7 @@ class TrustBundleSync:
         await link.session.trust_installed(now)
 
     async def _write(self, bundle: bytes) -> None:
-        """Into the hub's slot, the owner's secret, and from there into the directory."""
+        """Write into the hub's slot, the owner's secret, and from there into the directory."""
         world, hub = self._parts.world, self._stay.hub
         await retrust(hub_slot(world.secrets, hub), bundle, hub)
         held = await retrust(Slot(world.secrets, OWNER_SECRET), bundle, hub)

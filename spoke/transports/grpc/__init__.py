@@ -1,7 +1,7 @@
-"""Adapter: a hub over gRPC. Not for deciding anything: when to dial, what to do about a loss is the agent's.
+"""Adapter: a hub over gRPC. It decides nothing: when to dial, and how to react to a loss, is decided by the agent.
 
-The C core reads its environment when `grpc` is first imported, which every module of this package does after this one: its own
-lines about failed handshakes would stand between ours, and it must not prepare for forks that never come.
+The C core reads its environment when `grpc` is first imported, which happens after this module. Its own log lines about failed
+handshakes are disabled, and its preparation for forks, which never happen.
 """
 
 import os

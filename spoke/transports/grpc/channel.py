@@ -1,7 +1,7 @@
-"""Where a channel to a hub really connects: to the hub, or to the proxy before it.
+"""The address that a channel to a hub connects to: the hub or a proxy.
 
-gRPC looks for proxies in the environment by rules of its own, and lets NO_PROXY overrule one that is named. So its looking is
-turned off, and it is told to dial the proxy, to ask it for the hub, and to expect the hub's certificate.
+gRPC selects proxies from the environment by its own rules and lets NO_PROXY override an explicit one. So that is disabled, and
+the channel dials the proxy, requests the hub from it by CONNECT, and expects the hub's certificate.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ DEFAULT_PORT = 80
 
 
 def dialled(address: HubAddress) -> tuple[str, Options]:
-    """What to dial, and the channel's options for it."""
+    """The address to dial and the channel's options."""
     alone: Options = (("grpc.enable_http_proxy", 0),)
     if not address.proxy:
         return address.target, alone
@@ -30,17 +30,17 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
 
 
 class AddressRotation:
-    """Which of a hub's addresses is dialled first: after one that accepted a connection and stayed silent, the next one."""
+    """Rotates a hub's addresses: after one that accepted a connection and stayed silent, the next one is dialled first."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
 
     def silent(self, target: str) -> None:
-        """What was dialled first did not answer in time."""
+        """Record that the first dialled address did not answer in time."""
         self._silent[target] = self._silent.get(target, 0) + 1
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
-        """As `dialled`; the name is resolved here only after silence."""
+        """Like the function `dialled`; resolves the name here only after silence."""
         turns = self._silent.get(address.target, 0)
         if not turns or address.proxy:
             return dialled(address)

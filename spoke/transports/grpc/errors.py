@@ -1,4 +1,4 @@
-"""From a gRPC status back to the tree of errors, and to the reason for which a session was lost."""
+"""Translates a gRPC status to the hub's error, and to the reason of a session's end."""
 
 from datetime import timedelta
 
@@ -53,9 +53,9 @@ _LOSSES = {
 
 
 def to_error(error: aio.AioRpcError) -> MusterError:
-    """The error that the hub meant.
+    """The error that the hub returned.
 
-    What is not in the tables is a hub that cannot answer now: CANCELLED that nobody here asked for, INTERNAL, UNKNOWN.
+    A status that is not in the tables means that the hub cannot answer now: CANCELLED not caused by us, INTERNAL, UNKNOWN.
     """
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
@@ -65,11 +65,11 @@ def to_error(error: aio.AioRpcError) -> MusterError:
 
 
 class TornError(HubLostError):
-    """The stream ended while we wrote, and grpc put an error of its own in the place of the hub's status."""
+    """The stream ended while we wrote, and grpc replaced the hub's status by its own error."""
 
 
 def to_loss(error: aio.AioRpcError) -> HubLostError:
-    """Why the session stream ended."""
+    """The reason for the end of the session stream."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
         return TornError(TORN)
     trailing = error.trailing_metadata() or aio.Metadata()
@@ -77,12 +77,12 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
         return SessionEpochError(error.details() or error.code().name, int(epoch))
     loss, pushback = loss_of(_verdict(trailing), _LOSSES.get(error.code(), SessionEnd.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
-        loss = SessionEnd.UNREACHABLE  # it is busy, and says until when
+        loss = SessionEnd.UNREACHABLE  # the hub is busy and names the delay
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
 def _verdict(trailing: aio.Metadata | None) -> DenialCause | None:
-    """What a hub says of whoever asked, finer than the reason; None: nothing, or nothing that this version knows."""
+    """The cause of a denial that the hub reports in addition to the reason; None: missing or unknown to this version."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
     return next((each for each in DenialCause if each.value == said), None)
 

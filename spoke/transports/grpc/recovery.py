@@ -1,4 +1,4 @@
-"""A hub as the holder of a recovery certificate meets it: one call, which submits a request and tells its state."""
+"""HubClient for the holder of a recovery certificate: the call Recover, which submits a request and returns its states."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -19,7 +19,7 @@ from spoke.transports.grpc.messages import request_state
 
 
 class RecoveringHubClient(GrpcHubClient):
-    """Obtains a certificate as any client does; everything else is refused by the hub."""
+    """Obtains a certificate like any client; the hub refuses all other calls."""
 
     _asked: wire.RecoverRequest | None = None
 
@@ -58,7 +58,7 @@ class RecoveringHubClient(GrpcHubClient):
         raise UnavailableError("the hub did not say under which name it keeps the certificate signing request")
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        """Raises NotFoundError for a request that this client has not submitted: it is to be submitted again first."""
+        """Raises NotFoundError for a request that this client has not submitted; the caller then submits it again."""
         if self._asked is None:
             raise NotFoundError(f'the certificate signing request "{name}" was submitted with another credential')
         async with aclosing(self._answers(self._asked)) as answers:

@@ -1,4 +1,4 @@
-"""Documents of add-ons, as OCM's agent reads and writes them: functions of values."""
+"""Add-on documents as OCM's agent reads and writes them; pure functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ def add_on_of(document: Object) -> AddOn:
 
 
 def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
-    """None for what nothing is to be had for: other types, nothing said."""
+    """None for an entry of another type, or without a signer."""
     driver = ""
     if entry.get("type") in KUBE_CLIENT:
         told = section(entry, "kubeClient")
@@ -66,7 +66,7 @@ def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnNa
 
 
 def report_patch(present: Object, conditions: Iterable[Condition], driver: str, now: datetime) -> Object:
-    """The merge patch that sets conditions of an add-on, and notes the driver; empty when all is as it should be."""
+    """The merge patch that sets conditions of an add-on and records the driver; empty when nothing changes."""
     status = section(present, "status")
     before = entries(status, "conditions")
     wanted: Sequence[Mapping[str, Any]] = before
@@ -85,19 +85,19 @@ def report_patch(present: Object, conditions: Iterable[Condition], driver: str, 
 
 
 def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
-    """By a token the add-on is its ServiceAccount, whatever else it asked to be called."""
+    """With a token, the add-on authenticates as its ServiceAccount, whatever subject it requests."""
     if entry.get("type") not in KUBE_CLIENT:
         return dict(entry)
     told: Object = {**section(entry, "kubeClient"), "driver": driver}
     if driver == TOKEN:
         told["subject"] = {"user": account}
     elif section(told, "subject").get("user") == account:
-        del told["subject"]  # a certificate's default
+        del told["subject"]  # the default for a certificate applies
     return {**entry, "kubeClient": told}
 
 
 def token_request(duration: timedelta) -> Object:
-    """What is posted to a ServiceAccount for a token of its."""
+    """The TokenRequest for a ServiceAccount."""
     spec = {"expirationSeconds": round(duration.total_seconds())}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
 

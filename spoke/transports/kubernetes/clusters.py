@@ -1,4 +1,4 @@
-"""The ManagedCluster of this agent: made while joining, looked at by its session, and kept as it should be."""
+"""The ManagedCluster of this agent: creation at registration, reads for the session, and upkeep."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from spoke.transports.kubernetes.documents import is_another, kept_cluster, new_
 
 ATTEMPTS = 8
 PAUSE = 0.02
-"""Seconds between the first two attempts; each further one waits longer."""
+"""Seconds between the first two attempts; each further pause is longer."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,9 +29,9 @@ async def ensure_cluster(
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
 ) -> RegistrationState:
-    """Makes or finds it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when it may not be made.
+    """Create or find it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when creation is denied.
 
-    A bootstrap credential need not see it (OCM's may, a stricter hub's not): one that may neither see nor make it is refused.
+    A bootstrap credential need not be allowed to read it (OCM's is, a stricter hub's is not).
     """
     present = await _seen(door, name)
     created = False
@@ -52,7 +52,7 @@ async def ensure_cluster(
 
 
 async def look(door: ApiDoor, cluster: ClusterName) -> Object:
-    """Our ManagedCluster. Raises ForbiddenError where it may not be seen, HubLostError where there is no session to be had."""
+    """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
     try:
         return await (await door.kube()).get(door.clusters.path(cluster))
     except ForbiddenError:
@@ -66,7 +66,7 @@ async def look(door: ApiDoor, cluster: ClusterName) -> Object:
 
 
 async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:
-    """None: it is not there, or not for us to see."""
+    """None when it does not exist or is unreadable."""
     try:
         return await (await door.kube()).get(door.clusters.path(name))
     except (NotFoundError, ForbiddenError):
@@ -74,7 +74,7 @@ async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:
 
 
 class ClusterKeeping:
-    """Keeps annotations and client configs of an accepted cluster; a hub that does not let us is asked once."""
+    """Maintains annotations and client configs of an accepted cluster; gives up when the hub forbids it."""
 
     def __init__(self, door: ApiDoor, annotations: Mapping[str, str]) -> None:
         self._door = door
@@ -82,7 +82,7 @@ class ClusterKeeping:
         self._allowed = True
 
     async def keep(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
-        """Writes what differs; returns the document as it is then. Raises NotFoundError and what calls raise."""
+        """Write the differences; return the resulting document. Raises NotFoundError and the errors of calls."""
         kube, path = await self._door.kube(), self._door.clusters.path(str(present["metadata"]["name"]))
         for attempt in range(1, ATTEMPTS + 1):
             wanted = kept_cluster(present, self._annotations, endpoints)
