@@ -281,7 +281,7 @@ class GrpcHubClient(HubClient):
             raise translated from error
 
     async def _explained(self, message: str) -> str:
-        """gRPC's message, or the actual cause if `diagnose` finds one."""
+        """Return the message of gRPC, or the actual cause if `diagnose` finds one."""
         if self._address.proxy:
             return f"{message} (through the proxy {shown_proxy(self._address.proxy)})"
         try:
