@@ -1,4 +1,4 @@
-"""hubctl's entry: commands by name, loaded only when they are called, and failures as one sentence on standard error."""
+"""The program hubctl: loads a command's module only when it is called, and prints failures as one sentence on standard error."""
 
 import os
 import sys
@@ -72,11 +72,11 @@ ELSEWHERE = {
     "remove": "`hubctl delete`",
     "rm": "`hubctl delete`",
 }
-"""What other programs call it."""
+"""Names that other programs use for a command."""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and one line of help; imports one when it is called."""
+    """Holds each command's name and one line of help; imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Also tells what may have been meant by letters in a wrong order, which click does not."""
+        """Adds suggestions for transposed letters, which click does not find."""
         name = args[0]
         if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
             told = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
@@ -141,19 +141,19 @@ def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | N
       hubctl accept edge1
       hubctl certificate approve edge1
     """
-    del context_name  # connection.py reads it where it is needed
+    del context_name  # connection.py reads it when needed
     context.obj = kubeconfig
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Raises CommandError for bytes that are not UTF-8, which no output and no request can repeat."""
+    """Raises CommandError for arguments that are not UTF-8, which no output and no request could contain."""
     for place, argument in enumerate(arguments, 1):
         if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise CommandError(f"argument {place} is not text in UTF-8", code=MISUSED)
 
 
 def _called(arguments: Sequence[str] | None, name: str) -> object:
-    """Raises CommandError for a file that the operating system refuses in a way that no command expects."""
+    """Run the command. Raises CommandError for a file error of the operating system that no command has handled."""
     try:
         return hubctl(arguments, prog_name=name, standalone_mode=False)
     except OSError as error:
@@ -163,7 +163,7 @@ def _called(arguments: Sequence[str] | None, name: str) -> object:
 
 
 def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
-    """Runs a command, that of the process unless told another; its exit code is one of failures.py."""
+    """Run a command, by default with the arguments of the process; return its exit code (`hubctl.errors`)."""
     output = sys.stdout
     try:
         _check_text(sys.argv[1:] if arguments is None else arguments)
@@ -181,7 +181,7 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
     except SystemExit:
         if sys.stdout is output:
             raise
-        return DONE  # the reader of a pipe has enough: click has replaced the stream, and ends with 1 without a word
+        return DONE  # the reader of a pipe has closed it: click has replaced the stream and exits with 1
     return ended if isinstance(ended, int) else DONE
 
 
@@ -192,7 +192,7 @@ def main(name: str = "hubctl") -> None:
         sys.exit(run(name=name))
     except OSError as error:
         click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
-        # What is still in the buffer cannot be written either, and Python would say so once more at exit.
+        # The rest of the buffer cannot be written either, and Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 

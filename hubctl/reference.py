@@ -1,4 +1,4 @@
-"""The pages of docs/reference/hubctl, made from what `--help` says: `python -m hubctl.reference FOLDER`, or with --check."""
+"""Generates docs/reference/hubctl from the output of `--help`: `python -m hubctl.reference FOLDER`, or with --check."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ FOLDER = Path("docs/reference/hubctl")
 INDEX = "README.md"
 MADE = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
 EVERYWHERE = ("help", "kubeconfig", "context_name")
-"""Options that stand in the index alone."""
+"""Options that are listed only in the index."""
 CODES = (
     (DONE, "done"),
     (FAILED, "refused, or failed"),
@@ -32,11 +32,11 @@ USERS = (
     ("exec", "run where none of these is there: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
     ("username, auth-provider, as", "refused"),
 )
-"""What a kubeconfig may have for its user, and what hubctl does with it."""
+"""Fields of a kubeconfig's user, and how hubctl uses them."""
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """A command and all below it, each with the words that lead to it; hidden ones are left out."""
+    """A command and all its subcommands, each with its words. Hidden ones are omitted."""
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=" ".join(("hubctl", *words)))
@@ -58,14 +58,14 @@ def pages() -> dict[str, str]:
 
 
 def drift(folder: Path) -> list[str]:
-    """Names of pages that are not what `pages` makes, or that nothing makes."""
+    """Names of pages that differ from those of `pages`, or are not among them."""
     made = pages()
     there = {path.name: path.read_text() for path in folder.glob("*.md")}
     return sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
 
 
 def write(folder: Path) -> None:
-    """Makes all pages, and removes those of commands that are gone."""
+    """Write all pages, and delete those of removed commands."""
     folder.mkdir(parents=True, exist_ok=True)
     made = pages()
     for path in folder.glob("*.md"):
@@ -114,7 +114,7 @@ def _page(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _described(command: click.Command) -> Iterator[str]:
-    """The help as paragraphs; what click leaves alone (after \\b) as it stands."""
+    """The help as paragraphs; blocks after \\b, which click does not wrap, stay verbatim."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b\n"):
             title, *lines = paragraph.removeprefix("\b\n").splitlines()
@@ -124,7 +124,7 @@ def _described(command: click.Command) -> Iterator[str]:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """What one command has beside what all have."""
+    """The options of one command without the common ones."""
     left_out = EVERYWHERE if command is not hubctl else ()
     own = (each for each in command.get_params(context) if each.name not in left_out)
     records = [found for each in own if (found := each.get_help_record(context)) and found[1]]
@@ -138,7 +138,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages, or with --check says which are not as they would be written."""
+    """Write the pages, or with --check print which ones differ."""
     check = "--check" in arguments
     folder = next((Path(each) for each in arguments if not each.startswith("-")), FOLDER)
     if not check:

@@ -1,7 +1,7 @@
-"""As whom hubctl speaks to the hub: what a kubeconfig's user shows, read or told anew once it is over or refused.
+"""The identity of hubctl at the hub, from a kubeconfig's user; renewed after expiry or refusal.
 
-As client-go has it: a certificate and a token are shown together; `tokenFile` counts before `token`, which stands in until the
-file was read once; a plug-in is asked only where the kubeconfig itself has neither, and again once what it told is over.
+As in client-go: certificate and token are used together; `tokenFile` has precedence over `token`, which is used until the file
+has been read once; a plug-in runs only if the kubeconfig has neither, and again when its credential has expired.
 """
 
 from abc import ABC, abstractmethod
@@ -22,29 +22,29 @@ ANEW = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one connection shows. None, "": nothing of that kind."""
+    """The credential of one connection. None or empty: nothing of that kind."""
 
     credential: Credential | None = None
     token: str = field(default="", repr=False)
 
 
 class UserIdentity(ABC):
-    """A kubeconfig's user. What it shows is `called` before people, and `remedy` says what to do when the hub knows it not."""
+    """A kubeconfig's user. `called` describes its credential in messages; `remedy` is the advice when the hub rejects it."""
 
     called: str
     remedy: str
 
     @abstractmethod
     def shown(self) -> Shown:
-        """What is to be shown now. Raises CommandError."""
+        """The present credential. Raises CommandError."""
 
     def renewed(self, refused: Shown) -> bool:
-        """Whether there is another thing to show than what was refused. Raises CommandError."""
+        """Whether there is another credential than the refused one. Raises CommandError."""
         return self.shown() != refused
 
 
 class KubeconfigIdentity(UserIdentity):
-    """What stands in the kubeconfig itself."""
+    """The credential in the kubeconfig itself."""
 
     def __init__(self, found: Kubeconfig) -> None:
         text = found.token.text if found.token is not None else ""
@@ -59,7 +59,7 @@ class KubeconfigIdentity(UserIdentity):
 
 
 class InFile(UserIdentity):
-    """A token in a file that others renew, which is read at each connection; the last one counts while it cannot be read."""
+    """A token in a file that others renew, read for each connection. The last token stays in use while the file is unreadable."""
 
     def __init__(self, found: Kubeconfig, path: Path, text: str) -> None:
         self._credential = found.credential
@@ -79,7 +79,7 @@ class InFile(UserIdentity):
                 why = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
                 raise CommandError(f"{self._where} cannot be read: {why}", code=2) from None
         except CommandError:
-            if not self._known:  # it may be half written just now
+            if not self._known:  # it may be incomplete at this moment
                 raise
         return Shown(self._credential, self._token or checked(self._inline, self._inline_is))
 
@@ -89,7 +89,7 @@ class InFile(UserIdentity):
 
 
 class PluginIdentity(UserIdentity):
-    """What a plug-in tells; asked when it is first needed, once it is over, and once more after the hub has refused it."""
+    """The credential of a plug-in, which runs at first use, after expiry, and once more after a refusal by the hub."""
 
     def __init__(self, found: Kubeconfig, plugin: ExecUser, *, unseen: bool) -> None:
         self._found = found
@@ -112,7 +112,7 @@ class PluginIdentity(UserIdentity):
         return True
 
     def _asked(self) -> ToldCredential:
-        """One that told something that was good may fail for a moment, as when the hub that it asks is away itself."""
+        """A plug-in that has worked may fail temporarily, for example when the server that it uses is unreachable."""
         from hubctl.auth.exec_plugins import ask_plugin  # noqa: PLC0415 - most kubeconfigs have none
 
         try:
@@ -126,7 +126,7 @@ class PluginIdentity(UserIdentity):
 
 
 def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
-    """The user of a kubeconfig. Raises CommandError for one that hubctl cannot be."""
+    """The user of a kubeconfig. Raises CommandError for one that hubctl does not support."""
     if found.unusable:
         raise CommandError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}', code=2)
     token = found.token or BearerToken()
@@ -138,7 +138,7 @@ def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
 
 
 def checked(token: str, where: str) -> str:
-    """The token, where it can stand in a request. Raises CommandError, which holds nothing of it."""
+    """The token, if it is valid in a request header. Raises CommandError without any part of the token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CommandError(f"{where} is no token: it is empty, or has spaces or other signs in it", code=2)
     return token

@@ -1,6 +1,6 @@
-"""Tokens from an OpenID Connect issuer: for a person at a browser, for a program, and anew by a refresh token.
+"""Obtains tokens from an OpenID Connect issuer: in a browser, with client credentials, or with a refresh token.
 
-The browser's way is the authorization code with PKCE and a redirect to this machine; a program's are client credentials.
+The browser flow is the authorization code with PKCE and a redirect to this machine; programs use client credentials.
 Sources: RFC 6749, RFC 7636 (PKCE), RFC 8252 (native apps: a loopback redirect on a free port), OpenID Connect Core 1.0.
 """
 
@@ -24,7 +24,7 @@ from hubctl.errors import CommandError
 
 TIMEOUT = 15.0
 WAIT = 300.0
-"""Seconds: for an answer of the issuer; for a person at the browser."""
+"""Seconds to wait for an answer of the issuer, and for a person at the browser."""
 MAX_ANSWER = 512 * 1024
 DONE = b"<!doctype html><title>hubctl</title><p>You may close this window: hubctl goes on."
 REFUSED = b"<!doctype html><title>hubctl</title><p>This is not the answer that hubctl waits for."
@@ -32,7 +32,7 @@ REFUSED = b"<!doctype html><title>hubctl</title><p>This is not the answer that h
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An issuer, and who hubctl is to it."""
+    """An issuer, and hubctl's registration as its client."""
 
     issuer: str
     client_id: str
@@ -50,7 +50,7 @@ class Client:
 
 
 class OidcIssuer:
-    """Speaks to an issuer. Every failure is a CommandError, without a token or a secret in it."""
+    """Client of an issuer. Every failure is a CommandError that contains no token or secret."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -65,11 +65,11 @@ class OidcIssuer:
         return self._tokens({"grant_type": "client_credentials", "scope": " ".join(self._client.scopes)})
 
     def by_refresh(self, token: str) -> dict[str, Any]:
-        """Tokens for whom an earlier one was; the refresh token may have been exchanged."""
+        """Tokens for the identity of an earlier one; the issuer may have replaced the refresh token."""
         return {"refresh_token": token, **self._tokens({"grant_type": "refresh_token", "refresh_token": token})}
 
     def by_browser(self, show: Callable[[str], None], *, browser: bool) -> dict[str, Any]:
-        """Tokens for the person at the browser. `show` is called with the address to open."""
+        """Tokens for the person at the browser. `show` is called with the URL to open."""
         verifier, state, nonce = (secrets.token_urlsafe(48) for _ in range(3))
         challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         with _Redirect(state) as redirect:
@@ -138,14 +138,14 @@ class OidcIssuer:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """A secret is sent to no other place than the one that was asked for."""
+    """Refuses redirects, so that a secret is sent only to the intended host."""
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """The OAuth error code, which is one of a few words."""
+    """The OAuth error code, if the answer has a plausible one."""
     try:
         code = json.loads(error.read(MAX_ANSWER)).get("error")
     except (OSError, ValueError, AttributeError):
@@ -160,7 +160,7 @@ def _why(reason: object) -> str:
 
 
 class _Redirect:
-    """Where the browser comes back to: a port of the loopback address, for one answer with the right state."""
+    """The target of the browser's redirect: a port of the loopback address that accepts one answer with the right state."""
 
     def __init__(self, state: str) -> None:
         self._state = state
@@ -179,7 +179,7 @@ class _Redirect:
                 self.wfile.write(DONE if good else REFUSED)
 
             def log_message(self, *_args: Any) -> None:
-                """The path holds the code."""
+                """Does nothing, because the path holds the code."""
 
         self._server = HTTPServer(("127.0.0.1", 0), Page)
         self.uri = f"http://127.0.0.1:{self._server.server_port}/callback"
@@ -189,7 +189,7 @@ class _Redirect:
         self._server.server_close()
 
     def take(self, path: str) -> bool:
-        """Whether this is the answer that is waited for."""
+        """Handle a request; return whether it is the expected answer."""
         parts = urlsplit(path)
         told = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if parts.path != "/callback" or not hmac.compare_digest(told.get("state", "").encode(), self._state.encode()):
@@ -198,7 +198,7 @@ class _Redirect:
         return True
 
     def code(self) -> str:
-        """Waits for it. Raises CommandError."""
+        """Wait for the code. Raises CommandError."""
         from time import monotonic  # noqa: PLC0415 - only here
 
         ends = monotonic() + WAIT

@@ -1,4 +1,4 @@
-"""Where the token comes from that a login is made of, and what of it stands in a kubeconfig: names of files, never a token."""
+"""Sources of the token for a login. A kubeconfig holds names of files and options, never a token."""
 
 import json
 import os
@@ -18,12 +18,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 BROWSER, PROGRAM = "browser", "client-credentials"
 MAX_TOKEN = 64 * 1024
 SOON = 30
-"""Seconds: a token that ends within this is not shown any more."""
+"""Seconds: a token with less validity left is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """One of: a file that others keep right; a token that `hubctl login` was given, in the wallet; an OpenID Connect issuer."""
+    """A file that another program renews, a token given to `hubctl login` and kept in the wallet, or an OpenID Connect issuer."""
 
     file: str | None = None
     kept: bool = False
@@ -35,7 +35,7 @@ class TokenSource:
     scopes: tuple[str, ...] = ()
 
     def flags(self) -> tuple[str, ...]:
-        """The command line that says it again."""
+        """The command line options for this source."""
         named = {
             "--token-file": self.file,
             "--oidc-issuer": self.issuer,
@@ -50,7 +50,7 @@ class TokenSource:
 
 
 def source_options(command: Command) -> Command:
-    """The options that a `Source` is made of."""
+    """Add the options of a TokenSource to a command."""
     options = (
         click.option("--token-file", metavar="FILE", help="The token, in a file; it is read again for each certificate."),
         click.option("--oidc-issuer", metavar="URL", help="Have a token from this OpenID Connect issuer."),
@@ -74,7 +74,7 @@ def source_options(command: Command) -> Command:
 
 
 def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> TokenSource:
-    """Raises CommandError unless it is exactly one."""
+    """The token source of the options. Raises CommandError unless there is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
     if sum((bool(file), bool(issuer), kept)) != 1:
         raise CommandError("name one place that the token comes from: --token-file, --token-stdin or --oidc-issuer", code=2)
@@ -97,7 +97,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def current_token(source: TokenSource, wallet: Wallet, now: float) -> str:
-    """A token to exchange, without asking a person. Raises CommandError that says what to do."""
+    """A token to exchange, without interaction. Raises CommandError with what to do."""
     if source.file is not None:
         return token_in(Path(source.file))
     if source.issuer is None:
@@ -119,7 +119,7 @@ def current_token(source: TokenSource, wallet: Wallet, now: float) -> str:
 
 
 def new_token(source: TokenSource, wallet: Wallet, show: Callable[[str], None], *, browser: bool) -> str:
-    """A token for `hubctl login`, where a person can be asked. Raises CommandError."""
+    """A token for `hubctl login`, which may interact with a person. Raises CommandError."""
     if source.issuer is None:
         return current_token(source, wallet, 0.0)
     from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
@@ -137,7 +137,7 @@ def _client(source: TokenSource) -> Any:
 
 
 def keep(answer: Mapping[str, Any], wallet: Wallet) -> str:
-    """The token of an issuer's answer, kept with what renews it."""
+    """Store the token of an issuer's answer, its expiry and the refresh token; return the token."""
     token = str(answer.get("id_token") or answer["access_token"])
     refresh = answer.get("refresh_token")
     renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}
@@ -146,7 +146,7 @@ def keep(answer: Mapping[str, Any], wallet: Wallet) -> str:
 
 
 def ends_at(token: str) -> float:
-    """When a JSON web token says that it ends, in seconds since 1970; 0: it does not say."""
+    """Expiry of a JSON web token in seconds since 1970; 0 if it states none."""
     try:
         body = token.split(".")[1]
         ends = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]
@@ -156,7 +156,7 @@ def ends_at(token: str) -> float:
 
 
 def token_in(path: Path) -> str:
-    """Raises CommandError."""
+    """Read a token from a file. Raises CommandError."""
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -166,7 +166,7 @@ def token_in(path: Path) -> str:
 
 
 def token_piped() -> str:
-    """The token on the standard input. Raises CommandError."""
+    """Read the token from standard input. Raises CommandError."""
     if os.isatty(sys.stdin.fileno()):
         click.echo("the token, and Ctrl-D:", err=True)
     return _checked(sys.stdin.read(MAX_TOKEN + 1).strip(), "the standard input")

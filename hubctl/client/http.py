@@ -1,4 +1,4 @@
-"""The hub's HTTPS door from a client's side: requests and streams, as the user of a kubeconfig."""
+"""HTTP client of the hub's HTTPS door: requests and watches as the user of a kubeconfig."""
 
 import http.client
 import json
@@ -25,14 +25,14 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH = "application/merge-patch+json"
 REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
-"""Seconds: for an answer to begin; for a watch to say nothing, bookmarks included."""
+"""Seconds until an answer begins; seconds without any event of a watch, bookmarks included."""
 
 APIS = "/apis/"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, whoever asks."""
+    """A request, without its identity."""
 
     method: str
     target: str
@@ -41,16 +41,16 @@ class Request:
 
 
 class ApiClient:
-    """Speaks to one hub with one identity. Every failure is a CommandError."""
+    """Client of one hub with one identity. Every failure is a CommandError."""
 
     def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT, *, unseen: bool = False) -> None:
-        """`patience`: seconds until an answer must have begun. `unseen`: nobody can be asked for a password or the like."""
+        """`patience`: seconds until an answer must begin. `unseen`: plug-ins must not prompt the user."""
         self._kubeconfig = kubeconfig
         self._patience = patience
         self._server = urlsplit(kubeconfig.cluster.server)
         endpoint = kubeconfig.cluster.endpoint
         self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
-        """What the hub's API groups end in. All that is asked names the default one; it is replaced on the way."""
+        """Suffix of the hub's API groups. Paths use the default suffix, which is replaced in requests."""
         self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
         self._identity = identity_of(kubeconfig, unseen=unseen)
         self._refusals = Refusals(kubeconfig, self._identity)
@@ -62,7 +62,7 @@ class ApiClient:
         return self._kubeconfig.source
 
     def certificate_ends(self) -> str | None:
-        """When the client certificate ends; None: there is none."""
+        """Expiry of the client certificate; None: there is none."""
         credential = self._identity.shown().credential
         if credential is None:
             return None
@@ -84,37 +84,37 @@ class ApiClient:
         content_type: str = JSON,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """The answer's document. Raises CommandError with the hub's reason."""
+        """Send a request; return the document of the answer. Raises CommandError with the hub's reason."""
         content = None if body is None else json.dumps(self._grouped(body)).encode()
         headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
         return document_of(self._answer(Request(method, self._target(path, query), headers, content)))
 
     def raw(self, path: str) -> bytes:
-        """What lies at a path that is no object's. Raises CommandError."""
+        """The body at a path that is no object's. Raises CommandError."""
         return self._answer(Request("GET", path, {"Accept": "*/*"}))
 
     def stream(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
     ) -> Iterator[dict[str, Any]]:
-        """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks or is silent for that long."""
+        """Yield the events of a watch until the hub ends it. Raises ConnectionLostError when it breaks or is silent for that long."""
         connection, response, _ = self._begun(Request("GET", self._target(path, query), {"Accept": accept}))
         with closing(connection):
             connection.sock.settimeout(silence)
-            # Whether it breaks because what was shown is over, the next connection finds out, which may show something newer.
+            # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
             while line := self._guarded(response.readline, Shown()):
                 if line.strip():
                     yield document_of(line)
 
     def _answer(self, asked: Request) -> bytes:
-        """The whole of it. Raises CommandError."""
+        """The whole body. Raises CommandError."""
         connection, response, shown = self._begun(asked)
         with closing(connection):
             return self._guarded(response.read, shown)
 
     def _begun(self, asked: Request) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, Shown]:
-        """An answer that is no refusal, its connection, and what was shown for it. Raises CommandError.
+        """A successful answer with its connection and the credential used for it. Raises CommandError.
 
-        Once more with another credential where the hub does not know the first, and nothing can have been done by then.
+        It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
         """
         shown = self._identity.shown()
         try:
@@ -136,7 +136,7 @@ class ApiClient:
         return connection, response
 
     def _check(self, response: http.client.HTTPResponse, shown: Shown) -> None:
-        """Raises CommandError for a refusal."""
+        """Raises CommandError for an error status."""
         if response.status >= http.client.BAD_REQUEST:
             raise self._refusals.of_answer(response.status, self._guarded(response.read, shown), shown)
 
@@ -158,7 +158,7 @@ class ApiClient:
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
     def spelled(self, api_version: str) -> str:
-        """A group and version as this hub has it, whose groups may end otherwise than by default."""
+        """A group and version with the suffix of this hub's groups."""
         return suffixed(api_version, self.group_suffix)
 
     def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -178,7 +178,7 @@ class ApiClient:
         return self._guarded(ask, shown)
 
     def _guarded(self, step: Callable[[], T], shown: Shown) -> T:
-        """The step's result, its failure as a sentence."""
+        """Run a step; turn its failure into a CommandError."""
         try:
             return step()
         except (OSError, http.client.HTTPException) as error:

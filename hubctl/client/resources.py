@@ -1,4 +1,4 @@
-"""What hubctl can name, by the words that people use, and where it lies on the HTTPS door."""
+"""The kinds of objects that hubctl knows: their words and their paths on the HTTPS door."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -10,10 +10,10 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A kind of object as hubctl shows it; `wide`: all columns by default."""
+    """A kind of object as hubctl shows it. `wide`: all columns by default."""
 
     words: tuple[str, ...]
-    """What people call it; the first is how it is listed."""
+    """Accepted words; the first is the plural in lists."""
     group_version: str
     plural: str
     kind: str
@@ -24,7 +24,7 @@ class ResourceKind:
 
     @property
     def group(self) -> str:
-        """The API group; "" is the core's."""
+        """The API group; empty for the core group."""
         return self.group_version.rpartition("/")[0]
 
     @property
@@ -33,11 +33,11 @@ class ResourceKind:
 
     @property
     def singular(self) -> str:
-        """Kind and group as `-o name` has them: `managedcluster.cluster.open-cluster-management.io`."""
+        """Kind and group as in `-o name`: `managedcluster.cluster.open-cluster-management.io`."""
         return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
 
     def called(self, name: str) -> str:
-        """An object as `-o name` shows it."""
+        """An object's name as in `-o name`."""
         return f"{self.singular}/{name}"
 
     @property
@@ -51,7 +51,7 @@ class ResourceKind:
         return f"{self.within(namespace)}/{quote(name, safe='')}"
 
     def within(self, namespace: str) -> str:
-        """The path of all objects in a namespace, or with "" in all of them."""
+        """The path of all objects in a namespace, or with an empty one in all namespaces."""
         if not namespace or not self.namespaced:
             return self.path
         return f"{self._root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
@@ -190,5 +190,5 @@ ALL = (
 
 
 def known_resource(word: str) -> ResourceKind | None:
-    """The kind that people call so; None: one that only the hub can know."""
+    """The kind for this word; None if only the hub may know it."""
     return next((resource for resource in ALL if word.lower() in resource.words), None)

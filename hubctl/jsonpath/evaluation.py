@@ -1,4 +1,4 @@
-"""What a template finds in a document. What is missing finds nothing; what cannot be looked into is an error."""
+"""Evaluates a template on a document. A missing value yields nothing; an operation on the wrong type is an error."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ EQUALITIES = ("==", "!=")
 
 
 def results(template: Template, document: Any) -> Iterator[list[Any]]:
-    """What each expression finds, in the order of printing. Raises CommandError."""
+    """The results of each expression in the order of printing. Raises CommandError."""
     for part in template:
         if isinstance(part, Range):
             for value in find(part.path, document):
@@ -42,7 +42,7 @@ def results(template: Template, document: Any) -> Iterator[list[Any]]:
 
 
 def find(path: Path, document: Any) -> list[Any]:
-    """The values that a path leads to. Raises CommandError."""
+    """The values at a path. Raises CommandError."""
     values = [document]
     for step in path:
         values = list(_stepped(step, values))

@@ -1,4 +1,4 @@
-"""From text to a template. Errors say what is wrong and are wrong usage."""
+"""Parses JSONPath templates. Errors state the cause and have the exit code for wrong usage."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "a":
 
 
 def parse_template(text: str) -> Template:
-    """Raises CommandError."""
+    """Parse a template with expressions in braces. Raises CommandError."""
     if "{" not in text:
         raise _wrong(text, f"nothing in it stands in braces: write '{{{text if text.startswith('.') else f'.{text}'}}}'")
     parts, ended = _block(_Template(text, iter(_parts(text))), inside=False)
@@ -40,7 +40,7 @@ def parse_template(text: str) -> Template:
 
 
 def parse_path(text: str) -> Path:
-    """One expression, with or without braces and the first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
+    """Parse one expression, with or without braces and first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
     found = RELAXED.fullmatch(text)
     if found is None:
         raise CommandError(f'"{text}" is no path: write it as .metadata.name or {{.metadata.name}}', code=2)
@@ -55,7 +55,7 @@ class _Template:
 
 
 def _parts(text: str) -> Iterator[str | Path]:
-    """Text, the path of an expression, or one of the words `range` and `end` before its path."""
+    """Yield literal text, the path of an expression, or the word `range` or `end` before its path."""
     scan = _Scan(text)
     while not scan.done():
         literal = scan.until("{")
@@ -75,7 +75,7 @@ def _parts(text: str) -> Iterator[str | Path]:
 
 
 def _block(template: _Template, *, inside: bool) -> tuple[Template, bool]:
-    """What comes until its `end`, and whether there was one."""
+    """The parts up to the matching `end`, and whether there was one."""
     parts: list[Path | Range] = []
     for part in template.parts:
         if part == "range":
@@ -96,7 +96,7 @@ def _block(template: _Template, *, inside: bool) -> tuple[Template, bool]:
 
 
 def parse_action(text: str) -> Path:
-    """What stands between two braces. Raises CommandError."""
+    """Parse the text between two braces. Raises CommandError."""
     scan = _Scan(text + "}")
     path = tuple(scan.steps())
     scan.skip("}")
@@ -107,7 +107,7 @@ def parse_action(text: str) -> Path:
 
 @dataclass(slots=True)
 class _Scan:
-    """A place in the text."""
+    """A position in the text."""
 
     text: str
     at: int = 0
@@ -130,13 +130,13 @@ class _Scan:
             self.at += 1
 
     def until(self, character: str) -> str:
-        """The text before `character`, or all that is left."""
+        """Return the text before `character`, or the rest, and advance."""
         end = self.text.find(character, self.at)
         begin, self.at = self.at, len(self.text) if end < 0 else end
         return self.text[begin : self.at]
 
     def word(self) -> str:
-        """The text before the next terminator that no backslash stands before."""
+        """Return the text before the next terminator that is not escaped by a backslash, and advance."""
         begin = self.at
         while not self.done() and self.here not in TERMINATORS:
             self.at += 2 if self.here == "\\" else 1
@@ -239,7 +239,7 @@ class _Scan:
         return Filter(parse_action(found[1]), found[2], parse_action(found[3]))
 
     def _inside_filter(self) -> str:
-        """Until the parenthesis that stands in no quotes."""
+        """Return the text before the closing parenthesis that is not in quotes, and advance."""
         begin, quote = self.at, ""
         while quote or self.here != ")":
             if self.done() or self.here == "\n":
@@ -256,7 +256,7 @@ def _field(word: str) -> Step:
 
 
 def _entries(inside: str, whole: str) -> Step:
-    """What stands between two brackets."""
+    """Parse the text between two brackets."""
     if inside == "*":
         return Slice()
     if "," in inside:

@@ -1,7 +1,7 @@
-"""The kubeconfig files that hubctl reads: one, or a list as $KUBECONFIG has it, read together as kubectl does.
+"""Loads kubeconfig files: one, or a list as in $KUBECONFIG, merged as by kubectl.
 
-Of clusters, users and contexts with one name, and of the current context, the first file that has it wins. Files that are not
-there are passed over. What a file says of other files is meant from its own folder.
+The first file wins for equal names of clusters, users and contexts, and for the current context. Missing files are skipped.
+Relative paths in a file refer to its own folder.
 """
 
 import os
@@ -30,9 +30,9 @@ class KubeconfigFiles:
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """The flag's file, else those of $HUBCTL_KUBECONFIG, of $KUBECONFIG, else the admin kubeconfig of a hub here.
+        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else the admin kubeconfig of a hub on this machine.
 
-        Raises CommandError where there is none.
+        Raises CommandError when there is none.
         """
         if given:
             return cls((Path(given).expanduser(),))
@@ -56,16 +56,16 @@ class KubeconfigFiles:
 
     @property
     def there(self) -> tuple[Path, ...]:
-        """Those that exist; of one alone it is an error when it does not."""
+        """The files that exist; if none does, the first, so that reading it fails."""
         return tuple(path for path in self.paths if path.exists()) or (self.paths[0],)
 
     @property
     def source(self) -> str:
-        """As errors name them."""
+        """The files as named in errors."""
         return os.pathsep.join(map(str, self.there))
 
     def read(self, context: str | None = None) -> Kubeconfig:
-        """The current context, or the one that is named. Raises CommandError that names the file and what is wrong with it."""
+        """Parse the named or current context. Raises CommandError with the file and the defect."""
         if context and context not in self.contexts:
             known = ", ".join(self.contexts) or "none"
             raise CommandError(f'kubeconfig {self.source} has no context "{context}": it has {known}', code=2)
@@ -81,7 +81,7 @@ class KubeconfigFiles:
 
     @property
     def current(self) -> str:
-        """The current context; "" for none. Raises CommandError."""
+        """The current context; empty if there is none. Raises CommandError."""
         return str(self.merged.get("current-context") or "")
 
     @property
@@ -91,12 +91,12 @@ class KubeconfigFiles:
 
     @cached_property
     def documents(self) -> dict[Path, dict[str, Any]]:
-        """What each file says. Raises CommandError."""
+        """The content of each file. Raises CommandError."""
         return {path: load(path) for path in self.there}
 
     @cached_property
     def merged(self) -> dict[str, Any]:
-        """All files as one. Raises CommandError."""
+        """All files merged. Raises CommandError."""
         whole: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
         for part, inner in PARTS.items():
             found: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class KubeconfigFiles:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """One file as it is. Raises CommandError."""
+    """Parse one file. Raises CommandError."""
     from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
 
     try:
@@ -126,7 +126,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def entries(document: Mapping[str, Any], part: str, path: Path) -> Iterator[dict[str, Any]]:
-    """The named entries of one part. Raises CommandError."""
+    """The named entries of one section. Raises CommandError."""
     for entry in document.get(part) or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise CommandError(f"kubeconfig {path}: has an entry without a name in {part}", code=2)
@@ -134,7 +134,7 @@ def entries(document: Mapping[str, Any], part: str, path: Path) -> Iterator[dict
 
 
 def _placed(inner: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The entry with the paths in it as seen from anywhere."""
+    """The entry with absolute paths."""
     placed: dict[str, Any] = {name: str((folder / entry[name]).absolute()) for name in FILES.get(inner, ()) if entry.get(name)}
     plugin = entry.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):

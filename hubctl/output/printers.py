@@ -1,4 +1,4 @@
-"""How objects are shown, one class per form: tables, documents, names, templates, columns, sheets."""
+"""Printers of objects, one class per output format: tables, documents, names, templates, columns, CSV."""
 
 import json
 import sys
@@ -19,19 +19,17 @@ from hubctl.output.tables import Layout, printable, shown, wants_color
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What is shown, and how."""
-
     resource: ResourceKind
     form: OutputFormat = field(default_factory=OutputFormat)
     watch: bool = False
     headers: bool = True
     labels: tuple[str, ...] = ()
-    """Labels that get columns of their own."""
+    """Labels that get their own columns."""
     all_labels: bool = False
     kinds: bool = False
-    """Names are shown with their kind."""
+    """Names are printed with their kind."""
     events: bool = False
-    """A watch says what became of each object."""
+    """A watch prints the type of each change."""
 
     @property
     def wide(self) -> bool:
@@ -39,7 +37,7 @@ class TableLayout:
 
 
 class Printer(Protocol):
-    """Where objects go."""
+    """Prints objects."""
 
     @property
     def accept(self) -> str:
@@ -47,22 +45,22 @@ class Printer(Protocol):
         ...
 
     def first(self, answer: dict[str, Any]) -> None:
-        """All of them; again after a gap in a watch."""
+        """Print all objects; called again after a gap in a watch."""
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
-        """One change."""
+        """Print one change."""
 
 
 @runtime_checkable
 class InPages(Printer, Protocol):
-    """A form that needs no more than a page of a long list at a time."""
+    """A printer that handles a long list page by page."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """All of them."""
+        """Print all pages."""
 
 
 def printer_of(look: TableLayout) -> Printer:
-    """Raises CommandError for a template or columns that cannot be read."""
+    """The printer of an output format. Raises CommandError for an invalid template or invalid columns."""
     if look.form.name in TEMPLATES:
         return Templates(look)
     if look.form.name in COLUMNS or (look.form.name == "csv" and look.form.argument):
@@ -75,7 +73,7 @@ def printer_of(look: TableLayout) -> Printer:
 
 
 class _Lines:
-    """Cells as lines: columns with blanks between, or with commas."""
+    """Prints rows of cells, in columns with blanks between, or as CSV."""
 
     def __init__(self, look: TableLayout) -> None:
         self._look = look
@@ -102,7 +100,7 @@ class _Lines:
 
 
 class TablePrinter:
-    """Prints the tables that the hub makes."""
+    """Prints the tables that the hub creates."""
 
     accept = TABLE
 
@@ -157,7 +155,7 @@ class TablePrinter:
 
 
 class Sheet(TablePrinter):
-    """Prints the tables that the hub makes as CSV."""
+    """Prints the tables that the hub creates as CSV."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         for index, answer in enumerate(answers):
@@ -166,7 +164,7 @@ class Sheet(TablePrinter):
 
 
 class Columns:
-    """Prints columns that somebody chose, as a table or as a sheet."""
+    """Prints user-defined columns, as a table or as CSV."""
 
     accept = JSON
 
@@ -187,7 +185,7 @@ class Columns:
 
 
 class Templates:
-    """Prints what JSONPath templates find: in the object, or in the list of all."""
+    """Prints the results of JSONPath templates on an object or a list."""
 
     accept = JSON
 
@@ -200,7 +198,7 @@ class Templates:
 
     def first(self, answer: dict[str, Any]) -> None:
         for document in items_of(answer) if self._look.watch else [answer]:
-            # As kubectl does it: nothing ends the line of one answer, and each of several has its own.
+            # As in kubectl: one answer ends without a line break, and each of several has its own line.
             click.echo(self._text(document), nl=self._look.watch)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
@@ -208,7 +206,7 @@ class Templates:
         click.echo(self._text(answer))
 
     def _text(self, document: dict[str, Any]) -> str:
-        """A program gets what is there; a terminal gets no control characters, which agents could have reported."""
+        """Remove control characters, which agents could have reported, if the output is a terminal."""
         text = self._render(self._template, document)
         return "".join(map(_harmless, text)) if sys.stdout.isatty() else text
 
@@ -218,8 +216,6 @@ def _harmless(character: str) -> str:
 
 
 class Documents:
-    """Prints objects as JSON, YAML or names."""
-
     accept = JSON
 
     def __init__(self, look: TableLayout) -> None:
@@ -245,18 +241,14 @@ class Documents:
 
 
 class NamePrinter(Documents):
-    """Prints names."""
-
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         for answer in answers:
             self.first(answer)
 
 
 class Json(Documents):
-    """Prints objects as JSON."""
-
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """As one list, each object as it comes."""
+        """Print one list, each object as it arrives."""
         head = next(answers)
         metadata = {name: value for name, value in (head.get("metadata") or {}).items() if name not in PAGING}
         around = {**{name: value for name, value in head.items() if name != "items"}, "metadata": metadata}
@@ -276,6 +268,6 @@ def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
 
 
 def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The objects of a list, or the one."""
+    """The objects of a list, or the single object."""
     items = answer.get("items")
     yield from [answer] if items is None else items

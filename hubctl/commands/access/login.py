@@ -1,4 +1,4 @@
-"""hubctl login and logout: a kubeconfig for somebody whom others know, without any secret in it."""
+"""hubctl login and logout: a kubeconfig without secrets for a user of an external identity provider."""
 
 import shutil
 import sys
@@ -89,7 +89,7 @@ def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) 
 
 
 def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
-    """`hubctl credential`, as a kubeconfig names it. hubctl's own path where it is not on the PATH."""
+    """`hubctl credential` as the exec plug-in of a kubeconfig; with hubctl's own path if it is not on the PATH."""
     own = Path(sys.argv[0])
     on_path = shutil.which("hubctl")
     command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
@@ -99,7 +99,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
 
 
 def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
-    """What a kubeconfig of `hubctl login` says. Raises CommandError."""
+    """Parse the login in a kubeconfig of `hubctl login`. Raises CommandError."""
     from hubctl.commands.access.credential import credential  # noqa: PLC0415 - it is read as its own command line
 
     arguments = found.plugin.arguments if found.plugin is not None else ()
@@ -155,7 +155,7 @@ def _user(told: ToldCredential) -> str:
 
 
 def is_login(documents: list[Any]) -> bool:
-    """Whether this command wrote such a file, or nobody anything into it."""
+    """Whether the documents are a file that this command wrote, or empty."""
     user = (only_user(documents) or {}).get("user")
     plugin = user.get("exec") if isinstance(user, dict) else None
     return not documents or (isinstance(plugin, dict) and "credential" in (plugin.get("args") or []))

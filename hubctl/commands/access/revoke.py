@@ -1,4 +1,4 @@
-"""hubctl revoke: what opens the hub is taken back, at once and for good."""
+"""hubctl revoke: permanently revokes credentials at the hub."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ REASONS = (
 
 
 def _why(command: F) -> F:
-    """The options that say why."""
+    """Adds the options for reason and message."""
     reason = click.option(
         "--reason",
         type=click.Choice(REASONS, case_sensitive=False),

@@ -1,4 +1,4 @@
-"""hubctl addon enable and disable: an add-on on several clusters at once, as clusteradm does it."""
+"""hubctl addon enable and disable: add-ons on several clusters at once, as in clusteradm."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
-"""The version whose spec has the namespace that the add-on is installed into."""
+"""The API version whose spec has the install namespace."""
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
@@ -27,7 +27,7 @@ class Chosen:
     everything: bool = False
 
     def names(self, client: ApiClient) -> list[str]:
-        """Raises CommandError; for a cluster that is not there before anything is done."""
+        """The names. Raises CommandError, also for a cluster that does not exist."""
         if sum(map(bool, (self.clusters, self.selector, self.everything))) != 1:
             raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
         if self.clusters:
@@ -129,7 +129,7 @@ def _wanted(install_namespace: str, annotations: tuple[str, ...]) -> dict[str, A
 
 
 def _warn_of_unknown(client: ApiClient, name: str) -> None:
-    """An add-on that nobody has defined may be a mistake, or one that needs no definition."""
+    """Print a warning: an add-on without definition may be a mistake, or need no definition."""
     try:
         client.get(ADDON_DEFINITIONS.of(name))
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""hubctl create bootstrap-kubeconfig: the key is made here and stays here, the hub signs it; or the hub makes a token."""
+"""hubctl create bootstrap-kubeconfig: a local key with a certificate signed by the hub, or a token created by the hub."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +19,7 @@ from hubctl.output.files import OVERWRITE, only_user, output_file
 
 FILE = click.Path(dir_okay=False)
 BOOTSTRAP = "bootstrap-"
-"""What the names of users begin with in such files."""
+"""Prefix of the user names in such files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ def bootstrap_kubeconfig(client: ApiClient, cluster: str, output: str, **chosen:
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """What the command line asks for; empty endpoints: what the hub advertises."""
+    """The options of the command line; empty endpoints: the ones that the hub advertises."""
 
     cluster: str
     endpoints: Endpoints
     lifetime: timedelta | None
-    """None: as long as the hub gives (`hub serve --bootstrap-lifetime`)."""
+    """None: the hub's default (`hub serve --bootstrap-lifetime`)."""
     uses: int | None
     allow_loopback: bool
     token: bool = False
@@ -141,7 +141,7 @@ class CreateOptions:
 
     @property
     def whom(self) -> str:
-        """Who may join, in words."""
+        """The clusters or agents that may join, as text."""
         if self.cluster:
             return f'cluster "{self.cluster}"'
         count = "any number of agents" if self.uses is None else f"{self.uses} agent{'s' if self.uses > 1 else ''}"
@@ -150,23 +150,23 @@ class CreateOptions:
 
     @property
     def title(self) -> str:
-        """What the user in the file is called after."""
+        """The name of the user in the file, without its prefix."""
         return self.cluster or self.cluster_set or "clusters"
 
     def check(self, endpoints: Endpoints) -> None:
-        """Raises CommandError unless another machine reaches them, or that does not matter."""
+        """Raises CommandError for an address that other machines cannot reach, unless loopback is allowed."""
         if not self.allow_loopback:
             check_endpoints(endpoints)
 
 
 def is_bootstrap(documents: list[Any]) -> bool:
-    """Whether this command wrote such a file, or nobody anything into it."""
+    """Whether the documents are a file that this command wrote, or empty."""
     user = only_user(documents)
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
 def create_kubeconfig(client: ApiClient, wish: CreateOptions) -> tuple[bytes, str]:
-    """A new credential as a kubeconfig, and until when it can be used. Raises CommandError; then no credential stays."""
+    """Create a credential; return it as a kubeconfig with its expiry. Raises CommandError and then deletes the credential."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - the same
 
@@ -187,7 +187,7 @@ def create_kubeconfig(client: ApiClient, wish: CreateOptions) -> tuple[bytes, st
 
 
 def check_endpoints(endpoints: Endpoints) -> None:
-    """Raises CommandError for an address that leads to the hub only from some place. Empty ones are not checked."""
+    """Raises CommandError for an address that is not reachable from everywhere. Empty ones are not checked."""
     grpc_host = split_host(endpoints.grpc_server)[0] if endpoints.grpc_server else ""
     checks = (
         (urlsplit(endpoints.server).hostname or "", "https_advertised", "--server https://HOST:PORT"),

@@ -1,7 +1,6 @@
-"""hubctl join: everything that a cluster needs to join, as manifests to apply there, or applied at once.
+"""hubctl join: the manifests with which a cluster joins, printed or applied.
 
-`agent.yaml` is the agent's chart as Helm renders it, with words for what is one's own; a test holds the two together. `make
-charts` writes it.
+`agent.yaml` is the agent's chart as rendered by Helm, with placeholders; `make charts` writes it, and a test compares both.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from hubctl.output.private_files import PrivateFile
 
 MANIFESTS = Path(__file__).with_name("agent.yaml")
 NAMESPACE, IMAGE = "the-agents-namespace", "the-agents-image:tag"
-"""Words in the manifests that stand for what is one's own."""
+"""Placeholders in the manifests."""
 SECRET, KEY = "bootstrap-hub-kubeconfig", "kubeconfig"
 DEFAULT_NAMESPACE = "open-cluster-management-agent"
 DEFAULT_IMAGE = "muster/spoke"
@@ -34,7 +33,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AgentDeployment:
-    """Where the agent is to run, and what of."""
+    """Namespace and image of the agent."""
 
     namespace: str
     image: str
@@ -80,7 +79,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     """
     if at is not None and chosen["output"] is not None:
         raise CommandError("give --apply or --output, not both", code=2)
-    # a cluster that does not answer is found out before a credential is made for it
+    # Fail for an unreachable cluster before a credential is created for it.
     there = _reached(at, apply_context) if at is not None else None
     file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
     wish = _wish(cluster, chosen)
@@ -98,7 +97,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
 
 
 def _file(name: str, *, overwrite: bool) -> PrivateFile:
-    """Where the manifests go. Raises CommandError when something else is there."""
+    """The output file. Raises CommandError when it exists with other content."""
 
     def is_own(documents: list[Any]) -> bool:
         secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
@@ -108,7 +107,7 @@ def _file(name: str, *, overwrite: bool) -> PrivateFile:
 
 
 def _reached(kubeconfig: str, context: str | None) -> Applying:
-    """The cluster, which has answered. Raises CommandError."""
+    """The cluster, which has answered a request. Raises CommandError."""
     client = client_of(kubeconfig, context)
     try:
         client.get("/version")
@@ -120,7 +119,7 @@ def _reached(kubeconfig: str, context: str | None) -> Applying:
 
 
 def manifests_of(place: AgentDeployment, kubeconfig: bytes) -> list[Manifest]:
-    """The agent's objects in the order in which they can be made, with its namespace and its bootstrap kubeconfig."""
+    """The agent's objects in order of creation, with its namespace and its bootstrap kubeconfig."""
     from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
 
     text = MANIFESTS.read_text().replace(IMAGE, place.image).replace(NAMESPACE, place.namespace)
@@ -136,7 +135,7 @@ def manifests_of(place: AgentDeployment, kubeconfig: bytes) -> list[Manifest]:
 
 
 def default_image() -> str:
-    """The image of hubctl's own version; of a source tree the newest one."""
+    """The image with hubctl's own version; `latest` for a source tree."""
     from machinery.product import version  # noqa: PLC0415 - only needed here
 
     own = version()
@@ -144,7 +143,7 @@ def default_image() -> str:
 
 
 def _wish(cluster: str, chosen: Mapping[str, Any]) -> CreateOptions:
-    """As `hubctl create bootstrap-kubeconfig --cluster` makes it."""
+    """The options as of `hubctl create bootstrap-kubeconfig --cluster`."""
     plain = {"token": False, "patterns": (), "uses": "1"} | {
         f"attest_{name}": None if name in ("keys", "ca") else "" for name in ("issuer", "keys", "ca", "audience", "subject")
     }

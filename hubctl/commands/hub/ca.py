@@ -1,4 +1,4 @@
-"""hubctl ca: the hub's certificate authorities, how far a change of them is, and an operator's words about it."""
+"""hubctl ca: the hub's certificate authorities, the progress of a change of CA, and the commands for it."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from machinery.durations import parse_duration
 LOOK_EVERY = 2.0
 RESTING = ("Issuing", "Retiring", "Retired")
 ENOUGH = 20
-"""Names of clusters that are listed before it is said how many more there are."""
+"""Number of cluster names listed before the rest is only counted."""
 
 
 @click.group()
@@ -139,7 +139,7 @@ def _list(about: str, clusters: list[str], name: str) -> None:
 
 
 def _watch(client: ApiClient, name: str) -> None:
-    """Prints what changes until the CA is on its way out, which may take the credential along that we came with."""
+    """Print changes until the CA is retiring. That may invalidate the credential in use, which is then reloaded."""
     before: tuple[Any, ...] = ()
     while True:
         try:
@@ -164,7 +164,7 @@ def _watch(client: ApiClient, name: str) -> None:
 
 
 def _with_the_new_credential() -> ApiClient:
-    """From the same kubeconfig, which the hub has written anew where it is the administrator's."""
+    """Load the kubeconfig again; the hub has rewritten it if it is the administrator's."""
     context = click.get_current_context()
     file, name = (context.params.get(option) or root_option(context, option) for option in ("kubeconfig", "context_name"))
     return client_of(file, name)

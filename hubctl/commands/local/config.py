@@ -1,4 +1,4 @@
-"""hubctl config: the contexts of kubeconfig files, as kubectl keeps them."""
+"""hubctl config: the contexts of kubeconfig files, as kubectl stores them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""hubctl describe cluster: all that is known of one cluster, for people."""
+"""hubctl describe: details of one cluster, bootstrap credential or other object."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,13 @@ NO_SESSION = "(no session)"
 INDENT = "  "
 NONE = "<none>"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
-"""Annotations: the hubs that the agent reports, as JSON; the one that it is asked to go to."""
+"""Annotations: the hubs that the agent reports, as JSON; the hub that it is asked to move to."""
 LAST = 10
-"""Changes of availability that are shown."""
+"""Number of availability changes shown."""
 
 
 class KindGroup(click.Group):
-    """Takes a kind for a command: those with a page of their own by any of their words, the others by `anything`."""
+    """Accepts a kind as a command: kinds with their own page by any of their words, the others by `anything`."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         word, slash, name = args[0].partition("/")
@@ -98,7 +98,7 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
 def lines(
     document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any], *, color: bool = False
 ) -> list[str]:
-    """The description; `row` holds the cluster's table cells by column name."""
+    """The description. `row` holds the cluster's table cells by column name."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     agent = row.get("Agent", "")
     facts = [
@@ -129,7 +129,7 @@ def lines(
 
 
 def history(document: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
-    """The last changes of availability, newest first, of this cluster and of none that had its name before."""
+    """The last changes of availability of this cluster, newest first, without those of earlier clusters of this name."""
     uid = document["metadata"].get("uid")
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == uid]
     cells = [[shown(item.get(part) or NONE) for part in ("time", "from", "to", "reason", "actor")] for item in kept]
@@ -160,7 +160,7 @@ def _rows(title: str, titles: tuple[str, ...], rows: list[list[str]], *, color: 
 
 
 def _hubs(annotation: str, *, color: bool) -> list[str]:
-    """The hubs that the agent may go to, in the order in which it prefers them; nothing where it reports none."""
+    """The agent's hubs in the order of preference; empty if it reports none."""
     try:
         found = json.loads(annotation)
     except ValueError:

@@ -1,4 +1,4 @@
-"""hubctl diff: what is different between two moments, of one object or of all of a kind."""
+"""hubctl diff: differences between two times, of one object or of all objects of a kind."""
 
 import difflib
 import json
@@ -19,7 +19,7 @@ from hubctl.output.tables import printable, table
 from machinery.meta.differences import differences, readable
 
 SAME, DIFFERENT, FAILED = 0, 1, 2
-"""Exit codes, as of diff and of kubectl diff."""
+"""Exit codes, as in diff and kubectl diff."""
 PAGE = 500
 
 
@@ -55,7 +55,7 @@ def diff(client: ApiClient, kind: str, name: str | None, **chosen: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPair:
-    """One object at both moments; None: it was, or is, not there."""
+    """One object at both times; None: it did not exist."""
 
     name: str
     before: Mapping[str, Any] | None
@@ -74,7 +74,7 @@ class ObjectPair:
 
 
 def _show(client: ApiClient, kind: str, name: str | None, chosen: Mapping[str, Any]) -> bool:
-    """Prints what is different; whether anything is."""
+    """Print the differences; return whether there are any."""
     resource = Catalogue(client).named(kind)
     moments = moment(chosen["since"]), moment(chosen["until"])
     if name and (chosen["selector"] or chosen["where"]):
@@ -107,7 +107,7 @@ def _one(client: ApiClient, path: str, at: str) -> dict[str, Any] | None:
 
 
 def _pairs(client: ApiClient, resource: ResourceKind, moments: tuple[str, str], chosen: Mapping[str, Any]) -> list[ObjectPair]:
-    """Whoever is chosen at either moment, as at both."""
+    """The objects that match at either time, each at both times."""
     query = {"labelSelector": chosen["selector"], "where": chosen["where"]}
     path = resource.within(chosen["namespace"])
     before, after = (dict(_all(client, path, query, at)) for at in moments)

@@ -1,4 +1,4 @@
-"""hubctl get: tables as the hub makes them, documents as they are, and rows as they change."""
+"""hubctl get: tables from the hub, objects, and their changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -122,14 +122,14 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def show(client: ApiClient, resource: ResourceKind, form: OutputFormat | None = None) -> None:
-    """Prints all objects of a kind once. Raises CommandError."""
+    """Print all objects of a kind once. Raises CommandError."""
     printer = printer_of(TableLayout(resource, form or OutputFormat()))
     printer.first(whole(client, resource.path, {}, accept=printer.accept))
 
 
 @dataclass(frozen=True, slots=True)
 class GetOptions:
-    """What the command line asks to see, of whatever kind."""
+    """The options of the command line, for any kind."""
 
     place: TargetScope
     look: Callable[[Target], TableLayout]
@@ -140,7 +140,7 @@ class GetOptions:
     only_changes: bool = False
     ignores_missing: bool = False
     at: str = ""
-    """As the hub takes it; "" is now."""
+    """In the hub's format; empty: now."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class GetOptions:
 
     @property
     def listed(self) -> dict[str, str]:
-        """Of a list. A watch tells changes as they come."""
+        """The query of a list. A watch sends changes unsorted."""
         return {**self.query, "sortBy": self.sort_by}
 
 
@@ -214,7 +214,7 @@ def _show_all(client: ApiClient, targets: list[Target], wish: GetOptions) -> Non
 
 
 def _show_kinds(client: ApiClient, targets: list[Target], wish: GetOptions) -> None:
-    """Several kinds: tables one after the other, documents as one list."""
+    """Show several kinds: tables one after the other, documents as one list."""
     looks = [replace(wish.look(target), kinds=True) for target in targets]
     if looks[0].form.is_table or looks[0].form.name == "name":
         for index, (target, look) in enumerate(zip(targets, looks, strict=True)):
@@ -230,7 +230,7 @@ def _show_kinds(client: ApiClient, targets: list[Target], wish: GetOptions) -> N
 
 
 def _show(client: ApiClient, target: Target, wish: GetOptions) -> None:
-    """Prints objects once, and with a watch every change of them. Raises CommandError."""
+    """Print the objects once, and with a watch every change. Raises CommandError."""
     printer = printer_of(wish.look(target))
     if not wish.watch:
         if target.names or not isinstance(printer, InPages):
@@ -255,7 +255,7 @@ def _show(client: ApiClient, target: Target, wish: GetOptions) -> None:
 
 
 def _watched(target: Target, wish: GetOptions) -> tuple[str, dict[str, str]]:
-    """A watch is always on all, with the name as a field."""
+    """A watch always has the path of the collection; a name becomes a field selector."""
     query = wish.query
     if target.names:
         query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
@@ -263,7 +263,7 @@ def _watched(target: Target, wish: GetOptions) -> tuple[str, dict[str, str]]:
 
 
 def _show_once(client: ApiClient, target: Target, wish: GetOptions, printer: Printer) -> None:
-    """What is there is shown, also when some of the names are not. Raises CommandError."""
+    """Print the objects that exist, even if others of the named ones do not. Raises CommandError."""
     found: list[dict[str, Any]] = []
     try:
         _collect(client, target, wish, printer.accept, found)
@@ -273,7 +273,7 @@ def _show_once(client: ApiClient, target: Target, wish: GetOptions, printer: Pri
 
 
 def _collect(client: ApiClient, target: Target, wish: GetOptions, accept: str, found: list[dict[str, Any]]) -> None:
-    """Puts the list of all that are meant into `found`, or the objects that are named; what is not there is a CommandError."""
+    """Append the list of all chosen objects, or each named object, to `found`. Raises CommandError for a missing one."""
     resource, namespace = target.resource, wish.place.namespace
     if not target.names:
         found.append(whole(client, resource.within(namespace), wish.listed, accept=accept, limit=wish.limit))

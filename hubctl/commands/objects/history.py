@@ -1,4 +1,4 @@
-"""hubctl history: what became of one object, who did it, and when."""
+"""hubctl history: the changes of one object, with user and time."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from hubctl.output.tables import Layout, printable, wants_color
 
 TITLES = ("Time", "Revision", "By", "What")
 QUIET = ("lastTransitionTime", "message")
-"""Fields that follow from others: shown with -o wide."""
+"""Fields that follow from others, shown only with -o wide."""
 LONGEST = 60
-"""Characters of a value."""
+"""Largest number of characters of a shown value."""
 SECONDS = len("2026-11-01T12:00:00")
 DID = {"ADDED": "added", "DELETED": "deleted"}
 
@@ -62,7 +62,7 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """Whose history, and which part of it."""
+    """The object and the part of its history."""
 
     resource: ResourceKind
     name: str
@@ -71,7 +71,7 @@ class HistoryQuestion:
     limit: int = 100
 
     def of(self, client: ApiClient, *, after: str = "") -> dict[str, Any]:
-        """As the hub tells it, the pages put together. Raises CommandError."""
+        """Fetch the history from the hub and join the pages. Raises CommandError."""
         path = f"{self.resource.of(self.name, self.namespace)}/history"
         changes: list[dict[str, Any]] = []
         before, left = "", self.limit
@@ -84,7 +84,7 @@ class HistoryQuestion:
 
 
 def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str | None) -> None:
-    """Prints it once, and with `watch` every further change. Raises CommandError."""
+    """Print the history once, and with `watch` every further change. Raises CommandError."""
     told = asked.of(client)
     if output in ("json", "yaml"):
         _print_document(told, output)
@@ -103,7 +103,7 @@ def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str 
 
 
 class _Following:
-    """Asks what has changed whenever the watch tells that something has."""
+    """Fetches the new changes whenever the watch reports one."""
 
     accept = JSON
 
@@ -114,7 +114,7 @@ class _Following:
         self._seen = str(place["metadata"]["resourceVersion"])
 
     def first(self, answer: dict[str, Any]) -> None:
-        """After a gap in the watch: the history has none."""
+        """Called after a gap in the watch; the history has no gap."""
         del answer
         self._look()
 
@@ -129,7 +129,7 @@ class _Following:
 
 
 class HistoryRows:
-    """A line for every field of every change, the oldest change first."""
+    """Prints a line for every field of every change, the oldest change first."""
 
     def __init__(self, *, wide: bool) -> None:
         self._wide = wide
@@ -145,7 +145,7 @@ class HistoryRows:
 
 
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
-    """The rows of one change; only the first has time, revision and name."""
+    """The rows of one change; only the first has time, revision and user."""
     time = str(change["time"])
     shown = time if wide else f"{time[:SECONDS]}Z"
     head = (shown, str(change["revision"]), printable(str(change["actor"])))
@@ -169,7 +169,7 @@ def _told(change: Mapping[str, Any], *, wide: bool) -> Iterator[str]:
 
 
 def field_line(field: Mapping[str, Any]) -> str:
-    """`path: before -> after`, or with + or - what came or went."""
+    """`path: before -> after`, or with + or - for an added or removed value."""
     path = printable(str(field["path"]))
     if field.get("before") is None:
         return f"{path}: + {value(field.get('after'))}"
@@ -179,7 +179,7 @@ def field_line(field: Mapping[str, Any]) -> str:
 
 
 def value(found: Any) -> str:
-    """On one line, shortened."""
+    """The value on one line, shortened."""
     text = printable(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 

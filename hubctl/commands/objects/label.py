@@ -1,4 +1,4 @@
-"""hubctl label and hubctl annotate: pairs on objects of any kind, as kubectl changes them."""
+"""hubctl label and hubctl annotate: change labels and annotations of any kind of object, as in kubectl."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class LabelChanges:
-    """Pairs to set, and keys to remove, of labels or of annotations."""
+    """Pairs to set and keys to remove, of labels or annotations."""
 
     part: str
     values: Mapping[str, str]
@@ -29,7 +29,7 @@ class LabelChanges:
         return {**self.values, **dict.fromkeys(self.removed)}
 
     def check(self, before: Mapping[str, str]) -> None:
-        """Raises CommandError where a value is another already."""
+        """Raises CommandError when a key already has another value."""
         for key, value in self.values.items():
             if before.get(key, value) != value:
                 raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
@@ -77,7 +77,7 @@ def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The words that say which objects, and those that say what of them is to change. Raises CommandError."""
+    """Split the words for objects from those for changes. Raises CommandError."""
     first = next((index for index, word in enumerate(words) if _is_pair(word)), len(words))
     later = [word for word in words[first:] if not _is_pair(word)]
     if later:
@@ -86,7 +86,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_changes(part: str, pairs: Sequence[str]) -> LabelChanges:
-    """Raises CommandError for a key that is both set and removed, or set twice."""
+    """Parse the changes. Raises CommandError for a key that is both set and removed, or set twice."""
     values: dict[str, str] = {}
     removed = []
     for pair in pairs:
@@ -134,7 +134,7 @@ def _apply(client: ApiClient, one: One, changes: LabelChanges, chosen: dict[str,
 def _patched(
     client: ApiClient, one: One, changes: LabelChanges, document: Mapping[str, Any], *, dry_run: bool
 ) -> Mapping[str, str]:
-    """What there is now. With the revision that was looked at: a value of others that came since is not overwritten."""
+    """Apply the patch with the read resourceVersion, so that a concurrent change is not overwritten; return the new pairs."""
     patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"], changes.part: changes.patch}}
     after = client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(dry_run))
     return after["metadata"].get(changes.part) or {}

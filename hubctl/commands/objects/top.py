@@ -1,4 +1,4 @@
-"""hubctl top: what clusters have, and how the hub's replicas fare."""
+"""hubctl top: resources of clusters, and state of the hub's replicas."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -87,7 +87,7 @@ class _Cluster:
         self._capacity, self._allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
 
     def amount(self, of: str) -> Fraction:
-        """What is allocatable; of nodes, how many there are."""
+        """The allocatable amount; for nodes, their number."""
         return self.capacity(of) if of == "nodes" else _quantity(self._allocatable.get(of))
 
     def capacity(self, of: str) -> Fraction:
@@ -112,7 +112,7 @@ def _amounts(of: Iterable[_Cluster]) -> list[str]:
 
 
 def _quantity(text: Any) -> Fraction:
-    """0 for what an agent has not told, or not so that it can be read."""
+    """The quantity; 0 when it is missing or invalid."""
     from machinery.expression.values import parse_quantity  # noqa: PLC0415 - start-up time
 
     try:

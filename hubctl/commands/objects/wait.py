@@ -1,4 +1,4 @@
-"""hubctl wait: until objects are as somebody wants them, or the time is over."""
+"""hubctl wait: waits until objects meet a condition, or the time is over."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,32 +20,32 @@ from machinery.durations import parse_duration
 from machinery.runtime.backoff import Backoff
 
 LOOK_EVERY = 1.0
-"""Seconds, at kinds that cannot be watched."""
+"""Poll interval in seconds for kinds that cannot be watched."""
 SHORT = ("", "managedclustercondition", "managedcluster")
-"""What may be left out before the type of a cluster's condition."""
+"""Prefixes that may be omitted from the type of a cluster's condition."""
 LONG_AGO = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
-"""What another look mends."""
+"""Reasons of errors after which a retry may succeed."""
 
 TimeLeft = Callable[[], float]
-"""Seconds that are left; below 0: none."""
+"""Returns the seconds left; below 0 when the time is over."""
 
 
 class WaitCondition(Protocol):
-    """What is waited for."""
+    """The condition to wait for."""
 
     @property
     def words(self) -> str:
-        """After a name, as in `condition Available met`."""
+        """The text after a name in messages, as in `is gone`."""
         ...
 
     def met(self, document: Mapping[str, Any] | None) -> bool:
-        """Whether it is so; None: the object is not there. Raises CommandError where it can never be."""
+        """Whether the condition is met; `document` None: the object does not exist. Raises CommandError if it can never be met."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """There is no such object."""
+    """The object does not exist."""
 
     words = "is gone"
 
@@ -55,7 +55,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """There is such an object."""
+    """The object exists."""
 
     words = "is there"
 
@@ -65,7 +65,7 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class ConditionIs:
-    """A condition has a status; of what it was when the spec was another, nothing counts."""
+    """A condition has a status; conditions observed at an older generation do not count."""
 
     type: str
     status: str = "True"
@@ -91,7 +91,7 @@ class ConditionIs:
 
 @dataclass(frozen=True, slots=True)
 class PathIs:
-    """A path leads to this value, or with None to any."""
+    """A path has this value, or with None any value."""
 
     path: Any
     value: str | None
@@ -145,7 +145,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
 
 
 def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft, form: OutputFormat) -> None:
-    """Says when it is so. Raises CommandError, with its own exit code when the time is over before."""
+    """Wait, and print the result. Raises CommandError, with a separate exit code when the time is over."""
     looks = _watched(client, one, left) if one.resource.watchable else _polled(client, one, left)
     for document in looks:
         if wanted.met(document):
@@ -155,7 +155,7 @@ def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft,
 
 
 def read_wanted(text: str) -> WaitCondition:
-    """What --for says. Raises CommandError."""
+    """Parse --for. Raises CommandError."""
     word, _, rest = text.partition("=")
     if word.lower() == "condition" and rest:
         kind, _, status = rest.partition("=")
@@ -172,7 +172,7 @@ def read_wanted(text: str) -> WaitCondition:
 
 
 def time_left(text: str) -> TimeLeft:
-    """Counts from now on. Raises CommandError for what is no duration."""
+    """Start the timer. Raises CommandError for an invalid duration."""
     try:
         duration = timedelta() if text == "0" else parse_duration(text)
     except ValueError as error:
@@ -221,7 +221,7 @@ def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str
 
 
 def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
-    """The object as it is, and after every change, until the time is over. A hub that goes away is waited for."""
+    """Yield the object now and after every change until the time is over. Reconnects when the hub is unreachable."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False
     while True:
