@@ -1,4 +1,4 @@
-"""The program hubctl: loads a command's module only when it is called, and prints failures as one sentence on standard error."""
+"""The program hubctl: imports a command's module only when it is called, and prints failures as one sentence to stderr."""
 
 import os
 import sys

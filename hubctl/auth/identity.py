@@ -59,7 +59,7 @@ class KubeconfigIdentity(UserIdentity):
 
 
 class InFile(UserIdentity):
-    """A token in a file that others renew, read for each connection. The last token stays in use while the file is unreadable."""
+    """A token in a file that others renew, read for each connection. The last one stays in use while the file is unreadable."""
 
     def __init__(self, found: Kubeconfig, path: Path, text: str) -> None:
         self._credential = found.credential

@@ -23,7 +23,7 @@ SOON = 30
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """A file that another program renews, a token given to `hubctl login` and kept in the wallet, or an OpenID Connect issuer."""
+    """A file that another program renews, a token given to `hubctl login` and kept in the wallet, or an OIDC issuer."""
 
     file: str | None = None
     kept: bool = False

@@ -96,7 +96,7 @@ class ApiClient:
     def stream(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
     ) -> Iterator[dict[str, Any]]:
-        """Yield the events of a watch until the hub ends it. Raises ConnectionLostError when it breaks or is silent for that long."""
+        """Yield the events of a watch until the hub ends it. Raises ConnectionLostError after a break, or `silence` seconds."""
         connection, response, _ = self._begun(Request("GET", self._target(path, query), {"Accept": accept}))
         with closing(connection):
             connection.sock.settimeout(silence)

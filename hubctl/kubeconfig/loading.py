@@ -24,13 +24,13 @@ FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files, in their order."""
+    """The files in order."""
 
     paths: tuple[Path, ...]
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else the admin kubeconfig of a hub on this machine.
+        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else the admin kubeconfig of a local hub.
 
         Raises CommandError when there is none.
         """

@@ -20,7 +20,7 @@ DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which clusters are meant: exactly one of these."""
+    """The chosen clusters; exactly one of the fields is set."""
 
     clusters: str = ""
     selector: str = ""

@@ -24,7 +24,7 @@ BOOTSTRAP = "bootstrap-"
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What is written into the file."""
+    """The addresses for the file."""
 
     server: str
     grpc_server: str

@@ -39,7 +39,7 @@ class WaitCondition(Protocol):
         ...
 
     def met(self, document: Mapping[str, Any] | None) -> bool:
-        """Whether the condition is met; `document` None: the object does not exist. Raises CommandError if it can never be met."""
+        """Whether it is met; `document` None: the object does not exist. Raises CommandError if it can never be met."""
         ...
 
 
