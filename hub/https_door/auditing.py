@@ -1,8 +1,9 @@
-"""The audit of the HTTPS door: a record of each request that the policy wants remembered.
+"""Audit of the HTTPS door: a filter that records each request that the policy selects.
 
-The record of a request that changes something is written in the transaction of the change. Any other is built when its outcome
-is known, and handed over without waiting. The filter stands around deadline, authentication and limits, so what they refuse is
-remembered too. What goes wrong with a record is logged and never reaches the request, which then leaves a shorter record.
+The record of a request that changes something is written in the transaction of the change. Other records are built when the
+outcome is known, and queued without waiting. The filter is outside of deadline, authentication and limits, so that their
+refusals are recorded too. A failure to build a record is logged and does not affect the request; a shorter record is written
+instead.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ SHOWN = frozenset(
         *("resourceVersionMatch", "sendInitialEvents", "timeout", "timeoutSeconds", "watch"),
     )
 )
-"""Parameters whose values are remembered: what else clients write into a URL may be anything."""
+"""Query parameters whose values are recorded; other parameters may contain anything."""
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +59,7 @@ _named = msgspec.json.Decoder(_Named).decode
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """How a request ended; `answer` is the body that was sent, as far as it is known."""
+    """The outcome of a request; `answer`: the body that was sent, if it is known."""
 
     stage: Stage
     status: ResponseStatus
@@ -105,13 +106,13 @@ class Auditing:
         return response
 
     def _changed(self, incoming: Incoming, received: datetime, changes: Sequence[Change]) -> AuditRecord | None:
-        """The record of a request that changes something, before its answer: the answer shows what is stored."""
+        """Returns the record of a request that changes something, before its answer: the response object is what is stored."""
         verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
         if not verdict.remembers(Stage.RESPONSE_COMPLETE):
             return None
         change, asked = change_of(changes, incoming.attributes.resource), incoming.attributes
         if not changes and not asked.name:
-            return None  # only the answer names what was made
+            return None  # only the answer contains the name of the created object
         status = status_of(change, asked.verb)
         outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, None if change is None else change.encoded)
         body = incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
@@ -133,7 +134,7 @@ class Auditing:
     def _built(
         self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome, body: bytes
     ) -> AuditRecord:
-        """One record, whatever the request holds."""
+        """Builds a record, and an incomplete one if that fails."""
         try:
             return self._record(incoming, received, verdict, outcome, body)
         except Exception:
@@ -141,7 +142,7 @@ class Auditing:
             return self._incomplete(incoming, received, verdict, outcome)
 
     def _incomplete(self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome) -> AuditRecord:
-        """Who, what, and how it ended: nothing of what the client wrote beside that."""
+        """Builds a record of user, verb, object and outcome, without other input of the client."""
         return AuditRecord(
             level=verdict.level,
             audit_id=incoming.audit_id,
@@ -184,7 +185,7 @@ class Auditing:
 
 
 async def _body(request: web.Request) -> bytes:
-    """What the request was answered from; nothing of what could not be read then either."""
+    """Returns the body that the handler has read; b"" if it could not be read."""
     try:
         return await request.read()
     except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
@@ -206,7 +207,7 @@ def _annotations(incoming: Incoming) -> dict[str, str]:
 
 
 def _uri(request: web.Request) -> str:
-    """The path, and of the parameters the values that are known to be harmless."""
+    """Returns the path and query, with the values of parameters in `SHOWN` only."""
     if not request.query_string:
         return request.rel_url.raw_path
     shown = "&".join(f"{name}={value if name in SHOWN else '...'}" for name, value in request.query.items())
@@ -214,14 +215,14 @@ def _uri(request: web.Request) -> str:
 
 
 def _sent(response: web.StreamResponse) -> bytes | None:
-    """The body, where it was sent whole and as it is."""
+    """Returns the body if it was sent in one piece and not encoded."""
     if not isinstance(response, web.Response) or hdrs.CONTENT_ENCODING in response.headers:
         return None
     return response.body if isinstance(response.body, bytes) else None
 
 
 def _made(outcome: _Outcome) -> _Metadata:
-    """What the answer to a create says about the object's name."""
+    """Returns name and uid of the created object, from the answer."""
     if outcome.status.code != web.HTTPCreated.status_code or outcome.answer is None:
         return _Metadata()
     try:

@@ -1,4 +1,4 @@
-"""Which cluster a request is about, for the log and for its span."""
+"""Finds the cluster of a request, for log lines and spans."""
 
 from aiohttp import web
 from structlog.contextvars import bound_contextvars
@@ -11,7 +11,7 @@ CLUSTERS = "managedclusters"
 
 
 async def named(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """The filter: a line that is written for a cluster bears its name."""
+    """Filter that adds the cluster of the request to log lines."""
     cluster = cluster_of(incoming.attributes)
     if not cluster:
         return await inner(incoming)
@@ -20,7 +20,7 @@ async def named(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 
 
 def cluster_of(asked: Attributes) -> str:
-    """A ManagedCluster that is named, or the one whose namespace it is; empty: neither."""
+    """Returns the named ManagedCluster, or the cluster of the namespace; "": neither."""
     if asked.resource == CLUSTERS:
         return asked.name
     return "" if asked.namespace in STANDING else asked.namespace

@@ -1,4 +1,4 @@
-"""What the door serves: every resource of the hub once, gathered into its API groups in the order in which they stand here."""
+"""The API groups and resources that the door serves; groups are in the order of their first resource here."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -46,7 +46,7 @@ from machinery.apiserver.storages.converted import ConvertedStorage
 
 
 def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[ApiGroup]:
-    """All that the hub serves. What has a storage of its own says so; the rest lives in the server's."""
+    """Returns all resources of the hub. Those without a storage of their own use the server's."""
     return grouped(
         (
             CONFIG_MAP,
@@ -91,7 +91,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
 
 
 def with_lease(groups: Iterable[ApiGroup], duration: timedelta) -> list[ApiGroup]:
-    """The groups, with this lease for new clusters that say none."""
+    """Returns the groups with this default lease duration for new clusters."""
     return grouped(
         leased(resource, duration) if resource.kind == "ManagedCluster" else resource
         for group in groups
@@ -100,18 +100,18 @@ def with_lease(groups: Iterable[ApiGroup], duration: timedelta) -> list[ApiGroup
 
 
 def with_others(groups: Iterable[ApiGroup], *added: Resource) -> list[ApiGroup]:
-    """The groups with these resources too; one takes the place of its namesake."""
+    """Adds resources; one replaces the resource with the same key."""
     resources = {resource.key: resource for group in groups for resource in group.resources}
     return grouped({**resources, **{resource.key: resource for resource in added}}.values())
 
 
 def roles_in(storage: Storage) -> tuple[Resource, ...]:
-    """Roles and bindings, which live behind checks of their own."""
+    """Returns the RBAC resources with their own storage, which checks for escalation."""
     return tuple(replace(resource, storage=storage) for resource in ROLES_AND_BINDINGS)
 
 
 def grouped(resources: Iterable[Resource]) -> list[ApiGroup]:
-    """The resources by their group; groups in the order of their first resource."""
+    """Groups resources by API group, in the order of their first resource."""
     found: dict[str, list[Resource]] = {}
     for resource in resources:
         found.setdefault(resource.group, []).append(resource)

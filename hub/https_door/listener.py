@@ -1,4 +1,4 @@
-"""The HTTPS door as the lifecycle sees it: listens, refuses, drains, closes."""
+"""The HTTPS server in the process lifecycle: it listens, refuses, drains and closes."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class ServedApplication(Protocol):
-    """What is served: a new application per call, and its watches."""
+    """The application to serve: a new one per call, and its watches."""
 
     def application(self) -> web.Application: ...
 
@@ -26,7 +26,7 @@ class ServedApplication(Protocol):
 
 
 class HttpsDoor(Door):
-    """While it refuses, who asks is told to try again; health and metrics are answered until it closes."""
+    """While it refuses requests, clients get a retry delay; health and metrics are served until it closes."""
 
     name = "https"
 
@@ -40,7 +40,7 @@ class HttpsDoor(Door):
         *,
         bounds: ConnectionBounds = DEFAULT_BOUNDS,
     ) -> None:
-        """`draining`: whose filters stand in what is served."""
+        """`draining`: the instance whose filters the application uses."""
         self._served = served
         self._draining = draining
         self._host = host
@@ -50,7 +50,7 @@ class HttpsDoor(Door):
         self._listening: Listening | None = None
 
     async def start(self) -> None:
-        """Raises StartError: the address is taken, or not this machine's."""
+        """Raises StartError if it cannot listen on the address."""
         try:
             self._listening = await serve(
                 self._served.application(), self._host, self._port, self._context, bounds=self._bounds
@@ -60,7 +60,7 @@ class HttpsDoor(Door):
         log.info("HTTPS door open", address=_shown(self._host, self._port))
 
     async def tell_ready(self, *, ready: bool) -> None:
-        """Whoever asks this door asks /readyz, which looks for itself."""
+        """Does nothing: at this door /readyz reports readiness."""
 
     async def refuse(self) -> None:
         self._draining.refuse()

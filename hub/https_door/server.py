@@ -1,4 +1,4 @@
-"""The HTTPS door, put together: the hub's API groups on the generic API server."""
+"""Builds the HTTPS door: the hub's API groups on the generic API server."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,12 +50,12 @@ from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock
 
 KUBERNETES = ("1", "36")
-"""The version of Kubernetes whose answers this door gives."""
+"""The Kubernetes version that this door emulates."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpsServer:
-    """The parts of the door that `app` runs: `run` while it serves, `end_watches` before it closes."""
+    """The parts of the door. `run` must run while it serves; `end_watches` is called before it closes."""
 
     server: ApiServer
     feed: ChangeFeed
@@ -69,12 +69,12 @@ class HttpsServer:
         return self.server.application()
 
     async def prepare(self) -> None:
-        """Adds what is missing of the default roles, and reads all of them. Raises UnavailableError."""
+        """Creates missing default roles and reads all roles. Raises UnavailableError."""
         await self.store.run(reconcile, self.groups)
         await self.roles.load()
 
     async def run(self) -> None:
-        """Follows the change log for watchers and roles, and the credentials that end; runs as long as the door serves."""
+        """Follows the change log for watches and roles, and ended credentials, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.feed.run(), name="watches")
             tasks.create_task(self.entrance.run(), name="entrance")
@@ -111,15 +111,13 @@ def build_door(
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> HttpsServer:
-    """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
+    """Builds the door over a store. `identify` and `revocations` (of `hub.access`): certificate records and revocations.
 
-    `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
-    with; None: keys of this door alone, forgotten with it. `external_authenticators`: asked before the hub's own.
-    `login`: how tokens are exchanged for certificates.
-    `others`: resources in the place of their namesakes.
-    `attests`: whether every first registration must be attested. `allowed_issuers`: those that a credential may name without
-    their keys; None: none. `join_labels`: what a newcomer may set.
-    `metrics`: what is counted. `pages`: what more there is beside the objects, by path.
+    `loopback`: the identity with which the hub's own hooks use this door. `token_keys`: keys that sign ServiceAccount tokens;
+    None: keys in this door's memory. `external_authenticators`: tried before the hub's own. `login`: terms of token exchange.
+    `others`: resources that replace those with the same key. `attests`: whether every first registration must be attested.
+    `allowed_issuers`: issuers that a credential may name without their keys; None: none. `join_labels`: labels that a
+    registering cluster may set. `metrics`: the scrape function. `pages`: more paths without objects.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -181,7 +179,7 @@ def build_door(
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:
-    """Asked before a new object is looked at; whether the namespace is terminating is for the transaction that writes."""
+    """Looks up a namespace before a write. The write's transaction checks whether the namespace is terminating."""
 
     async def exists(name: str) -> bool:
         return await store.read(namespaces.get, name) is not None
@@ -190,7 +188,7 @@ def namespaces_of(store: Store) -> NamespaceLookup:
 
 
 def version_document() -> dict[str, str]:
-    """The answer of /version: what of Kubernetes is spoken here, and by whom."""
+    """Returns the answer of /version: the emulated Kubernetes version and the hub's own."""
     major, minor = KUBERNETES
     return {
         "major": major,

@@ -1,7 +1,7 @@
-"""The hub as an aggregated API server: believes the front proxy of a management cluster, and asks that cluster about the rest.
+"""The hub as an aggregated API server: trusts the front proxy of a management cluster and asks that cluster for authorization.
 
-What it believes is the cluster's own word, read again every few seconds. What cannot be read leaves all as it was; until it was
-read once, nobody comes in this way.
+The front proxy's CA and names are read from the cluster every few seconds. After a failed read the previous ones stay; before
+the first successful read the front proxy is not trusted.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Aggregation(ExternalAuthenticator):
-    """One management cluster."""
+    """Authentication and authorization by one management cluster."""
 
     def __init__(self, management: Management, serving: Serving, clock: Clock) -> None:
         self._management = management
@@ -49,13 +49,13 @@ class Aggregation(ExternalAuthenticator):
         self._presence = presence
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Reads the cluster's configuration periodically until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def look(self) -> None:
-        """Believes what the cluster says now, and tells it the hub's CAs."""
+        """Applies the cluster's current configuration, and writes the hub's CA bundle into the cluster."""
         try:
             self._believe(Trust.of_config_map(await self._management.config_map()))
             await self._management.keep_bundle(self._serving.material.trust)
@@ -80,7 +80,7 @@ class Aggregation(ExternalAuthenticator):
 
 
 class OwnRoles(RbacAuthorizer):
-    """Roles are for who is known here. A name that another API server vouches for may be the same, and is somebody else's."""
+    """RBAC for users of the hub. Users of another API server may have the same names, so roles do not apply to them."""
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
         if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
@@ -94,13 +94,13 @@ class OwnRoles(RbacAuthorizer):
 
 
 def delegating(own: HubAuthorizer, external_authenticators: Sequence[ExternalAuthenticator], clock: Clock) -> Reviewer:
-    """Who came in by a way whose rights are told elsewhere is asked about there; everybody else by `own`."""
+    """Returns an authorizer that asks the management cluster about its own users, and `own` about all others."""
     asked = next((way.review for way in external_authenticators if way.review is not None), None)
     return own if asked is None else DelegatingReviewer(own, asked, clock)
 
 
 class DelegatingReviewer(DelegatedAuthorizer):
-    """Answers reviews too: the rules that are told are the hub's own."""
+    """Answers access reviews too; the rules that it lists are the hub's own."""
 
     def __init__(self, own: HubAuthorizer, review: Review, clock: Clock) -> None:
         super().__init__(own, review, clock)

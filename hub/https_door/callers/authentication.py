@@ -1,4 +1,4 @@
-"""Who asks, in the hub's own records: the client certificate of the connection, the bootstrap token of a request."""
+"""Authentication by the hub's own records: client certificates and bootstrap tokens."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
@@ -14,23 +14,23 @@ from machinery.apiserver.storage import Actor
 from machinery.identity import BOOTSTRAP_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
 
 Identify = Callable[[bytes], Awaitable[CertificateRecord]]
-"""The record behind a certificate (DER). Raises UnauthorizedError when there is none, or it is revoked or not valid now."""
+"""Returns the record of a certificate (DER). Raises UnauthorizedError if there is none, or it is revoked or not valid now."""
 
 IdentifyToken = Callable[[str], Awaitable[CredentialRecord | None]]
-"""The bootstrap credential of a token; None: it is no bootstrap token. Raises UnauthorizedError when it is not good."""
+"""Returns the credential of a bootstrap token; None: not a bootstrap token. Raises UnauthorizedError if it is not valid."""
 
 Listen = Callable[[Callable[[SerialNumber | None], None]], object]
-"""Has a listener called with each serial found revoked; None: revocations cannot be read, so nobody is known any more."""
+"""Registers a listener for revoked serial numbers; it gets None when revocations cannot be read."""
 
 ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
-"""Has a listener called with each bootstrap credential found revoked."""
+"""Registers a listener for revoked bootstrap credentials."""
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """The names in the record are the asker's, as far as they count."""
+    """Authenticates by the names in the certificate's record, as far as they count."""
 
     def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
-        """`is_anothers`: whether another authenticator alone judges a certificate, which is nobody's here then."""
+        """`is_anothers`: whether only another authenticator may judge a certificate."""
         self._identify = identify
         self._is_anothers = is_anothers
 
@@ -46,7 +46,7 @@ class CertificateAuthenticator(RequestAuthenticator):
 
 
 class BootstrapTokenAuthenticator(TokenAuthenticator):
-    """A bootstrap credential by its token is who it would be by its certificate."""
+    """Authenticates a bootstrap token as the user of its bootstrap credential, as a certificate of it would be."""
 
     def __init__(self, identify: IdentifyToken) -> None:
         self._identify = identify
@@ -61,7 +61,7 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
 
 
 def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
-    """Has `presence` end what revoked certificates and bootstrap credentials have open."""
+    """Ends connections of revoked certificates and bootstrap credentials."""
 
     def end_serial(serial: SerialNumber | None) -> None:
         if serial is None:
@@ -84,5 +84,5 @@ def mark_of_credential(credential: CredentialId) -> str:
 
 
 def takes_no_part(actor: Actor) -> bool:
-    """In impersonation: agents, add-ons and bootstrap credentials are who the hub's records say, and nobody else is."""
+    """Whether impersonation is impossible: only the hub's records make an actor an agent, add-on or bootstrap credential."""
     return is_reserved(actor.user, actor.groups)

@@ -1,4 +1,4 @@
-"""Who comes in at the door, put together: the authenticators in their order, and the end of what a credential has open."""
+"""The authenticators of the HTTPS door in their order, and the end of connections whose credential ends."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,19 +35,19 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 
 AUDIENCE = "https://kubernetes.default.svc"
-"""Who this server is to those who ask for a token, and name nobody: what tools for Kubernetes expect."""
+"""Default audience of tokens, as tools for Kubernetes expect it."""
 PATIENCE = timedelta(seconds=10)
 
 log = structlog.get_logger(__name__)
 
 
 def issuer_of(hub: HubId, keys: TokenKeys | None) -> ServiceAccountTokenIssuer:
-    """The issuer of ServiceAccounts' tokens. Without keys: with keys of this process alone, forgotten with it."""
+    """Returns the issuer of ServiceAccount tokens. Without keys it uses new keys in memory."""
     return ServiceAccountTokenIssuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
 
 
 def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
-    """Makes tokens that this door knows, for another door: namespace, name and uid of a ServiceAccount, `begin` and `end`."""
+    """Returns a function that makes ServiceAccount tokens for another door; this door accepts them."""
     issuer = issuer_of(hub, keys)
 
     def token(namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str:
@@ -58,7 +58,7 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the entrance stands on."""
+    """Dependencies of the authenticators."""
 
     store: Store
     objects: Storage
@@ -67,28 +67,28 @@ class Dependencies:
 
 
 class ExternalAuthenticator(Protocol):
-    """Knows users by other credentials than the hub's own. Asked before the hub's own authenticators."""
+    """Authenticates users by credentials of others. It is tried before the hub's own authenticators."""
 
     authenticator: RequestAuthenticator
     tokens: TokenAuthenticator | None
-    """Tokens that are known by this way; asked after the hub's own."""
+    """Authenticates tokens; tried after the hub's own."""
     review: Review | None
-    """Who is asked what they may do who are known by this way alone; None: the hub's own roles say."""
+    """Authorizes the users of this authenticator; None: the hub's own roles do."""
 
     def bind(self, presence: Presence) -> None:
-        """Tells where to end what came in this way and is good no more."""
+        """Sets the registry in which it ends connections whose credential is not valid any more."""
 
     async def run(self) -> None:
-        """Follows what this way depends on, for ever."""
+        """Follows the sources of this authenticator until cancelled."""
 
     def owns(self, certificate: bytes) -> bool:
-        """Whether a certificate (DER) is this way's to judge, and is nobody's where it says no."""
+        """Whether only this authenticator may judge a certificate (DER); if it rejects one, no other accepts it."""
         del certificate
         return False
 
 
 class AuthenticatorChain:
-    """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
+    """Client certificates first, then bearer tokens. `presence` is a filter, `resources` are served with the others."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class AuthenticatorChain:
         self._bootstrap = BootstrapTokens(grounds.store)
         accounts = Accounts(grounds.objects)
         self.accounts = ServiceAccountTokens(issuer, accounts, grounds.clock)
-        """Knows the tokens of the hub's ServiceAccounts, and no others."""
+        """Authenticates tokens of the hub's ServiceAccounts only."""
         own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
         tokens = TokenUnion(*own, *(way.tokens for way in external_authenticators if way.tokens is not None))
         self.presence = Presence(grounds.clock)
@@ -118,7 +118,7 @@ class AuthenticatorChain:
             way.bind(self.presence)
 
     async def run(self) -> None:
-        """Hears of credentials that end, for ever."""
+        """Follows revoked and deleted credentials until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
             tasks.create_task(self._follow_accounts(), name="deleted-accounts")
@@ -126,7 +126,7 @@ class AuthenticatorChain:
                 tasks.create_task(way.run(), name=type(way).__name__)
 
     async def _follow_accounts(self) -> None:
-        """Ends what a ServiceAccount has open when it is deleted. A place that is lost could hide a deletion: all end then."""
+        """Ends connections of deleted ServiceAccounts; all connections if the change log may have lost a deletion."""
         pauses, told = Backoff(timedelta(milliseconds=200), timedelta(seconds=10)), ""
         after: int | None = None
         while True:

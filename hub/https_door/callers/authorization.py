@@ -1,9 +1,9 @@
-"""Who may do what on the HTTPS door: by the hub's records, and by roles and bindings.
+"""Authorization on the HTTPS door: by the hub's records, and by RBAC roles.
 
-`system:masters` may do everything, and everybody may look at version and health, also while no role can be read. Agents and
-bootstrap credentials may do what follows from their records (`hub.access.rights`); what roles give to the groups of an agent
-counts only for the own agent of an accepted cluster, and what they give to an add-on until its cluster is denied or gone. The
-ServiceAccounts in the namespace of a denied cluster, which its add-ons hold tokens of, may do nothing.
+`system:masters` may do everything, and everybody may read version and health, even if roles cannot be read. The rights of
+agents and bootstrap credentials follow from their records (`hub.access.rights`). Roles of an agent's groups count only for the
+own agent of an accepted cluster, those of an add-on until its cluster is denied or deleted. ServiceAccounts in the namespace of
+a denied cluster, whose tokens its add-ons hold, may do nothing.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ CLUSTERS = "managedclusters"
 
 
 class HubAuthorizer(Authorizer):
-    """The rules above."""
+    """Implements the rules of this module's docstring."""
 
     def __init__(self, store: Store, rbac: RbacAuthorizer, standings: ClusterAcceptanceCache, groups: Groups) -> None:
         self._store = store
@@ -63,13 +63,13 @@ class HubAuthorizer(Authorizer):
         return decision if decision.allowed else await self._refusal(decision, standing)
 
     async def _refusal(self, decision: Decision, standing: CallerStanding) -> Decision:
-        """An agent or add-on of a denied cluster is told that."""
+        """Adds to the refusal of an agent or add-on that its cluster is denied."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
         return replace(decision, reason=str(denied(standing.cluster)), verdict=DenialCause.CLUSTER_DENIED)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All that the actor holds in a namespace."""
+        """Returns all rules of the actor in a namespace."""
         standing = standing_of(actor.holder)
         if standing is None or OPERATOR_GROUP in actor.groups:
             home = None if OPERATOR_GROUP in actor.groups else _home(actor)
@@ -79,7 +79,7 @@ class HubAuthorizer(Authorizer):
         return HeldRules((*rights.held(namespace), *held.rules), held.errors)
 
     async def _of_others(self, actor: Actor, attributes: Attributes) -> Decision:
-        """By roles alone, but for ServiceAccounts of a denied cluster."""
+        """Decides by roles alone, except that ServiceAccounts of a denied cluster are refused."""
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
                 reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
@@ -91,7 +91,7 @@ class HubAuthorizer(Authorizer):
         return (await self._standings.of(cluster)).denied
 
     async def _of(self, actor: Actor, standing: CallerStanding) -> tuple[Rights, Actor]:
-        """The rights, and the actor with the groups that count."""
+        """Returns the rights, and the actor with the groups that count."""
         if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
             return rights_of(standing, None, self._groups), actor
         view = await self._standings.of(standing.cluster)
@@ -103,14 +103,14 @@ class HubAuthorizer(Authorizer):
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_within(self, standing: CallerStanding, asked: Attributes) -> bool:
-        """Whether the cluster that is asked for, or whose requests are, lies within the bounds of a credential for several."""
+        """Whether the requested cluster, or the cluster of the requests, is within the bounds of a credential for several."""
         cluster = self._asked_for(asked) if standing.credential is not None else None
         if standing.credential is None or cluster is None:
             return True
         return await self._store.read(_may_see, standing.credential, cluster)
 
     def _asked_for(self, asked: Attributes) -> ClusterName | None:
-        """The one cluster that a question is about."""
+        """Returns the one cluster of a request; None: there is none or several."""
         if (asked.group, asked.resource) == (CSRS, CERTIFICATE_REQUESTS):
             return selected_cluster(asked.label_selector)
         name = asked.name or asked.selected_name
@@ -126,19 +126,19 @@ def _is_open(asked: Attributes) -> bool:
 
 
 def _mark(actor: Actor) -> str:
-    """Under which mark a ServiceAccount has things open: its token's, or that of a certificate that it was given for one."""
+    """Returns the mark of a ServiceAccount's connections: of its token, or of a certificate that it got for the token."""
     holder = actor.holder
     return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
 
 
 def _home(actor: Actor) -> ClusterName | None:
-    """The namespace of a ServiceAccount, which may be a cluster's; None: somebody else."""
+    """Returns the namespace of a ServiceAccount, which may be a cluster's; None: not a ServiceAccount."""
     namespace, _, name = actor.user.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
     return ClusterName(namespace) if name and actor.user.startswith(SERVICE_ACCOUNT_PREFIX) else None
 
 
 def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
-    """Somebody by name, for a review: the names of an agent are taken for the agent."""
+    """Returns an actor by names, for access reviews; names of an agent give the standing of that agent."""
     return Actor(user, groups, uid, extra, holder=named_standing(user, groups))
 
 

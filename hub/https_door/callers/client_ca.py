@@ -1,6 +1,6 @@
-"""The file of CAs whose certificates open the HTTPS door beside the hub's own: read at the start, and whenever it changes.
+"""Client CAs from a file (`--client-ca-file`), beside the hub's own CA: read at the start and whenever the file changes.
 
-A file that is gone or cannot be read changes nothing: who came in by it still does, and the log says so.
+If the file is missing or cannot be read, the previous CAs stay, and a line is logged.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ log = structlog.get_logger(__name__)
 
 
 class ClientAuthorityFile(ExternalAuthenticator):
-    """Keeps `authorities` and what the listener trusts in line with a file."""
+    """Keeps `authorities` and the listener's trust in step with a file."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
-        """`groups`: those that count in such certificates. Raises InvalidError that names the file."""
+        """`groups`: groups that count in such certificates. Raises InvalidError with the file's name."""
         self._path = path
         self._serving = serving
         self._trouble = ""
@@ -44,17 +44,17 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._take(content)
 
     def bind(self, presence: Presence) -> None:
-        """Has what the certificates of a CA have open end when the CA leaves the file."""
+        """Sets the registry in which connections end when their CA is removed from the file."""
         self._presence = presence
 
     async def run(self) -> None:
-        """Looks at the file for ever."""
+        """Reads the file periodically until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
             await self.look()
 
     async def look(self) -> None:
-        """Takes the file as it is now, if it has changed and can be used."""
+        """Applies the file if it has changed and is valid."""
         try:
             content = await asyncio.to_thread(self._path.read_bytes)
             if content == self.authorities.bundle:
@@ -77,7 +77,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
             raise InvalidError("it holds the hub's own CA, whose certificates are known by the hub's records alone")
 
     def _take(self, content: bytes) -> None:
-        """Raises InvalidError; then nothing has changed."""
+        """Applies the content. Raises InvalidError; then nothing has changed."""
         try:
             self._check(content)
             self._serving.trust_clients(SOURCE, content)

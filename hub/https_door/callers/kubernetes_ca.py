@@ -1,9 +1,9 @@
-"""Certificates of the CA of the Kubernetes cluster that the hub runs in, at the HTTPS door: for operators, by named groups.
+"""Client certificates of the Kubernetes CA of the hub's own cluster, at the HTTPS door only: for operators, by named groups.
 
-What the hub itself issued by that CA has a record, as everything that it issues, and is what the record says: a login, until it
-ends or is revoked. What that CA issued to somebody else has none, and enters only by a group that the setting names, under a
-name that no user of the hub has; its own name and its other groups count for nothing. Either way a group counts only if named.
-Nobody else is known by such a certificate: a record of another purpose is none here, and the agents' door does not know the CA.
+A certificate that the hub issued by that CA has a record, which must be of a login that has not ended or been revoked. A
+certificate without a record is accepted only with a group that the setting names; the user is its CN with a prefix that no user
+of the hub has. In both cases only named groups count. Records of other purposes are rejected, and the gRPC door does not trust
+this CA.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from machinery.runtime.tls import Serving
 
 SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"
-"""Before the CN of those whom the cluster's CA vouches for."""
+"""Prefix of the CN of users that the hub has no record of."""
 
 Former = Callable[[bytes], Awaitable[CertificateRecord]]
-"""The record behind a certificate, revoked or ended ones too. Raises UnauthorizedError: there is none."""
+"""Returns the record of a certificate, even if it is revoked or expired. Raises UnauthorizedError if there is none."""
 
 log = structlog.get_logger(__name__)
 
 
 class KubernetesAuthority(ExternalAuthenticator):
-    """`take` has the door trust another CA, or none. `groups`: those that count; without any nobody comes in this way."""
+    """`take` sets the trusted CA. `groups`: groups that count; without any no certificate is accepted."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, former: Former, clock: Clock) -> None:
         self._serving = serving
@@ -50,14 +50,14 @@ class KubernetesAuthority(ExternalAuthenticator):
         self._presence = presence
 
     async def run(self) -> None:
-        """Nothing: whoever finds a CA calls `take`."""
+        """Does nothing until cancelled: the CA is set by `take`."""
         await asyncio.Event().wait()
 
     def owns(self, certificate: bytes) -> bool:
         return self._authorities.signed(certificate) is not None
 
     def take(self, authority: bytes) -> None:
-        """PEM; b"": none. What came in by another is ended. The hub's own CA is refused, with a line in the log."""
+        """Trusts this CA (PEM; b"": none) and ends connections by another one. The hub's own CA is refused with a log line."""
         try:
             _refuse_own(authority, self._serving.material.trust)
             self._serving.trust_clients(SOURCE, authority)
@@ -71,7 +71,7 @@ class KubernetesAuthority(ExternalAuthenticator):
 
 
 class KubernetesCertificates(RequestAuthenticator):
-    """See the module."""
+    """Implements the rules of this module's docstring."""
 
     def __init__(
         self, authorities: TrustedAuthorities, groups: Iterable[str], identify: Identify, former: Former, *, clock: Clock

@@ -1,1 +1,1 @@
-"""Paths beside the objects: revocation lists, log level."""
+"""Paths without objects: revocation lists, log level."""

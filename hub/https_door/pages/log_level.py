@@ -1,7 +1,7 @@
-"""`/debug/flags/v`, the path at which Kubernetes' servers change how much they log: here for all replicas, and for a time.
+"""`/debug/flags/v`, the path at which Kubernetes servers change their log level: here for all replicas, and for a limited time.
 
-GET tells the level, PUT with a level as its body, or `{"level": "debug", "for": "15m"}`, orders one, DELETE takes that back.
-Who may is RBAC on the path.
+GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets one. DELETE ends that. RBAC on the
+path authorizes it.
 """
 
 from datetime import timedelta
@@ -63,7 +63,7 @@ class LogLevel:
 
 
 def _wanted(body: bytes) -> LogLevelRequest:
-    """Raises BadRequestError."""
+    """Parses the body of a PUT. Raises BadRequestError."""
     try:
         if body.lstrip().startswith(b"{"):
             return msgspec.json.decode(body, type=LogLevelRequest)
@@ -73,7 +73,7 @@ def _wanted(body: bytes) -> LogLevelRequest:
 
 
 def _lasts(text: str) -> timedelta:
-    """Raises BadRequestError."""
+    """Parses a duration. Raises BadRequestError."""
     if not text:
         return USUAL
     try:

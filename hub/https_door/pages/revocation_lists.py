@@ -1,7 +1,6 @@
-"""The hub's revocation lists, for whoever asks: `/crl` names them, `/crl/<id>.crl` is one in DER, `/crl/<id>.pem` in PEM.
+"""The hub's revocation lists: `/crl` is the index, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM.
 
-They are public: nobody has to say who he is, and nothing of it is remembered. Whatever comes in, the database is asked once a
-second at most.
+They are public: without authentication and audit. The database is read at most once a second, whatever the load.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from machinery.runtime.clock import Clock
 
 ROOT = "/crl"
 FRESH = 1.0
-"""Seconds: how old an answer may be."""
+"""Seconds for which an answer is served without a read."""
 PATIENCE = 5.0
-"""Seconds: how long the database may take."""
+"""Seconds that the database may take."""
 KEPT = 60.0
-"""Seconds: how old an answer may be while the database does not answer."""
+"""Seconds for which an answer is served while the database does not answer."""
 _MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
 
 log = structlog.get_logger(__name__)
@@ -41,7 +40,7 @@ class _Known:
 
 
 class RevocationLists:
-    """A filter before authentication; it answers its own paths and lets all others pass."""
+    """Filter before authentication; it answers its own paths and passes all others on."""
 
     def __init__(self, store: Store, signer: ListSigner, clock: Clock) -> None:
         self._store = store
@@ -50,7 +49,7 @@ class RevocationLists:
         self._known: dict[str, _Known] = {}
         self._asking = asyncio.Lock()
         self._away_until = 0.0
-        """Until when nobody asks a database that did not answer: those who wait behind would each wait as long."""
+        """Until when the database is not read after a failure; otherwise each waiting request would wait as long."""
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         path = incoming.request.path.rstrip("/")
@@ -87,7 +86,7 @@ class RevocationLists:
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     async def _published(self, authority: str) -> Published:
-        """While the database does not answer: what it said last, for a while. Raises UnavailableError."""
+        """Returns the list; while the database does not answer, the last one for `KEPT`. Raises UnavailableError."""
         async with self._asking:
             known, now = self._known.get(authority), self._clock.monotonic()
             is_fresh = known is not None and now - known.read_at < FRESH
@@ -98,7 +97,7 @@ class RevocationLists:
             return known.published
 
     async def _looked(self, authority: str) -> _Known | None:
-        """What the database says now; None: it does not answer."""
+        """Reads the list; None: the database does not answer."""
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -115,5 +114,5 @@ class RevocationLists:
 
 
 def _id(authority: str) -> str:
-    """`hub/0123456789abcdef` in a path."""
+    """Returns the part of `hub/0123456789abcdef` that is used in a path."""
     return authority.rpartition("/")[2]

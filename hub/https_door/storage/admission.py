@@ -1,18 +1,18 @@
-"""What must be allowed beside the write itself: OCM's webhooks and Kubernetes' admission of certificate requests, as rules.
+"""Permissions that a write needs beside the write itself, as in OCM's webhooks and Kubernetes' admission of requests.
 
-write                                                          asked for, beside the write
+write                                                          also required
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
 the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
                                                                 (which gives a new one those of `newcomers`)
-an add-on's registrations changed, but for their driver         not to be an agent
+an add-on's registrations changed, except their driver          not to be an agent
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
 an ApprovalRule that approves made or changed                   approve signers, by the name of the agents' signer or its domain
 a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
-a BootstrapCredential made that bestows labels                  update managedclusters, of any name
+a BootstrapCredential made that gives labels                    update managedclusters, of any name
 a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
 finalizers or ownerReferences of any kind changed               not to be an agent or a bootstrap credential
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
@@ -44,9 +44,9 @@ Decide = Callable[[Actor, Attributes], Decision]
 
 
 class HubAdmission:
-    """The admission of every kind that has such rules; other kinds pass.
+    """Admission for the kinds with such rules; other kinds pass.
 
-    `attests`: first registrations must prove which cluster they are from, for which this door has no words.
+    `attests`: first registrations must be attested, which this door does not support.
     """
 
     def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False) -> None:
@@ -118,7 +118,7 @@ class HubAdmission:
             self._check_signer(write, "sign")
 
     def _rule(self, write: Admission) -> None:
-        """Nobody has a rule decide what he may not decide himself."""
+        """Requires the rights that the rule would exercise."""
         if write.old is not None and write.old.get("spec") == write.new.get("spec"):
             return
         decides = doc.sequence(write.new, "spec", "decides")
@@ -129,7 +129,7 @@ class HubAdmission:
             self._check_signer(write, "approve", SIGNER)
 
     def _credential(self, write: Admission) -> None:
-        """Nobody has a credential do to clusters what he may not do himself."""
+        """Requires the rights over clusters that the credential would exercise."""
         joins, clusters = (self._groups.clusters, "managedclustersets", "join"), (self._groups.clusters, "managedclusters", "")
         cluster_set = str(doc.mapping(write.new, "spec").get("clusterSet") or "")
         if cluster_set and not self._may(write, "create", joins, cluster_set):
@@ -138,7 +138,7 @@ class HubAdmission:
             _refuse(write, f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
 
     def _authenticator(self, write: Admission) -> None:
-        """Whom an authenticator names is up to who writes it: nobody has it name whom he may not be himself."""
+        """An authenticator can return any user, so its author must be allowed to impersonate all users and groups."""
         if write.old is not None and write.old.get("spec") == write.new.get("spec"):
             return
         for named in ("users", "groups"):
@@ -171,7 +171,7 @@ def _is_agents(write: Admission) -> bool:
 
 
 def _check_holds(write: Admission) -> None:
-    """An agent neither keeps an object from going, nor has it go with another one."""
+    """Refuses changes by an agent that block an object's deletion or tie it to another object's."""
     before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
     for field in ("finalizers", "ownerReferences"):
         if (before.get(field) or []) != (after.get(field) or []):

@@ -1,4 +1,4 @@
-"""How many ManagedClusters a selection chooses, by some of their values: counted by the database when asked."""
+"""Counts the ManagedClusters of a selection, grouped by some of their values, in the database."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from machinery.apiserver.storage import Selection
 
 
 def cluster_counts(store: Store) -> Counts:
-    """For `Resource.counts`: what `groupBy` asks, in the words of `where`; without a word, or with `*`, how many there are."""
+    """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, it counts all."""
 
     async def count(text: str, selection: Selection) -> tuple[Sequence[str], Groups, int]:
         facets = groups_of(text) if text not in ("", "*") else ()

@@ -1,8 +1,8 @@
-"""Events through the door: ordinary objects, but no source of them may keep the hub from its work.
+"""Storage of Events: ordinary objects, written at a limited rate so that no source of events overloads the hub.
 
-Each costs a row and each change of one a line of the change log, so both are limited, per namespace and for all together, as
-by Kubernetes' EventRateLimit admission, which counts no dry runs either; whoever sends more is told when to come again, and
-Kubernetes' clients drop what they cannot send. Reading and watching are not limited.
+Each Event costs a row and each change of one a line of the change log. So both are limited, per namespace and in total, as by
+Kubernetes' EventRateLimit admission, which does not count dry runs either. Clients above the rate get a retry delay, and
+Kubernetes' clients drop what they cannot send. Reads and watches are not limited.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ EVERYWHERE = ""
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many a second in the long run, and so many at once."""
+    """Events per second on average, and as a burst."""
 
     per_second: float
     burst: int
@@ -30,14 +30,14 @@ class Rate:
 
 @dataclass(slots=True)
 class Pace:
-    """Who may go on, by the time at which all that was let through would have been due at the even rate."""
+    """Rate limiter. For each key it keeps the time at which all admitted events would be due at the even rate."""
 
     rate: Rate
     _due: dict[str, float] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def wait(self, key: str, now: float) -> float:
-        """How many seconds `key` has to wait; 0 when it may go on, and then this one counts. On any thread."""
+        """Returns the seconds that `key` has to wait; 0: it may proceed, and is counted. Thread-safe."""
         with self._lock:
             return self._wait(key, now)
 
@@ -57,7 +57,7 @@ TOGETHER = Rate(per_second=100, burst=1000)
 
 
 class EventStorage(ServiceStorage):
-    """Events as `ServiceStorage` has them, made and changed at a pace that the hub can bear."""
+    """`ServiceStorage` of Events with rate limits for create and update."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class EventStorage(ServiceStorage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> Stored:
-        """Raises TooManyRequestsError beside the rest."""
+        """Also raises TooManyRequestsError."""
         if not dry_run:
             self._count(key.namespace)
         return await super().create(resource, key, document, actor, dry_run=dry_run)
 
     async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
-        """Raises TooManyRequestsError beside the rest. Whoever deletes one is not held up."""
+        """Also raises TooManyRequestsError. Deletions are not limited."""
 
         def paced(old: Document) -> Document | None:
             new = change(old)

@@ -1,8 +1,8 @@
-"""The change log, followed once for all watchers.
+"""Follows the change log once for all watchers of the HTTPS door.
 
-Each watcher has a bounded queue. One that falls behind loses its queue, not its place: it reads on from the log, until it is
-abreast again. So a slow watcher costs no memory, and no change is lost or told twice. Only a place that was compacted is
-refused, with ExpiredError.
+Each watcher has a bounded queue. If it overflows, the queue is dropped and the watcher reads from the log until it has caught
+up. So a slow watcher costs no memory, and no change is lost or repeated. Only a compacted revision is refused, with
+ExpiredError.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class SeenChange:
-    """A change as watchers see it. What selections look at is decoded at most once, and all who see the same get one event."""
+    """A change for all watchers. Labels and fields are decoded at most once, and watchers of the same view share one event."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -40,7 +40,7 @@ class SeenChange:
         self._events: dict[EventType, StorageEvent] = {}
 
     def through(self, selection: Selection) -> StorageEvent | None:
-        """The event for a watcher with this selection; None: it never saw the object, and still does not."""
+        """Returns the event for a watcher with this selection; None: the object was not selected before and is not now."""
         change = self.change
         if selection.namespace is not None and change.key.namespace != selection.namespace:
             return None
@@ -60,7 +60,7 @@ class SeenChange:
         return event
 
     def _left(self, stored: Stored) -> Stored:
-        """The object as a watcher must know it to let it go: with the labels that it was selected by, as in Kubernetes."""
+        """Returns the object with the labels by which it was selected before, as in Kubernetes."""
         document = msgspec.json.decode(stored.document)
         document["metadata"]["labels"] = dict(self.change.labels_before)
         return replace(stored, document=msgspec.json.encode(document))
@@ -84,7 +84,7 @@ class SeenChange:
 
 
 class _Watcher:
-    """What one watcher has not been told yet; `behind` once that was too much to keep."""
+    """The queue of one watcher; `behind` after it has overflowed."""
 
     def __init__(self, bound: int, patience: timedelta) -> None:
         self.behind = False
@@ -110,12 +110,12 @@ class _Watcher:
             self._waiting.set_result(None)
 
     def catch_up(self) -> None:
-        """From here on the queue counts again: what comes before is read from the log."""
+        """Uses the queue again; earlier changes are read from the log."""
         self.behind = False
         self._events.clear()
 
     async def next(self) -> StorageEvent | None:
-        """The next event; None when none came in time, or when this watcher has fallen behind."""
+        """Returns the next event; None: none came in time, or the queue has overflowed."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
             self._quiet_from = self._loop.time() + self._patience
@@ -125,7 +125,7 @@ class _Watcher:
         return self._events.popleft() if self._events else None
 
     def _perhaps_quiet(self) -> None:
-        """A timer runs on over many events: setting one for each costs more than the rest of the wait."""
+        """Wakes a quiet watcher. One timer serves many events: a timer per event costs more than the rest of the wait."""
         self._timer = None
         if self._loop.time() >= self._quiet_from:
             self.wake()
@@ -138,7 +138,7 @@ class _Watcher:
 
 
 class _Audience:
-    """The watchers of one kind with one selection: what they see of a change is found out once for all of them."""
+    """The watchers of one kind with one selection: an event is made once for all of them."""
 
     def __init__(self, selection: Selection) -> None:
         self.watchers: set[_Watcher] = set()
@@ -152,7 +152,7 @@ class _Audience:
 
 
 class ChangeFeed:
-    """Follows the store while `run` runs, and fans out. Watches that begin before it wait for it."""
+    """Delivers changes to watchers while `run` runs. Watches that begin earlier wait for it."""
 
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
@@ -163,10 +163,10 @@ class ChangeFeed:
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
         self._trouble = ""
         self.behind = 0
-        """How often a watcher fell behind since the start."""
+        """How often a watcher's queue overflowed since the start."""
 
     async def run(self) -> None:
-        """Follows for ever. A database that is away is asked again, a place that is compacted is left behind."""
+        """Follows the store. Retries if the database is unavailable; restarts at the newest revision after a compaction."""
         while True:
             try:
                 await self._follow()
@@ -222,12 +222,12 @@ class ChangeFeed:
     async def watch(
         self, kind: Kind, selection: Selection, *, after: int, patience: timedelta
     ) -> AsyncGenerator[StorageEvent | int]:
-        """Events above `after`, in order; an int, the revision up to which all was told, at the start and whenever it is quiet.
+        """Yields events above `after` in order, and at the start and when quiet the revision up to which it is complete.
 
-        Raises ExpiredError when the place is compacted, or is none of this database.
+        Raises ExpiredError if `after` is compacted or not a revision of this database.
         """
         await self._following.wait()
-        if after > self._position:  # told by another replica a moment ago, or lost with what a database forgot
+        if after > self._position:  # from another replica a moment ago, or lost with a restored database
             await self._store.read(_since, kind, selection, after)
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
@@ -247,7 +247,7 @@ class ChangeFeed:
     async def _behind(
         self, kind: Kind, watcher: _Watcher, selection: Selection, after: int
     ) -> AsyncGenerator[StorageEvent | int]:
-        """What the log has above `after`; at the end the revision that was the newest then."""
+        """Yields the log's events above `after`, and at the end the newest revision."""
         watcher.catch_up()
         while True:
             changes, newest = await self._store.read(_since, kind, selection, after)
@@ -260,20 +260,20 @@ class ChangeFeed:
                 return
 
     async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[StorageEvent | int]:
-        """What the feed tells above `told`, until the watcher falls behind."""
+        """Yields the feed's events above `told`, until the queue overflows."""
         while not watcher.behind:
             event = await watcher.next()
             if event is not None and event.stored.revision > told:
                 told = event.stored.revision
                 yield event
             elif event is None and not watcher.behind:
-                # The queue is empty, so everything up to the feed's place has been told.
+                # The queue is empty, so every event up to the feed's position was yielded.
                 told = max(told, self._position)
                 yield told
 
 
 def where_in(selection: Selection) -> Where | None:
-    """The condition of a selection."""
+    """Returns the condition of a selection (`where`)."""
     return selection.where if isinstance(selection.where, Where) else None
 
 
@@ -282,7 +282,7 @@ def _newest(tx: Transaction) -> int:
 
 
 def _since(tx: Transaction, kind: Kind, selection: Selection, after: int) -> tuple[Sequence[Change], int]:
-    """What a selection may see: that of one object reads its changes and nobody else's."""
+    """Returns changes that a selection may see and the newest revision; for one object only its own changes are read."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
     place = {"namespace": selection.namespace, "name": _only_name(selection)}

@@ -1,7 +1,7 @@
-"""Heartbeats as Leases: a view is made of a cluster and its newest stored beat when somebody looks.
+"""Heartbeats as Leases: views of a cluster and its newest stored beat, computed on read.
 
-It exists as long as its ManagedCluster does. Its resourceVersion is the beat's instant in microseconds. Whoever looks at all of
-them shares what was made before: a look reads what changed of the clusters and all instants, and makes anew what differs.
+A view exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in microseconds. Reads of all views are
+incremental: they read changes of clusters and all instants of beats, and compute only the views that differ.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """What a view shows of its cluster."""
+    """The cluster's part of a view."""
 
     uid: str
     created: str
@@ -43,7 +43,7 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """As OCM's hub makes it: held by its own name, renewed when the cluster was created until a beat comes."""
+        """Returns the Lease as OCM's hub makes it: held by its own name, and before the first beat renewed at creation."""
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -66,7 +66,7 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One heartbeat as it is served; `news` is the one event for all who watch."""
+    """One heartbeat as a Lease; `news`: the event that all watchers share."""
 
     facts: LeaseFacts
     beat: datetime | None
@@ -88,7 +88,7 @@ class View:
         return self.facts.document(self.key.namespace, self.beat)
 
     def gone(self, revision: int) -> StorageEvent:
-        """Its end, at the revision at which its cluster went."""
+        """Returns the DELETED event, at the revision of the cluster's deletion."""
         document = self.document
         document["metadata"]["resourceVersion"] = str(revision)
         return StorageEvent(EventType.DELETED, Stored(self.key, revision, _encode(document)))
@@ -96,7 +96,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSnapshot:
-    """All heartbeats at a revision of the store. What did not change between two looks is the same object in both."""
+    """All heartbeats at a revision of the store. An unchanged view is the same object in the next snapshot."""
 
     views: Mapping[Key, View]
     revision: int
@@ -107,12 +107,12 @@ def micros(moment: datetime) -> int:
 
 
 def moment(instant: int) -> datetime:
-    """The instant that `micros` counted."""
+    """The inverse of `micros`."""
     return EPOCH + timedelta(microseconds=instant)
 
 
 def selects(selection: Selection, key: Key) -> bool:
-    """Whether the heartbeat of that key is selected."""
+    """Whether a selection selects the heartbeat with this key."""
     if selection.namespace is not None and selection.namespace != key.namespace:
         return False
     fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
@@ -120,7 +120,7 @@ def selects(selection: Selection, key: Key) -> bool:
 
 
 def one(tx: Transaction, key: Key) -> View | None:
-    """The heartbeat of the cluster that the key's namespace belongs to."""
+    """Returns the heartbeat of the cluster of the key's namespace; None: there is no such cluster."""
     cluster = tx.objects.get(MANAGED_CLUSTERS, StoreKey("", key.namespace))
     if cluster is None:
         return None
@@ -138,7 +138,7 @@ class _Read:
 
 
 class BeatViews:
-    """Looks at all heartbeats, one look at a time."""
+    """Reads snapshots of all heartbeats, one at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -147,7 +147,7 @@ class BeatViews:
         self._last: HeartbeatSnapshot | None = None
 
     async def look(self, selection: Selection) -> HeartbeatSnapshot:
-        """What is there now of the selection's namespace, or everywhere."""
+        """Returns the heartbeats of the selection's namespace, or all."""
         if selection.namespace is not None:
             return await self._store.read(_look_at_one, Key(selection.namespace, LEASE_NAME))
         async with self._looking:

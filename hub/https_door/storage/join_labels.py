@@ -1,4 +1,4 @@
-"""What a newcomer says of its cluster at the HTTPS door: as at the agents' door, those labels alone that an operator lists."""
+"""Labels of registering clusters at the HTTPS door: as at the gRPC door, only those of `--join-labels`."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from machinery.identity import parse_bootstrap_user
 
 @dataclass(frozen=True, slots=True)
 class JoinLabels:
-    """`listed`: keys, or prefix/* for all of a prefix. `clusters`: the resource whose labels decide."""
+    """`listed`: keys, or prefix/* for all keys with a prefix. `clusters`: the resource to which it applies."""
 
     clusters: GroupResource
     listed: tuple[str, ...] = ()
 
 
 class NewcomersStorage(AdmittedStorage):
-    """An admitted storage in which a bootstrap credential gives a cluster no other labels than those; the rest is left out."""
+    """Removes labels that are not listed from clusters that a bootstrap credential creates."""
 
     def __init__(self, inner: Storage, admit: Admit, labels: JoinLabels) -> None:
         super().__init__(inner, admit)
@@ -30,6 +30,6 @@ class NewcomersStorage(AdmittedStorage):
     ) -> Stored:
         is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
         if is_newcomer and doc.labels(document):
-            self._judge(Admission(resource, key, document, None, actor))  # what may not be said is refused, not left out
+            self._judge(Admission(resource, key, document, None, actor))  # forbidden labels are refused, not removed
             document = doc.with_metadata(document, labels=kept(doc.labels(document), self._labels.listed))
         return await super().create(resource, key, document, actor, dry_run=dry_run)

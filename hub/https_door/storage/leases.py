@@ -1,12 +1,11 @@
-"""Leases on the HTTPS door: `managed-cluster-lease` shows a cluster's heartbeat, every other Lease is an ordinary object.
+"""Storage of Leases: `managed-cluster-lease` is a view of a cluster's heartbeat, every other Lease is an ordinary object.
 
-The heartbeat is no object: a view is made of it when somebody looks. It exists as long as its ManagedCluster does. Its
-resourceVersion is the beat's instant in microseconds, so a GET and a PUT guard one another as usual. A PUT is a beat, timed on
-receipt; nobody deletes it.
+The view is computed on read and exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in
+microseconds, so that optimistic concurrency works as usual. A PUT is a beat, timed at receipt. It cannot be deleted.
 
-A watch tells at most one change per cluster and LOOK. It resumes from any number that it has told: from a revision of the store
-as usual, from a beat's instant at the place that the change log had then. What a client cannot have missed for certain is told
-again, as it is now: all heartbeats, and other leases that changed within SLACK before the beat.
+A watch reports at most one change per cluster and LOOK. It resumes from any resourceVersion that it has reported: from a
+revision of the store as usual, from a beat's instant at the position that the change log had then. Changes that the client may
+have missed are sent again in their current state: all heartbeats, and other leases that changed within SLACK before the beat.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -48,16 +47,16 @@ from machinery.runtime.clock import Clock
 
 LOOK = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
-"""A transaction takes less: what was written this long before a beat was visible when the beat was told."""
+"""Upper bound for the duration of a transaction: earlier writes were visible when the beat was reported."""
 ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
-"""Resource versions from here on are instants of beats (in 1973); revisions of the store stay below."""
+"""Resource versions from here on are instants of beats (1973 and later); revisions of the store stay below."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class LeaseStorage(Storage):
-    """Heartbeats beside the leases that are objects."""
+    """Serves heartbeat views and ordinary Leases."""
 
     def __init__(
         self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock, clock_skew_limit: timedelta = timedelta()
@@ -137,7 +136,7 @@ class LeaseStorage(Storage):
     async def _merged(
         self, start: "_Start", first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int], selection: Selection
     ) -> AsyncGenerator[StorageEvent | int]:
-        """Changes of objects, and every LOOK what came of the heartbeats. The feed speaks at least that often."""
+        """Merges changes of objects with the changes of heartbeats every LOOK. The feed yields at least that often."""
         for event in start.missed:
             yield event
         yield first
@@ -159,7 +158,7 @@ class LeaseStorage(Storage):
 
 
 def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, selection: Selection) -> Iterator[StorageEvent]:
-    """What a look shows that the one before did not. At the first one nobody knows what the client has: all is MODIFIED."""
+    """Yields the differences of two snapshots. The first one yields all as MODIFIED, as the client's state is unknown."""
     if look.views is seen:
         return
     for key, view in look.views.items():
@@ -173,14 +172,14 @@ def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, selec
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Where a watch begins in the change log, and what it tells before."""
+    """The start of a watch in the change log, and the events before it."""
 
     after: int
     missed: Sequence[StorageEvent]
 
 
 def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
-    """Raises ExpiredError when what came since is forgotten."""
+    """Finds the start of a watch. Raises ExpiredError if that part of the change log is compacted."""
     try:
         place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
         departed = _departed(tx, selection, place)
@@ -192,7 +191,7 @@ def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
 
 
 def _departed(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
-    """Heartbeats that went with their clusters."""
+    """Returns DELETED events of heartbeats whose clusters were deleted."""
     gone: dict[Key, StorageEvent] = {}
     for change in _since(tx, MANAGED_CLUSTERS, after):
         key = Key(change.key.name, LEASE_NAME)
@@ -204,7 +203,7 @@ def _departed(tx: Transaction, selection: Selection, after: int) -> list[Storage
 
 
 def _latest(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
-    """Other leases that changed, as they are now: who knows them already is not led back through their past."""
+    """Returns other leases that changed, in their current state only, so that a client does not go back in time."""
     latest = {change.key: change for change in _since(tx, LEASES, after)}
     sights = (SeenChange(change) for change in sorted(latest.values(), key=lambda change: change.revision))
     return [event for event in (sight.through(selection) for sight in sights) if event is not None]
@@ -224,7 +223,7 @@ def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
 def _beat(
     tx: Transaction, resource: GroupResource, key: Key, change: Change, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
-    """A write to the view: a beat now, whatever time the client wrote. That time says how right its clock is."""
+    """Writes the view: a beat at the current time, whatever time the client wrote. That time gives the client's clock skew."""
     view = beats.one(tx, key) or not_found(resource, key)
     document = view.document
     new = change(document)
@@ -242,7 +241,7 @@ def _beat(
 
 
 def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
-    """How far the client's clock is ahead; None: it wrote no time of its own, or none that can be read."""
+    """Returns how far the client's clock is ahead; None: it wrote no new time, or an invalid one."""
     told = (new.get("spec") or {}).get("renewTime")
     if not isinstance(told, str) or told == old["spec"]["renewTime"]:
         return None

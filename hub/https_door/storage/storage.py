@@ -1,7 +1,7 @@
-"""The hub's objects as the generic API server stores them: reads from the store, writes through the services.
+"""Storage of the hub's objects for the generic API server: reads from the store, writes through the services.
 
-Every write runs in one transaction that reads the object, lets the server change it and hands the result to the kind's own
-`put` or `remove`; so what comes through this door obeys the same rules as what agents and controllers write.
+Every write is one transaction that reads the object, lets the server change it and passes the result to the kind's own `put` or
+`remove`. So writes of this door obey the same rules as those of agents and controllers.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class DryRun(Exception):  # noqa: N818 - carries the result of a transaction that must not commit
-    """Ends a transaction whose result only wants to be seen."""
+    """Rolls back the transaction of a dry run and carries its result."""
 
     def __init__(self, document: Document) -> None:
         super().__init__("dry run")
@@ -51,7 +51,7 @@ class DryRun(Exception):  # noqa: N818 - carries the result of a transaction tha
 
 
 class ServiceStorage(Storage):
-    """The resources that are documents in the store. Watches need the feed's `run` to run."""
+    """Storage of resources that are documents in the store. Watches need the feed's `run`."""
 
     def __init__(self, store: Store, feed: ChangeFeed, group_suffix: str, *, quiet: timedelta = QUIET) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class ServiceStorage(Storage):
 
 
 async def _moving(first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int]) -> AsyncGenerator[StorageEvent | int]:
-    """The events, without bookmarks that tell nothing new."""
+    """Yields the events, without bookmarks that do not advance."""
     told = 0
     yield first
     async for event in events:
@@ -149,13 +149,13 @@ def as_page(found: ObjectPage) -> Page:
 
 
 def not_found(resource: GroupResource, key: Key) -> NoReturn:
-    """Raises NotFoundError in Kubernetes' words."""
+    """Raises NotFoundError with Kubernetes' message."""
     subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
     raise NotFoundError(f'{resource} "{key.name}" not found', subject=subject)
 
 
 def already_exists(resource: GroupResource, key: Key) -> NoReturn:
-    """Raises AlreadyExistsError in Kubernetes' words."""
+    """Raises AlreadyExistsError with Kubernetes' message."""
     subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
     raise AlreadyExistsError(f'{resource} "{key.name}" already exists', subject=subject)
 
@@ -199,7 +199,7 @@ def _update(
 
 
 def _placed(document: Document, key: Key) -> dict[str, Any]:
-    """The document under the key that the URL names."""
+    """Returns the document with the key of the URL."""
     place = {"name": key.name, "namespace": key.namespace or None}
     return doc.with_metadata(document, **place)
 

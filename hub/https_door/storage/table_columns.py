@@ -1,4 +1,4 @@
-"""What the wide columns of ManagedClusters need beside the documents: one look at heartbeats and flaps per table."""
+"""Values for the wide columns of ManagedClusters: one read of heartbeats and flaps per table."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,9 +15,9 @@ FLAPS_OF = timedelta(days=1)
 
 
 def heartbeat_extras(store: Store) -> Extras:
-    """Per cluster: `last_beat` (an instant, or None), `session` (whether one is open), `agent` (its version, or None).
+    """Returns per cluster `last_beat` (an instant, or None), `session` (whether one is open), `agent` (its version, or None).
 
-    Beside them `flaps`: how often it ceased to be Available within a day.
+    `flaps`: how often Available was lost within a day.
     """
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:

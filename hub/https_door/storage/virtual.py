@@ -1,6 +1,6 @@
-"""Storages of what the hub shows without storing it as documents: counted, or made of its own records, when somebody looks.
+"""Storages of resources that are not stored as documents but computed from records when they are read.
 
-The store's revision is theirs. Nothing of it can be watched, and nobody writes it, unless a kind says otherwise.
+Their resourceVersion is the store's revision. They cannot be watched or written unless a kind overrides that.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ FOREVER = timedelta(days=1)
 
 
 class VirtualStorage(Storage):
-    """What such storages have in common; `get` and `list` are each one's own."""
+    """Common part of such storages; each implements `get` and `list`."""
 
     def __init__(self, store: Store, api_version: str) -> None:
         self._store = store
@@ -62,11 +62,11 @@ class VirtualStorage(Storage):
 
 
 class CountedStorage(VirtualStorage, ABC):
-    """Of a kind of which there are few: all of them are looked at for each answer, and chosen from by name."""
+    """For kinds with few objects: each answer reads all of them and selects by name."""
 
     @abstractmethod
     async def everything(self) -> tuple[Sequence[Stored], int]:
-        """All objects, and the store's revision when they were looked at."""
+        """Returns all objects, and the store's revision at that time."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         found = {each.key: each for each in (await self.everything())[0]}

@@ -1,4 +1,4 @@
-"""From the API's resources to the hub's kinds, and to the one write path that each kind has."""
+"""Maps API resources to the hub's kinds and to each kind's only write path."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Remove = Callable[[Transaction, StoredObject, Actor], Written]
 
 @dataclass(frozen=True, slots=True)
 class ResourceWritePath:
-    """One resource: what the hub calls its kind, and the service's own `put` and `remove`."""
+    """One resource: the hub's kind, and `put` and `remove` of its service."""
 
     resource: GroupResource
     kind: Kind
@@ -27,13 +27,13 @@ class ResourceWritePath:
 
 
 def write_paths(group_suffix: str) -> dict[GroupResource, ResourceWritePath]:
-    """Every resource whose objects are documents in the store."""
+    """Returns the write paths of all resources that are documents in the store."""
     paths = (_named(path, resource_of(kind, group_suffix)) for kind, path in kinds.WRITE_PATHS.items())
     return {path.resource: path for path in paths}
 
 
 def resource_of(kind: Kind, group_suffix: str) -> GroupResource:
-    """What the API calls a kind: the groups of our own end in the suffix."""
+    """Returns the API resource of a kind; the hub's own groups end in the suffix."""
     name, _, group = kind.partition(".")
     return GroupResource(f"{group}.{group_suffix}" if group in OWN_GROUPS else group, name)
 
@@ -48,9 +48,9 @@ def _named(path: kinds.WritePath, resource: GroupResource) -> ResourceWritePath:
 
 
 def _requester(actor: Actor) -> Requester:
-    """With the serial of the certificate that the actor came with, which the hub's own rules go by and nobody else may claim.
+    """Adds the serial number of the actor's certificate, which the hub's own rules use and no other actor may claim.
 
-    An operator's request stands for itself: it does not fall with his certificate.
+    Operators' requests have none, so that they stay valid when the operator's certificate is revoked.
     """
     holder = actor.holder
     extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
