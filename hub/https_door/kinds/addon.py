@@ -96,7 +96,7 @@ def _available(part: str) -> Callable[[TableRow], str]:
 
 
 def _identified(row: TableRow) -> str:
-    """How its agent says who it is, of each registration."""
+    """Returns the type of each registration: how the add-on's agent authenticates."""
     registrations = doc.sequence(row.document, "status", "registrations")
     return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
 
@@ -118,7 +118,6 @@ _WIDE = (
 
 
 def managed_cluster_add_on(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"addon.{group_suffix}",
         version="v1beta1",

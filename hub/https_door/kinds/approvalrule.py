@@ -1,4 +1,4 @@
-"""ApprovalRule, ours: whom an operator lets in without looking, and how often that happened."""
+"""ApprovalRule, a kind of this project: clusters and requests that are accepted automatically, and how often that happened."""
 
 from hub.api.approvalrules.rule import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
@@ -109,7 +109,6 @@ COLUMNS = (
 
 
 def approval_rule(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

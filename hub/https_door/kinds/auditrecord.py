@@ -1,4 +1,4 @@
-"""AuditRecord, ours: what was asked of the hub, by whom, and how it ended. An event of `audit.k8s.io/v1` as an object."""
+"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 NUMBER: dict[str, Any] = {"type": "integer", "format": "int64"}
 FREE: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
-"""Of any type: a JSON patch is a list."""
+"""Any type, because a JSON patch is a list."""
 USER: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -58,7 +58,7 @@ def _of(*path: str) -> Any:
 
 
 def _object(row: TableRow) -> str:
-    """What was asked about, as kubectl names it; of records that found no room how many."""
+    """Returns the object of the request, as kubectl names it; for dropped records their number."""
     reference = doc.mapping(row.document, "objectRef")
     if not reference:
         count = doc.mapping(row.document, "dropped").get("count")
@@ -68,7 +68,7 @@ def _object(row: TableRow) -> str:
 
 
 def _verb(row: TableRow) -> str:
-    """What was asked, and whether it was a dry run: then nothing was changed."""
+    """Returns the verb, and whether the request was a dry run, which changes nothing."""
     dry = doc.mapping(row.document, "annotations").get(DRY_RUN)
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 
@@ -93,7 +93,6 @@ COLUMNS = (
 
 
 def audit_record(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -1,4 +1,4 @@
-"""JWTAuthenticator and WebhookAuthenticator, ours after Pinniped's: whose tokens are exchanged for certificates."""
+"""JWTAuthenticator and WebhookAuthenticator, modelled on Pinniped's: sources of tokens that are exchanged for certificates."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""BootstrapCredential, ours: a short-lived right to join, as a certificate over a key that its creator keeps, or as a token."""
+"""BootstrapCredential, a kind of this project: a short-lived right to join, as a certificate or a token."""
 
 from typing import Any
 
@@ -152,7 +152,6 @@ COLUMNS = (
 
 
 def bootstrap_credential(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -1,4 +1,4 @@
-"""CertificateAuthority, ours: the hub's own CAs, how far a change of them is, and the words that make one begin or go on."""
+"""CertificateAuthority, a kind of this project: the hub's CAs, the progress of a CA change, and actions that control it."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ _COLUMNS = (
 
 
 def certificate_authority(group_suffix: str, storage: Storage, *actions: tuple[str, Answers]) -> Resource:
-    """The resource over its own storage; `actions`: what is posted to which subresource, and who answers."""
+    """Returns the resource. `actions`: name and handler of each subresource that operators post to."""
     group = f"hub.{group_suffix}"
     return Resource(
         group=group,

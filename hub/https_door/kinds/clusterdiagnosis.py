@@ -1,4 +1,4 @@
-"""ClusterDiagnosis, ours: why a cluster is not Available, step by step, and what to do."""
+"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,6 @@ _COLUMNS = (
 
 
 def cluster_diagnosis(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -111,7 +111,6 @@ _V1ALPHA1 = ServedVersion(
 
 
 def cluster_management_add_on(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"addon.{group_suffix}",
         version="v1beta1",

@@ -1,4 +1,4 @@
-"""ClusterProfile of SIG Multicluster: what consumers of an inventory see of a cluster, whoever manages it."""
+"""ClusterProfile of SIG Multicluster: a cluster as consumers of an inventory see it, independent of its manager."""
 
 from hub.api.clusterprofiles.clusterprofile import GROUP, KIND, VERSION
 from hub.https_door.kinds.schemas import CONDITION, TEXT, condition_column, listing, record
@@ -26,7 +26,6 @@ SCHEMA = record(
 
 
 def cluster_profile() -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=GROUP,
         version=VERSION,

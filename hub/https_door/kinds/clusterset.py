@@ -1,6 +1,7 @@
-"""ManagedClusterSet and ManagedClusterSetBinding as OCM serves them: named groups of clusters, and who may use them where.
+"""ManagedClusterSet and ManagedClusterSetBinding as OCM serves them: groups of clusters, and namespaces that may use them.
 
-A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector fits.
+A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector
+matches.
 """
 
 from hub.api.managedclustersets.clusterset import BY_LABELS, EMPTY, EXCLUSIVE
@@ -58,7 +59,7 @@ _WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")
 
 
 def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
-    """The rules of a label selector that a schema cannot tell."""
+    """Checks the rules of a label selector that a schema cannot express."""
     path = "spec.clusterSelector.labelSelector"
     selector = doc.mapping(new, "spec", "clusterSelector", "labelSelector")
     causes = [
@@ -86,7 +87,6 @@ def _binding_violations(new: Document, _old: Document | None) -> list[Cause]:
 
 
 def managed_cluster_set(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"cluster.{group_suffix}",
         version="v1beta2",
@@ -102,7 +102,6 @@ def managed_cluster_set(group_suffix: str) -> Resource:
 
 
 def managed_cluster_set_binding(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"cluster.{group_suffix}",
         version="v1beta2",

@@ -1,4 +1,4 @@
-"""ClusterSummary, ours: the whole fleet in one object."""
+"""ClusterSummary, a kind of this project: the whole fleet in one object."""
 
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +66,6 @@ _COLUMNS = (
 
 
 def cluster_summary(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

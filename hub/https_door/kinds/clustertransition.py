@@ -1,4 +1,4 @@
-"""ClusterTransition, ours: one change of a cluster's availability."""
+"""ClusterTransition, a kind of this project: one change of a cluster's availability."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,6 @@ _COLUMNS = (
 
 
 def cluster_transition(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

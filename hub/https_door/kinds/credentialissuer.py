@@ -1,4 +1,4 @@
-"""CredentialIssuer, ours, after Pinniped's: how operators get credentials for the cluster that the hub runs in."""
+"""CredentialIssuer, modelled on Pinniped's: how operators get credentials for the cluster that the hub runs in."""
 
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, listing, record
@@ -46,7 +46,6 @@ COLUMNS = (
 
 
 def credential_issuer(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -1,4 +1,4 @@
-"""HubLeader, ours: which replica of the hub leads."""
+"""HubLeader, a kind of this project: which replica of the hub leads."""
 
 from typing import Any
 
@@ -43,7 +43,6 @@ COLUMNS = (
 
 
 def hub_leader(group_suffix: str, storage: Storage) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -1,4 +1,4 @@
-"""HubReplica, ours: a process that serves this hub."""
+"""HubReplica, a kind of this project: a process that serves this hub."""
 
 from typing import Any
 
@@ -63,7 +63,6 @@ _COLUMNS = (
 
 
 def hub_replica(group_suffix: str, storage: Storage, *more: Subresource) -> Resource:
-    """The resource as the hub serves it, over its own storage."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

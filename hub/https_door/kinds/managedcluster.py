@@ -226,13 +226,13 @@ _COLUMNS = (
 
 
 def leased(resource: Resource, duration: timedelta) -> Resource:
-    """With another default of `leaseDurationSeconds`."""
+    """Returns the resource with another default of `leaseDurationSeconds`."""
     seconds = round(duration.total_seconds())
     schema = deepcopy(dict(resource.schema))
     schema["properties"]["spec"]["properties"]["leaseDurationSeconds"]["default"] = seconds
 
     def with_default(new: Document, _actor: Actor, _now: datetime) -> Document:
-        """Also where there is no spec, which a schema's default does not make."""
+        """Adds the default even if there is no spec, which a schema's default does not do."""
         return {**new, "spec": {"leaseDurationSeconds": seconds, **(new.get("spec") or {})}}
 
     return replace(resource, schema=schema, prepare_create=with_default)
@@ -241,7 +241,7 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
 def managed_cluster(
     group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource, counts: Counts | None = None
 ) -> Resource:
-    """The resource; `extras` gives `last_beat`, `session` and `agent` per cluster for the wide columns."""
+    """Returns the resource; `extras` gives `last_beat`, `session`, `agent` and `flaps` per cluster for the wide columns."""
     return Resource(
         group=f"cluster.{group_suffix}",
         version="v1",

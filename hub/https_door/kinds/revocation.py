@@ -1,4 +1,4 @@
-"""Revocation, ours: made to revoke, kept to tell who took what back, when, why, and what ended with it."""
+"""Revocation, a kind of this project: revokes, and records who revoked what, when, why, and what ended with it."""
 
 from hub.api.certificates import revocation as rules
 from hub.api.meta import document as doc
@@ -66,12 +66,11 @@ _COLUMNS = (
 
 
 def _without_status(new: Document, _actor: Actor, _now: object) -> Document:
-    """What ended is for the hub to say."""
+    """Removes the status, which only the hub writes."""
     return {name: part for name, part in new.items() if name != "status"}
 
 
 def revocation(group_suffix: str) -> Resource:
-    """The resource as the hub serves it."""
     return Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",

@@ -1,4 +1,4 @@
-"""Parts of schemas that several kinds of OCM share."""
+"""Parts of schemas that several kinds share."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ CONDITION: Schema = {
 
 
 def record(about: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """An object with these fields, the `needed` ones always."""
+    """Returns an object schema with these fields; those in `needed` are required."""
     told = {"description": about} if about else {}
     required = {"required": list(needed)} if needed else {}
     return {"type": "object", **told, **required, "properties": properties}
 
 
 def listing(items: Schema, *keys: str, description: str = "") -> Schema:
-    """A list; with `keys`, one whose entries are known by them."""
+    """Returns a list schema; with `keys` a map list with these keys."""
     told = {"description": description} if description else {}
     known = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
     return {"type": "array", **told, **known, "items": items}
@@ -46,12 +46,12 @@ CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe
 
 
 def condition_status(document: Document, kind: str) -> str | None:
-    """The status of one condition; None when it is not there."""
+    """Returns the status of a condition; None: there is no such condition."""
     return next((entry.get("status") for entry in doc.conditions(document) if entry.get("type") == kind), None)
 
 
 def condition_column(name: str, kind: str) -> Column:
-    """A column with the status of one condition."""
+    """Returns a column with the status of a condition."""
 
     def cell(row: TableRow) -> str | None:
         return condition_status(row.document, kind)

@@ -1,7 +1,7 @@
-"""Kinds of which the hub has no object, because kubectl lists them.
+"""Kinds without objects, served because kubectl lists them.
 
 `kubectl cluster-info` lists Services of kube-system, `kubectl get all` those of a namespace. `kubectl create -f` lists
-CustomResourceDefinitions where a kind has no PATCH, to learn how to validate.
+CustomResourceDefinitions for kinds without PATCH, to find out how to validate.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from machinery.apiserver.storages.memory import MemoryStorage
 
 
 def service() -> Resource:
-    """The resource: readable, always empty."""
+    """Returns a readable resource that is always empty."""
     said = "Service is a named abstraction of software service. This server runs none and lists none."
     return _empty("services", "Service", said, short_names=("svc",), categories=("all",), namespaced=True)
 
 
 def custom_resource_definition() -> Resource:
-    """The resource: readable, always empty."""
+    """Returns a readable resource that is always empty."""
     said = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
     names = ("crd", "crds")
     return _empty(

@@ -1,4 +1,4 @@
-"""TokenCredentialRequest, ours after Pinniped's: a token that others know, for a certificate that opens this door."""
+"""TokenCredentialRequest, modelled on Pinniped's: exchanges a token of another issuer for a client certificate of this door."""
 
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from machinery.apiserver.resource import Answers, Resource

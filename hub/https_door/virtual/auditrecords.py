@@ -1,4 +1,4 @@
-"""AuditRecords on the HTTPS door: what the hub remembers of requests, to be read and never to be written."""
+"""AuditRecords: read access to the hub's stored audit records."""
 
 from datetime import UTC, datetime
 from uuid import NAMESPACE_OID, uuid5
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AuditStorage(VirtualStorage):
-    """The audit log as objects, ordered by time, which is how their names sort."""
+    """The audit log as objects in the order of time, which is also the order of their names."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         return self._stored(await self._store.read(_look, resource, key))
@@ -55,7 +55,7 @@ class AuditStorage(VirtualStorage):
         return Page(items, revision, items[-1].key if more else None)
 
     def _stored(self, entry: AuditEntry) -> Stored:
-        """The record's own bytes behind what makes an object of it."""
+        """Prepends the object's metadata to the stored bytes of the record."""
         name = named(entry.at, entry.replica, entry.sequence)
         metadata = {
             "name": name,
@@ -77,7 +77,7 @@ def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
 
 
 def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQuery | None:
-    """What the selection asks of the log; None: nothing can fit it. Raises BadRequestError."""
+    """Returns the query of a selection; None: no record can match. Raises BadRequestError."""
     equal: list[tuple[str, str]] = []
     unequal: list[tuple[str, str]] = []
     since: list[datetime] = []
@@ -116,7 +116,7 @@ def _moment(term: Requirement) -> datetime:
 
 
 def _place(name: str) -> AuditPosition | None:
-    """What `named` put into a name; None: no record has it."""
+    """Parses a name made by `named`; None: no record has it."""
     moment, _, rest = name.partition("-")
     replica, _, sequence = rest.rpartition("-")
     try:

@@ -1,4 +1,4 @@
-"""BootstrapCredentials as documents: what a creator asks for, read strictly, and a credential as it is shown."""
+"""BootstrapCredentials as documents: strict parsing of a creation request, and the document of a credential."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ KIND = "BootstrapCredential"
 MAX_PATTERNS = 64
 MAX_LABELS = 64
 SHOWN = 100
-"""Uses that a document tells."""
+"""Uses that a document lists."""
 ATTESTATION_FIELDS = {
     "issuer": "issuer",
     "keys": "keys",
@@ -33,27 +33,27 @@ ATTESTATION_FIELDS = {
     "audience": "audience",
     "subject": "subject",
 }
-"""How the parts of a Demand are called in a document."""
+"""Names of a Demand's fields in a document."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedAddress:
-    """How this hub is reached from outside, and which one it is: what goes into every kubeconfig."""
+    """External addresses and id of this hub, as they are in every kubeconfig."""
 
     hub_id: HubId
     server: str
     """`https://host:port` of the HTTPS door."""
     grpc_server: str
-    """`host:port` of the door for agents."""
+    """`host:port` of the gRPC door."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCredential:
-    """What a creator asks for."""
+    """The parsed creation request."""
 
     public_key: bytes | None
-    """None: a token is asked for."""
+    """None: a token is requested."""
     cluster: ClusterName | None
     uses: int | None
     seconds: int | None
@@ -63,7 +63,7 @@ class RequestedCredential:
 
 @dataclass(frozen=True, slots=True)
 class CredentialView:
-    """A credential as it stands. `told`: what of the status is told once, in the answer to the creation."""
+    """The current state of a credential. `told`: status fields that only the answer to the creation has."""
 
     record: CredentialRecord
     tally: UseCount
@@ -75,10 +75,10 @@ class CredentialView:
 
 
 class Reading:
-    """Reads one document; what is wrong with it is said by field."""
+    """Parses one document and reports problems by field."""
 
     def __init__(self, resource: GroupResource, key: Key, document: Document, allowed: AllowedUrls) -> None:
-        """`allowed`: what the issuer of an attestation must be among, unless its keys are given."""
+        """`allowed`: issuers that an attestation may name without their keys."""
         self._allowed = allowed
         self._resource = resource
         self._key = key
@@ -86,7 +86,7 @@ class Reading:
         self._spec = doc.mapping(document, "spec")
 
     def asked(self) -> RequestedCredential:
-        """Raises InvalidError."""
+        """Parses the document. Raises InvalidError."""
         prefix = doc.mapping(self._document, "metadata").get("generateName")
         if not prefix or not self._key.name.startswith(str(prefix)):
             self._forbid("the hub names credentials: use generateName", "metadata.name")
@@ -160,7 +160,7 @@ class Reading:
 
 
 def shown(sight: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
-    """The credential as a document."""
+    """Returns the document of a credential."""
     record = sight.record
     return {
         "apiVersion": api_version,

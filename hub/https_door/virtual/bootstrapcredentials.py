@@ -1,7 +1,7 @@
-"""BootstrapCredentials on the HTTPS door: certificates or bearer tokens, told at their creation and never again.
+"""BootstrapCredentials: certificates or bearer tokens, returned at their creation only.
 
-A certificate is made over a certificate request, so that the private key stays with the creator. A token is made by the hub,
-for clients that know no other bootstrap credential; the hub keeps a hash of it.
+A certificate is issued for a certificate request, so that the private key stays with the creator. A token is made by the hub,
+for clients that support no other credential; the hub stores its hash.
 """
 
 from datetime import timedelta
@@ -37,9 +37,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CredentialStorage(VirtualStorage):
-    """The credentials of the store as objects. There is nothing to change or watch in them.
+    """Credentials of the store as objects. They cannot be changed or watched.
 
-    Deleting one revokes it: the record stays for a while, and is shown no more.
+    Deletion revokes a credential: its record is kept for some time and not shown.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CredentialStorage(VirtualStorage):
         *,
         allowed: AllowedUrls,
     ) -> None:
-        """`allowed`: the issuers that a credential may name without their keys."""
+        """`allowed`: issuers that a credential may name without their keys."""
         self._allowed = allowed
         super().__init__(store, api_version)
         self._issuer = issuer
@@ -136,7 +136,7 @@ def _create(
 
 
 def _check_set(tx: Transaction, name: str | None) -> None:
-    """Raises InvalidError unless clusters can be put into the set."""
+    """Raises InvalidError unless the set exists and clusters can be assigned to it."""
     if name is None:
         return
     stored = tx.objects.get(CLUSTER_SETS, StoreKey("", name))

@@ -1,4 +1,4 @@
-"""CertificateAuthorities on the HTTPS door: what stands of each when somebody looks, and an operator's words about them."""
+"""CertificateAuthorities, computed on read, and the actions of operators on them."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -22,11 +22,11 @@ from machinery.meta.timestamps import format_time
 
 KIND = "CertificateAuthority"
 WITHIN = 60
-"""Seconds that connected agents have to trust the CA after a compromised one, and again to renew; unless given otherwise."""
+"""Default seconds that connected agents have to trust the CA after a compromised one, and again to renew."""
 PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
-"""Why there can be no next CA beside these; None: there can."""
+"""Returns why there can be no next CA beside these; None: there can."""
 
 
 async def _can(_known: Collection[AuthorityId]) -> str | None:
@@ -34,7 +34,7 @@ async def _can(_known: Collection[AuthorityId]) -> str | None:
 
 
 class AuthorityStorage(CountedStorage):
-    """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
+    """Each answer is one read of the database; every resourceVersion is the store's revision."""
 
     def __init__(self, store: Store, api_version: str, patience: timedelta) -> None:
         super().__init__(store, api_version)
@@ -94,7 +94,7 @@ def _names(members: Collection[Member]) -> list[str]:
 
 
 def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can) -> Resource:
-    """The kind, with what operators may post."""
+    """Returns the resource with its actions `rotate`, `proceed` and `compromised`."""
     storage = AuthorityStorage(store, f"hub.{group_suffix}/v1alpha1", patience)
 
     async def known() -> str | None:

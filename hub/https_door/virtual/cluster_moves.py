@@ -1,4 +1,4 @@
-"""ClusterMove, ours: posted to `managedclusters/NAME/move`, it has the agent asked to go to another of its hubs."""
+"""ClusterMove: a POST to `managedclusters/NAME/move` orders the agent to another of its hubs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ SCHEMA: Schema = record(
 
 
 def cluster_move(store: Store, group_suffix: str) -> Subresource:
-    """The subresource of ManagedClusters."""
+    """Returns the subresource of ManagedClusters."""
 
     async def answer(question: Question) -> Document:
         name, actor = ClusterName(question.name), question.actor.user

@@ -1,4 +1,4 @@
-"""ClusterRotation, ours: posted to `managedclusters/NAME/rotate`, it has the cluster's agents renew their certificates."""
+"""ClusterRotation: a POST to `managedclusters/NAME/rotate` orders the cluster's agents to renew their certificates."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -50,7 +50,7 @@ SCHEMA: Schema = record(
 
 
 def cluster_rotation(store: Store, group_suffix: str) -> Subresource:
-    """The subresource of ManagedClusters."""
+    """Returns the subresource of ManagedClusters."""
 
     async def answer(question: Question) -> Document:
         name, spec = ClusterName(question.name), doc.mapping(question.document, "spec")

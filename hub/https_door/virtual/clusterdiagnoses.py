@@ -1,7 +1,7 @@
-"""ClusterDiagnoses on the HTTPS door: why a cluster is not Available, found out when somebody asks.
+"""ClusterDiagnoses: why a cluster is not Available, computed on read.
 
-There is one for every name, also of clusters that never came: then it tells of their bootstrap credentials. They cannot be
-listed: each is a walk of its own.
+There is one for every name, also of clusters that never registered; it then covers their bootstrap credentials. They cannot be
+listed, because each needs several reads of its own.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ KIND = "ClusterDiagnosis"
 
 
 class DiagnosisStorage(VirtualStorage):
-    """One look at the database for each answer; its resourceVersion is the store's revision then."""
+    """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
-        """Raises NotFoundError for what can be no cluster's name."""
+        """Raises NotFoundError if the name cannot be a cluster's."""
         try:
             name = cluster_name(key.name)
         except ValueError as error:

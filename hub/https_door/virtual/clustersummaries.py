@@ -1,6 +1,6 @@
-"""ClusterSummary `fleet` on the HTTPS door: how many clusters there are in each state, counted by the database when asked.
+"""ClusterSummary `fleet`: the number of clusters in each state, counted by the database on read.
 
-There is one, nobody makes it, and nothing is stored of it. Of what may be written one word is heard: that the brake lets go.
+It is the only object and is not stored. The only accepted write is `spec.releaseBrake`.
 """
 
 from typing import Any
@@ -23,11 +23,11 @@ from machinery.meta.timestamps import format_time
 
 NAME, KIND = "fleet", "ClusterSummary"
 NEVER = "Never"
-"""The state of clusters that were never heard of: they have no such condition."""
+"""State of clusters without the condition Available, which have never sent a beat."""
 
 
 class SummaryStorage(VirtualStorage):
-    """One look at the database for each answer; the object's resourceVersion is the store's revision then."""
+    """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         return await self._fleet() if key.name == NAME else not_found(resource, key)
@@ -48,7 +48,7 @@ class SummaryStorage(VirtualStorage):
         return Page((fleet,) if chosen else (), fleet.revision)
 
     async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
-        """Takes one word: `spec.releaseBrake`. It is done and not kept."""
+        """Releases the brake for `spec.releaseBrake`; nothing is stored."""
         if key.name != NAME:
             not_found(resource, key)
         new = change(msgspec.json.decode((await self._fleet()).document))

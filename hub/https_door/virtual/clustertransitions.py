@@ -1,6 +1,6 @@
-"""ClusterTransitions on the HTTPS door: every change of a cluster's availability that is kept, in the cluster's namespace.
+"""ClusterTransitions: all stored changes of a cluster's availability, in the cluster's namespace, newest first.
 
-Listed newest first. The hub writes them; who may list in the namespace may read them.
+Only the hub writes them. Permission to list them in the namespace is sufficient to read them.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from machinery.meta.timestamps import format_micro_time, format_time
 
 KIND = "ClusterTransition"
 MOST = 1_000
-"""In one answer, whatever limit is asked for; older ones are kept, and not shown."""
+"""Transitions in one answer, whatever the limit; older ones are stored but not shown."""
 
 
 class TransitionStorage(VirtualStorage):
-    """One look at the database for each answer. There are no further pages: what came since would shift them."""
+    """Each answer is one read of the database. There are no further pages, because new transitions would shift them."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         page = await self.list(resource, Selection(namespace=key.namespace))

@@ -1,6 +1,6 @@
-"""The HubLeader on the HTTPS door: the lock that replicas compete for, as the database has it when somebody looks.
+"""The HubLeader: the lock of the leader election, read from the database.
 
-Nobody makes or changes one here: they are written by the election alone.
+It is written by the election only.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ NAME, KIND = "hub", "HubLeader"
 
 
 class LeaderStorage(VirtualStorage):
-    """One look at the database for each answer; the objects' resourceVersion is the store's revision then."""
+    """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         record, revision = await self._store.read(_look)

@@ -1,4 +1,4 @@
-"""HubReplicas on the HTTPS door: the processes that serve this hub, as their rows tell when somebody looks."""
+"""HubReplicas: the processes that serve this hub, computed from their rows on read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MEBIBYTE = 2**20
 
 
 class ReplicaStorage(CountedStorage):
-    """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
+    """Each answer is one read of the database; every resourceVersion is the store's revision."""
 
     async def everything(self) -> tuple[Sequence[Stored], int]:
         seen = await self._store.read(_look)

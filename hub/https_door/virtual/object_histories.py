@@ -1,7 +1,7 @@
-"""ObjectHistory, ours: read at `managedclusters/NAME/history`, it tells what became of one object, newest first.
+"""ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, also of a deleted one.
 
-Also of one that is gone. `limit` bounds the changes (100, 500 at most), `before` continues below a revision, `after` stops at
-one; `since` and `until` are instants.
+`limit` bounds the number of changes (default 100, at most 500), `before` continues below a revision, `after` stops at one;
+`since` and `until` are instants.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from machinery.runtime.clock import Clock
 
 MOST, USUAL = 500, 100
 FIELDS = 200
-"""Fields that one change tells; more are counted."""
+"""Fields that one change lists; more are only counted."""
 CHANGE: Schema = record(
     "One change.",
     ("actor", "revision", "time", "type"),
@@ -49,7 +49,7 @@ for _field in ("before", "after"):
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Which changes."""
+    """The parameters of a request."""
 
     limit: int = USUAL
     before: int | None = None
@@ -59,7 +59,7 @@ class HistoryQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> "HistoryQuery":
-        """Raises BadRequestError."""
+        """Parses query parameters. Raises BadRequestError."""
         limit = _number(query, "limit") or USUAL
         moments = {name: _moment(query, name, now) for name in ("since", "until")}
         return cls(min(limit, MOST), _number(query, "before"), _number(query, "after") or 0, **moments)
@@ -68,12 +68,12 @@ class HistoryQuery:
         return self.until is None or change.at <= self.until
 
     def ends_at(self, change: Change) -> bool:
-        """Whether neither this one nor what is older is asked for."""
+        """Whether this change and all older ones are out of range."""
         return change.revision <= self.after or (self.since is not None and change.at < self.since)
 
 
 def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) -> Subresource:
-    """The subresource of a kind that is remembered."""
+    """Returns the subresource for a kind whose history is kept."""
 
     async def shows(key: Key, query: Mapping[str, str]) -> Document:
         asked = HistoryQuery.of(query, clock.now())
@@ -92,7 +92,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
 
 def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Document:
     floor, began = tx.changes.ledger().floor, tx.changes.began()
-    # one more than is told, so that the last of them has one to differ from
+    # one more than is returned, so that the last returned change has an older one to differ from
     found = _found(tx, kind, key, asked)
     told = [change for change in found if change.revision > floor][: asked.limit]
     before = {newer.revision: older for newer, older in pairwise(found)}
@@ -107,7 +107,7 @@ def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) ->
 
 
 def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Sequence[Change]:
-    """The changes that are asked for, newest first, and the one before them."""
+    """Returns the requested changes, newest first, and the one before them."""
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
         for change in portion:

@@ -1,4 +1,4 @@
-"""The past of the hub's objects, as the generic API server asks for it."""
+"""Reads of past revisions, for the generic API server."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from machinery.runtime.clock import Clock
 
 
 class PastObjects(Past):
-    """What is remembered in the change log."""
+    """Past revisions of objects, from the change log."""
 
     def __init__(self, store: Store, group_suffix: str) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class PastObjects(Past):
         return as_page(await self._store.read(_find, self._paths[resource], query))
 
     def remembered(self, groups: Iterable[ApiGroup], clock: Clock) -> list[ApiGroup]:
-        """The groups, whose resources answer for their past where it is kept. Custom ones tell what became of an object too."""
+        """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
         return [replace(group, resources=tuple(self._remembered(each, clock) for each in group.resources)) for group in groups]
 
     def _remembered(self, resource: Resource, clock: Clock) -> Resource:

@@ -1,4 +1,4 @@
-"""ReplicaDrain, ours: posted to `hubreplicas/NAME/drain`, it has the replica's sessions go elsewhere, or takes that back."""
+"""ReplicaDrain: a POST to `hubreplicas/NAME/drain` moves the replica's sessions to other replicas, or ends that."""
 
 from hub.api.hubreplicas.replica import Replica
 from hub.api.meta import document as doc
@@ -27,7 +27,7 @@ SCHEMA: Schema = record(
 
 
 def replica_drain(store: Store, group_suffix: str) -> Subresource:
-    """The subresource of HubReplicas."""
+    """Returns the subresource of HubReplicas."""
 
     async def answer(question: Question) -> Document:
         spec, actor = doc.mapping(question.document, "spec"), question.actor.user

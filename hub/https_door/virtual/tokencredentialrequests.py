@@ -1,10 +1,10 @@
-"""TokenCredentialRequests: a token is exchanged for a client certificate, or for nothing, and why is for the audit log alone.
+"""TokenCredentialRequests: exchange of a token for a client certificate.
 
-Whatever fails of a token (no such authenticator, an issuer that cannot be asked, a signature, a claim, a reserved name) is
-answered alike: with success, without a credential, with one message, and at the end of the first span of `PAUSE` in which it is
-known, so that neither the answer nor its time says how far the token came.
+All failures of a token (unknown authenticator, unreachable issuer, signature, claim, reserved name) have the same answer:
+success without a credential and one message, at the end of the first span of `PAUSE` after the failure, so that neither the
+answer nor its time reveals the cause. The cause is in the audit log only.
 
-The token leaves the process for the authenticator alone: admission sees a request in which it is blank, the audit log its hash.
+The token is sent to the authenticator only: admission gets a request with a blank token, the audit log its hash.
 """
 
 import asyncio
@@ -64,16 +64,16 @@ AUTHENTICATOR, USER, GROUPS, LEFT_OUT, SERIAL, SIGNED_BY = (
 )
 
 DEFAULT_RATE, DEFAULT_BURST = 20, 200
-"""Requests of one address: a second, and at once."""
+"""Requests of one address: per second, and as a burst."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How logins are given. `issuer`: signs for whom others have named; `own`: the hub's CA, for names that the hub gives.
+    """How logins are issued. `issuer` signs for users named by others; `own`, the hub's CA, for names that the hub gives.
 
-    `rates`: how fast one address may ask. `names_people`: whether audit records name the user and groups of a token.
+    `rates`: limit per address. `names_people`: whether audit records contain user and groups of a token.
     """
 
     issuer: Issuer
@@ -86,7 +86,7 @@ class LoginTerms:
 
 @dataclass(frozen=True, slots=True)
 class LoginSettings:
-    """What an operator chooses. `own`: the hub's own CA, where the door's issuer is not it alone. A rate of 0: no limit."""
+    """Settings of an operator. `own`: the hub's CA, if the door's issuer is another or a chain. A rate of 0: no limit."""
 
     rate: float = DEFAULT_RATE
     burst: int = DEFAULT_BURST
@@ -99,7 +99,7 @@ class LoginSettings:
 
 
 class Exchange:
-    """Answers TokenCredentialRequests."""
+    """Handles TokenCredentialRequests."""
 
     def __init__(
         self, store: Store, authenticators: Authenticators, admit: Admit, terms: LoginTerms, *, clock: Clock, group_suffix: str
@@ -111,13 +111,13 @@ class Exchange:
         self._clock = clock
         self._group = f"login.{group_suffix}"
         self.outcomes: Counter[str] = Counter()
-        """How many tokens were exchanged, and how many in vain, by kind of authenticator."""
+        """Numbers of successful and failed exchanges, by kind of authenticator."""
 
     def resource(self) -> Resource:
         return token_credential_request(self._group, self.answers, NothingStored())
 
     async def answers(self, question: Question) -> Document:
-        """Raises InvalidError, TooManyRequestsError, and what admission raises."""
+        """Exchanges a token. Raises InvalidError, TooManyRequestsError, and the errors of admission."""
         self._terms.rates.check(origin(question.peer))
         spec, notes = doc.mapping(question.document, "spec"), question.annotations
         token, public_key, key = str(spec.get("token") or ""), *self._keys(question, spec)
@@ -137,7 +137,7 @@ class Exchange:
         return _answer({"credential": _credential(issued, key)})
 
     def _keys(self, question: Question, spec: Document) -> tuple[bytes, bytes | None]:
-        """The public key of the certificate to be; the private one, where it is made here. Raises InvalidError."""
+        """Returns the public key for the certificate, and the private key if it is generated here. Raises InvalidError."""
         if question.dry_run:
             raise self._invalid(Cause("FieldValueNotSupported", "Unsupported value: dryRun is not supported", "dryRun"))
         if not spec.get("token"):
@@ -180,7 +180,7 @@ class Exchange:
         self.outcomes[f"{kind if kind in (*KINDS, ACCOUNT) else 'unknown'} {outcome}"] += 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running hub."""
+        """Returns the counters for the debug socket."""
         return {**self.outcomes, "rates": self._terms.rates.snapshot()}
 
     def _note_names(self, named: Named | None, notes: MutableMapping[str, str]) -> None:
@@ -198,13 +198,13 @@ class Exchange:
 
 
 def _left(spent: float) -> float:
-    """Seconds until the end of the span in which a failure is answered."""
+    """Returns the seconds until the end of the span in which a failure is answered."""
     span = PAUSE.total_seconds()
     return max(ceil(spent / span), 1) * span - spent
 
 
 def _answer(status: Document) -> dict[str, Any]:
-    """Nothing of the question comes back."""
+    """Returns an answer without any content of the request."""
     return {"metadata": {}, "spec": {"authenticator": {}}, "status": dict(status)}
 
 
@@ -217,7 +217,7 @@ def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
 
 
 class NothingStored(Storage):
-    """What a list of TokenCredentialRequests finds, so that `kubectl get` of a category works."""
+    """Storage without objects, so that `kubectl get` of a category works."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         raise MethodNotAllowedError(f"{resource} are not kept: {key.name}")
