@@ -1,4 +1,4 @@
-"""Who did what, remembered: the policy that chooses, the trail that takes records, the places where they are kept."""
+"""Audit of requests: the policy that selects them, the trails that take records, and the sinks that store them."""
 
 from hub.audit.auditor import Auditor
 from hub.audit.decisions import DecisionAudit

@@ -1,4 +1,4 @@
-"""One for both doors: asks the policy about a request, and gives its records to every trail."""
+"""Applies the audit policy to requests of both doors, and passes records to every trail."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ from machinery.runtime.rate_limit import until_tick
 from machinery.sanitize import plain
 
 MAX_BODY = 64 * 1024
-"""Bodies longer than this are left out, and the record says so."""
+"""Longer bodies are left out, with a note in the record."""
 MAX_TEXT = 1024
 SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenRequest", "TokenReview", "TokenCredentialRequest"))
-"""Kinds whose bodies may hold a secret under a name that says nothing of it."""
+"""Kinds whose bodies may hold a secret under any field name."""
 BODY_LEFT_OUT = f"{NAME}/body"
 FLUSHED_WITHIN = timedelta(seconds=15)
-"""How long the end of the process waits for the last records."""
+"""How long the process waits for the last records at its end."""
 
 
 class Auditor:
-    """Nothing here waits, and nothing fails a request."""
+    """The audit of a process. Its methods for requests never wait and never fail a request."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Auditor:
         strangers: Sequence[Trail] | None = None,
         numbering: Numbering | None = None,
     ) -> None:
-        """`strangers`: trails of refusals of strangers; None: the same as for all other records.
+        """`strangers`: trails for refusals of unknown callers; None: the same as for other records.
 
         `numbering`: of the database's records, which may also be written in the transaction of a change.
         """
@@ -58,12 +58,12 @@ class Auditor:
         self.clock = clock
 
     async def open(self) -> None:
-        """Raises MusterError when records could not be kept: the hub must not begin then."""
+        """Opens all trails. Raises MusterError if records cannot be stored: the hub must not start then."""
         for trail in self._trails:
             await trail.open()
 
     async def run(self) -> None:
-        """Delivers for ever."""
+        """Delivers records until cancelled."""
         async with asyncio.TaskGroup() as group:
             for trail in self._trails:
                 group.create_task(trail.run(), name="audit trail")
@@ -78,23 +78,23 @@ class Auditor:
                     trail.offer(record)
 
     async def flush(self) -> None:
-        """Returns when everything that was offered by now is kept. The caller bounds it."""
+        """Returns when all offered records are stored. The caller sets the time-out."""
         self._summarize()
         await asyncio.gather(*(trail.flush() for trail in self._trails))
 
     async def finish(self) -> None:
-        """Returns when everything that was offered is kept, or when that cannot be awaited any longer; `run` must still run."""
+        """Returns when all offered records are stored, or after `FLUSHED_WITHIN`; `run` must still run."""
         self._summarize()
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
     def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
-        """What the policy says of a request by its real asker."""
+        """Returns the policy's verdict by the authenticated actor, not an impersonated one."""
         return self._policy.verdict(actor, asked)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
-        """Keeps the record, or counts it where it repeats others. `stored`: it is in the database with what it changed."""
+        """Takes a record, or counts a repetition. `stored`: it was written to the database with the change."""
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
             for trail in self._ways[stranger]:
@@ -102,9 +102,9 @@ class Auditor:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
-        """The record for the database, to be written by the caller; other places get it now.
+        """Returns the record for the database, to be written by the caller; other trails get it now.
 
-        None: it repeats others and is counted, or it goes to the database with the records that wait.
+        None: it is a repetition and counted, or its trail writes it to the database.
         """
         stranger, kept = self._floods.take(record)
         if kept is None:
@@ -124,9 +124,9 @@ def user_of(actor: Actor) -> User:
 
 
 def reference_of(asked: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
-    """The object that is asked about; None for a bare path. `name` and `uid` where only the answer tells them.
+    """Returns the object of a request; None for a non-resource path. `name` and `uid`: if only the answer contains them.
 
-    Whoever asks, and be it without a credential, writes the rest: it is as bounded as his other words.
+    The client chooses the other fields, even without a credential, so they are shortened.
     """
     if not asked.resource:
         return None
@@ -142,7 +142,7 @@ def reference_of(asked: Attributes, *, name: str = "", uid: str = "") -> ObjectR
 
 
 def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
-    """A JSON body for a record, without what looks like a secret; NO_BODY when it is none, and then `notes` says why."""
+    """Returns a JSON body for a record, redacted; NO_BODY if there is none or it is left out, with the reason in `notes`."""
     if not content:
         return NO_BODY
     if len(content) > MAX_BODY:
@@ -160,10 +160,10 @@ def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
 
 
 def token_hash(token: str) -> str:
-    """How a bearer token stands in a record."""
+    """Returns the hash of a bearer token, as it is in a record."""
     return f"SHA256={sha256(token.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def short(text: str) -> str:
-    """Text of a client: bounded, fit to be kept, and without what looks like a secret."""
+    """Returns a client's text shortened, without characters that cannot be stored, and redacted."""
     return str(redacted(plain(text[:MAX_TEXT])))

@@ -1,4 +1,4 @@
-"""What a rule decided, as a record in the transaction of the decision: nobody asked for it at a door."""
+"""Audit records of approval rules' decisions, written in the transaction of the decision, as no request has caused them."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -16,13 +16,13 @@ DONE = 200
 
 
 class DecisionAudit:
-    """`write` in the transaction of the decisions, `committed` after it."""
+    """Call `write` in the transaction of the decisions and `committed` after it."""
 
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor
 
     def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-        """The outcome with the records of its decisions, which are written to the database."""
+        """Writes the records of an outcome's decisions to the database and returns the outcome with them."""
         if not outcome.decisions:
             return outcome
         records = tuple(record_of(decision, self._auditor.clock.now()) for decision in outcome.decisions)
@@ -31,13 +31,13 @@ class DecisionAudit:
         return replace(outcome, records=records)
 
     def committed(self, outcome: ApprovalOutcome) -> None:
-        """Gives the records to the other places."""
+        """Offers the records to the other trails."""
         for record in outcome.records:
             self._auditor.offer(record, stored=self._auditor.numbering is not None)
 
 
 def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
-    """Whatever the policy says: an operator's rule stands for the operator."""
+    """Returns the record of a decision. The policy does not apply: a rule acts for the operator that made it."""
     metadata = doc.mapping(decision.about, "metadata")
     group, _, version = str(decision.about.get("apiVersion") or "").rpartition("/")
     accepts = decision.verdict is RuleVerdict.ACCEPT

@@ -1,7 +1,6 @@
-"""The policy of a hub that was given none: whoever changes something or reads a secret leaves a record.
+"""The default audit policy: records changes and reads of secrets.
 
-Left out is what says who is alive rather than what was done: beats, status reports, events and access reviews. Whoever wants
-them writes a policy.
+It leaves out signs of life: beats, status reports, events and access reviews. To record them, write a policy.
 """
 
 from hub.api.auditrecords.record import AuditLevel
@@ -17,7 +16,7 @@ def default_policy(group_suffix: str) -> AuditPolicy:
     clusters, addons = f"cluster.{group_suffix}", f"addon.{group_suffix}"
     return AuditPolicy(
         (
-            # secrets and tokens, whoever reads or changes them
+            # secrets and tokens, all verbs
             AuditRule(
                 level=AuditLevel.METADATA,
                 resources=(
@@ -25,9 +24,9 @@ def default_policy(group_suffix: str) -> AuditPolicy:
                     GroupResources("authentication.k8s.io", ("tokenreviews",)),
                 ),
             ),
-            # who looks leaves no other trace
+            # other reads
             AuditRule(level=AuditLevel.NONE, verbs=READS),
-            # who asks for a right changes nothing
+            # access reviews change nothing
             AuditRule(
                 level=AuditLevel.NONE,
                 resources=(
@@ -35,7 +34,7 @@ def default_policy(group_suffix: str) -> AuditPolicy:
                     GroupResources("authentication.k8s.io", ("selfsubjectreviews",)),
                 ),
             ),
-            # signs of life: leases are renewed, agents report, events are told
+            # signs of life: renewals of leases, reports of agents, events
             AuditRule(
                 level=AuditLevel.NONE,
                 verbs=("update", "patch"),
@@ -48,7 +47,7 @@ def default_policy(group_suffix: str) -> AuditPolicy:
                 resources=(GroupResources(clusters, ("managedclusters/status",)), GroupResources(addons, ("*/status",))),
             ),
             AuditRule(level=AuditLevel.NONE, resources=(GroupResources("", ("events",)), GroupResources("events.k8s.io"))),
-            # rights, acceptance and approval: what exactly was granted
+            # permissions, acceptance and approval: with the request body, to show what was granted
             AuditRule(
                 level=AuditLevel.REQUEST,
                 verbs=CHANGES,
@@ -58,7 +57,7 @@ def default_policy(group_suffix: str) -> AuditPolicy:
                     GroupResources("certificates.k8s.io", ("certificatesigningrequests/approval",)),
                 ),
             ),
-            # all else that changes something
+            # all other changes
             AuditRule(level=AuditLevel.METADATA),
         )
     )

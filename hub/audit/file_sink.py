@@ -1,4 +1,4 @@
-"""Records as lines in a file, or on standard output: for who collects them from there.
+"""Writes audit records as lines to a file or to standard output, for log collectors.
 
 The file is opened for every batch, so that it can be rotated by renaming it. Each line is an event of `audit.k8s.io/v1`.
 """
@@ -30,7 +30,7 @@ class FileSink(AuditSink):
         return "standard output" if self._path is None else str(self._path)
 
     async def open(self) -> None:
-        """Raises InvalidError: the file cannot be written, or holds something else."""
+        """Raises InvalidError if the file cannot be written, or does not end with an audit record."""
         if self._path is None:
             return
         try:
@@ -44,7 +44,7 @@ class FileSink(AuditSink):
             raise InvalidError(f"{self._path} does not end with an audit record of a hub: name another file for the audit log")
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
-        """Raises UnavailableError; then nothing of the batch stays in a file."""
+        """Appends a batch. Raises UnavailableError; then no part of the batch remains in the file."""
         content = b"".join(entry.document + b"\n" for entry in entries)
         try:
             await asyncio.to_thread(_append, self._path, content)
@@ -76,7 +76,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _last_line(path: Path) -> bytes:
-    """The last whole line. What a crash has torn after it was promised to nobody, and is cut off."""
+    """Returns the last complete line. An incomplete one, left by a crash, was never acknowledged and is cut off."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
     try:
         size = os.fstat(descriptor).st_size

@@ -1,7 +1,7 @@
-"""Repeated audit records become one per minute: refusals of strangers, and requests of one caller above a rate.
+"""Combines repeated audit records to one per minute: refusals of strangers, and requests of one caller above a rate.
 
-A stranger is a caller without a credential that the hub knows. The first record of a kind in a minute is kept as it is; those
-that follow are counted. A kind is the address and the reason; of other callers, the caller, verb, object and answer.
+A stranger is a caller without a credential known to the hub. The first record of a kind in a minute is kept; later ones are
+counted. For strangers, a kind is the address and the reason; for other callers, the caller, verb, object and status code.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from machinery.runtime.clock import Clock
 
 PERIOD = timedelta(minutes=1)
 MOST = 50
-"""Kinds of each table in one period. All further ones are one kind, "others"."""
+"""Kinds of each table in one period. All further ones count as one kind, "others"."""
 RATE, BURST = 1, 300
-"""Records of one known caller, a second and at once, that are kept one by one."""
+"""Rate per second and burst up to which records of one known caller are kept one by one."""
 LONGEST_TEXT = 256
 """Characters of each text in a stranger's record."""
 REFUSED = 400
@@ -32,7 +32,7 @@ OTHERS = ("others",)
 
 @dataclass(slots=True)
 class _Count:
-    """How often a record was repeated in this period."""
+    """The repetitions of a record in this period."""
 
     first: AuditRecord
     last: datetime
@@ -43,7 +43,7 @@ _Counts = dict[tuple[str, ...], _Count]
 
 
 class Floods:
-    """`take` decides about each record as it comes; `summaries` ends a period."""
+    """`take` decides on each record; `summaries` ends a period."""
 
     def __init__(self, clock: Clock) -> None:
         self._rates = Rates(RATE, BURST, clock)
@@ -51,7 +51,7 @@ class Floods:
         self._others: _Counts = {}
 
     def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
-        """Whether a stranger caused the record, and what to keep of it now; None: it is counted."""
+        """Returns whether a stranger caused the record, and the record to keep now; None: it is counted."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
         address = origin(record.source_ips[0]) if record.source_ips else ""
         status = record.response_status or ResponseStatus(0)
@@ -75,7 +75,7 @@ class Floods:
         return None if key == OTHERS else record
 
     def summaries(self, *, strangers: bool) -> Sequence[AuditRecord]:
-        """A record per kind that was repeated in this period, which ends."""
+        """Ends the period and returns a record per repeated kind."""
         counts = self._strangers if strangers else self._others
         found = [_summary(key, each) for key, each in counts.items() if each.repeated]
         counts.clear()
@@ -83,7 +83,7 @@ class Floods:
 
 
 def _summary(key: tuple[str, ...], counted: _Count) -> AuditRecord:
-    """The first record again, with the number of those that came after it."""
+    """Returns the first record with the number of its repetitions."""
     first = counted.first
     notes = {REPEATED: str(counted.repeated), SINCE: format_time(first.at)}
     if key == OTHERS:
@@ -94,7 +94,7 @@ def _summary(key: tuple[str, ...], counted: _Count) -> AuditRecord:
 
 
 def _shortened(record: AuditRecord) -> AuditRecord:
-    """Without bodies, and with bounded texts: strangers decide how many of these there are."""
+    """Returns the record without bodies and with short texts, because strangers control the number of such records."""
     reference = record.object_ref
     if reference is not None:
         reference = ObjectReference(*(getattr(reference, name)[:LONGEST_TEXT] for name in reference.__struct_fields__))

@@ -1,6 +1,6 @@
-"""Which requests are remembered, and how much of them: Kubernetes' audit policy. The first rule that matches decides.
+"""Kubernetes' audit policy: selects which requests are recorded, and at which level. The first rule that matches decides.
 
-Rules are matched as kube-apiserver matches them. Whatever they say, bodies of `NEVER_BODIES` are not remembered.
+Rules match as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from machinery.apiserver.storage import Actor
 NEVER_BODIES = frozenset(
     ("secrets", "serviceaccounts/token", "tokenreviews", "bootstrapcredentials", "tokencredentialrequests")
 )
-"""Resources (with their subresource) that hold secrets or tokens, in whatever group."""
+"""Resources (with their subresource) that hold secrets or tokens, in any group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _combined(asked: Attributes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRule:
-    """All that a rule names must fit; what it does not name fits anything."""
+    """Matches if all fields that are set match; an empty field matches everything."""
 
     level: AuditLevel
     users: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class AuditRule:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """What is remembered of one request."""
+    """The level and stages at which a request is recorded."""
 
     level: AuditLevel
     omit_stages: frozenset[Stage] = frozenset()
@@ -103,13 +103,13 @@ NOTHING = AuditVerdict(AuditLevel.NONE)
 
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
-    """Rules in their order."""
+    """Rules in order."""
 
     rules: tuple[AuditRule, ...]
     omit_stages: frozenset[Stage] = frozenset()
 
     def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
-        """By the real asker, also where another is impersonated. What no rule matches is not remembered."""
+        """Returns the verdict by the authenticated actor, not an impersonated one. Without a matching rule: NOTHING."""
         for rule in self.rules:
             if rule.match(actor, asked):
                 level = rule.level

@@ -1,4 +1,4 @@
-"""The policy file: `audit.k8s.io/v1` Policy, as Kubernetes has it, in YAML. Read strictly; everything wrong is told at once."""
+"""Strict parser of the policy file: `audit.k8s.io/v1` Policy in YAML, as in Kubernetes. It reports all problems at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def read_policy(path: Path) -> AuditPolicy:
-    """The policy in the file. Raises InvalidError with every problem and its place."""
+    """Reads the policy file. Raises InvalidError with every problem and its place."""
     try:
         content = boundedyaml.load(path.read_bytes())
     except OSError as error:
@@ -33,7 +33,7 @@ def read_policy(path: Path) -> AuditPolicy:
 
 
 def parse_policy(content: Any, source: str) -> AuditPolicy:
-    """The policy in a YAML value. Raises InvalidError with every problem and its place."""
+    """Parses a YAML value. Raises InvalidError with every problem and its place."""
     reading = _Reading()
     policy = reading.policy(content)
     if reading.problems:
@@ -44,7 +44,7 @@ def parse_policy(content: Any, source: str) -> AuditPolicy:
 
 @dataclass(slots=True)
 class _Reading:
-    """Goes through a file and notes what is wrong on the way."""
+    """Parses a policy and collects problems."""
 
     problems: list[str] = field(default_factory=list)
 

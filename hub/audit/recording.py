@@ -1,4 +1,4 @@
-"""The record of a request that changes something, made in the transaction of the change."""
+"""Writes the audit record of a request that changes something in the transaction of the change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class RequestRecording(Recording):
-    """`make`: the record of a request whose transaction makes these changes; None: no record is wanted."""
+    """`make`: returns the record for the changes of the request's transaction; None: no record is required."""
 
     def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> None:
         self._numbering = auditor.numbering
@@ -40,13 +40,13 @@ class RequestRecording(Recording):
         self.stored = True
 
     def close(self) -> None:
-        """The request has its outcome: what tasks that it began write later is not part of it."""
+        """Ends the recording with the request's outcome; later writes of tasks that it started do not belong to it."""
         self._closed = True
 
 
 @contextmanager
 def recording(auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> Iterator[RequestRecording]:
-    """A block around the answer of one request, in its task."""
+    """Records the changes of one request while the block runs, in the request's task."""
     made = RequestRecording(auditor, make)
     token = RECORDING.set(made)
     try:
@@ -57,11 +57,11 @@ def recording(auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord |
 
 
 def change_of(changes: Sequence[Change], resource: str) -> Change | None:
-    """The change of the resource that was asked for; None: the request changed others only."""
+    """Returns the change of the requested resource; None: the request changed only others."""
     return next((change for change in changes if change.kind.partition(".")[0] == resource), None)
 
 
 def status_of(change: Change | None, verb: str) -> ResponseStatus:
-    """The status of the answer that follows."""
+    """Returns the status that the answer will have."""
     created = change.type is ChangeType.ADDED if change is not None else verb == "create"
     return ResponseStatus(CREATED if created else OK)

@@ -1,4 +1,4 @@
-"""The audit of a hub, by its settings."""
+"""Builds the audit from the hub's settings."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -25,9 +25,9 @@ async def auditing(
     *,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Auditor]:
-    """The audit for the length of the block; all that was offered in it is kept when it ends.
+    """Runs the audit while the block runs; at its end all offered records are stored.
 
-    Raises InvalidError for a bad policy, and MusterError when records cannot be kept.
+    Raises InvalidError for an invalid policy, and MusterError if records cannot be stored.
     """
     auditor = auditor_of(settings, store, replica, clock)
     await auditor.open()
@@ -40,7 +40,7 @@ async def auditing(
 
 
 def auditor_of(settings: HubSettings, store: Store, replica: str, clock: Clock) -> Auditor:
-    """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
+    """Builds the auditor: records go to the database, and to a file if the settings name one. Raises InvalidError."""
     file = settings.audit_policy_file
     policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
     database, strangers = StoreSink(store, replica), StoreSink(store, replica, STRANGERS)

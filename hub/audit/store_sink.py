@@ -1,4 +1,4 @@
-"""Records in the hub's database."""
+"""Writes audit records to the hub's database."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class StoreSink(AuditSink):
         return self._name
 
     async def open(self) -> None:
-        """The database is open."""
+        """Does nothing: the database is open."""
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
         await self._store.run(audit.append, entries)

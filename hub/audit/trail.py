@@ -1,8 +1,8 @@
-"""The way of records to one place where they are kept: taken at once, and delivered in batches.
+"""Queue of audit records for one sink: takes records at once and delivers them in batches.
 
-Taking never waits and never fails. What finds no room is counted, and the count becomes a record where others are missing. Each
-place has a trail with a queue of its own, so that a slow one costs the others nothing. What a kill of the process loses is what
-the queue held: a window's worth of requests that changed nothing.
+Taking never waits and never fails. Records above the capacity are counted, and the count becomes a record in their place. Each
+sink has its own queue, so that a slow sink does not delay others. If the process is killed, the queued records are lost; those
+of changes are still in the database, where they are written with the change.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class AuditSink(Protocol):
-    """Where links are kept: the database, a file."""
+    """A place where records are stored: the database, a file."""
 
     @property
     def name(self) -> str: ...
@@ -38,18 +38,18 @@ class AuditSink(Protocol):
     numbering: Numbering
 
     async def open(self) -> None:
-        """Raises MusterError with what is wrong: nothing can be kept here."""
+        """Raises MusterError if records cannot be stored there."""
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
-        """Keeps the entries; they are durable when it returns. The same entries may be sent again after a failure.
+        """Stores the entries; they are durable when it returns. After a failure the same entries may be written again.
 
-        Raises MusterErrors to be asked again later.
+        Raises MusterError for failures to be retried later.
         """
 
 
 @dataclass(slots=True)
 class _Gap:
-    """Stands in the queue where records found no room."""
+    """Takes the place of records that exceeded the capacity."""
 
     count: int
     first: datetime
@@ -57,7 +57,7 @@ class _Gap:
 
 
 class Trail:
-    """`open`, then `run` for as long as the hub lives, and `finish` at its end."""
+    """Call `open`, then `run` for the lifetime of the hub, and `finish` at its end."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Trail:
         self._written = self._dropped = self._late = self._failures = 0
 
     async def open(self) -> None:
-        """Raises MusterError: records cannot be kept there, so the hub must not begin."""
+        """Opens the sink. Raises MusterError if records cannot be stored there: the hub must not start then."""
         await self._sink.open()
 
     @property
     def numbering(self) -> Numbering:
-        """Gives the records of this place their places."""
+        """Numbers the records of this sink."""
         return self._sink.numbering
 
     def offer(self, record: AuditRecord) -> None:
@@ -118,7 +118,7 @@ class Trail:
         self._queue.append(_Gap(1, now, now))
 
     async def run(self) -> None:
-        """Delivers for ever."""
+        """Delivers records until cancelled."""
         while True:
             await self._some.wait()
             if len(self._queue) < self._batch and not self._hurried:
@@ -130,7 +130,7 @@ class Trail:
                 self._empty.set()
 
     async def _gathered(self) -> None:
-        """Returns after the window, or when a batch is full or nothing more will come."""
+        """Returns after the window, or when a batch is full or `flush` is called."""
         self._many.clear()
         try:
             async with asyncio.timeout(self._window):
@@ -144,7 +144,7 @@ class Trail:
         return [self._entry(_record_of(each) if isinstance(each, _Gap) else each) for each in taken]
 
     def _entry(self, record: AuditRecord) -> AuditEntry:
-        """Whatever stands in the record: one that cannot be written down must not cost the others."""
+        """Encodes a record; one that cannot be encoded is replaced, so that others are not lost."""
         try:
             return self._sink.numbering.entry(record)
         except Exception:
@@ -172,21 +172,21 @@ class Trail:
             self._trouble = ""
 
     async def _one_by_one(self, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
-        """After a failure that nobody foresaw, which one record may be the reason of. What is left to be delivered."""
+        """Writes entries one by one after an unexpected failure that one of them may have caused. Returns the rest."""
         while entries:
             try:
                 if not await self._is_taken(entries[0]):
                     if not await self._is_taken(self._entry(left_out(Stage.RESPONSE_COMPLETE, entries[0].at))):
-                        return entries  # then it is not the record
+                        return entries  # the record is not the cause
                     log.error("an audit record is left out: it cannot be kept", sink=self._sink.name, at=entries[0].at)
-            except MusterError:  # no word about the record: `_deliver` meets it again
+            except MusterError:  # not caused by the record: `_deliver` handles it
                 return entries
             entries = entries[1:]
             self._in_hand = len(entries)
         return entries
 
     async def _is_taken(self, entry: AuditEntry) -> bool:
-        """Writes one entry. Raises MusterError when nothing can be written now."""
+        """Writes one entry. Returns False if the sink rejects it. Raises MusterError if nothing can be written now."""
         try:
             await self._sink.write((entry,))
         except MusterError:
@@ -198,7 +198,7 @@ class Trail:
         return True
 
     async def _pause(self, why: str, defect: Exception | None = None) -> None:
-        """Each trouble is told once; `defect`: what nobody foresaw, with its stack."""
+        """Waits before a retry. Logs each failure once; `defect`: an unexpected one, logged with its stack trace."""
         self._failures += 1
         pause = self._pauses.next().total_seconds()
         if why != self._trouble:
@@ -212,7 +212,7 @@ class Trail:
         return len(self._queue) + self._in_hand
 
     async def flush(self) -> None:
-        """Returns when all that was taken is kept. The caller bounds it."""
+        """Returns when all taken records are stored. The caller sets the time-out."""
         self._hurried += 1
         self._many.set()
         try:
@@ -221,7 +221,7 @@ class Trail:
             self._hurried -= 1
 
     async def finish(self) -> None:
-        """`flush`, for the last time: what is offered later is only counted."""
+        """Flushes for the last time; records offered later are only counted."""
         self._finishing = True
         try:
             await self.flush()
@@ -233,7 +233,7 @@ class Trail:
                 log.info("audit records flushed", dropped=self._dropped, sink=self._sink.name)
 
     def snapshot(self) -> dict[str, Any]:
-        """Numbers for who looks into a running hub."""
+        """Returns the counters for the debug socket."""
         return {
             "sink": self._sink.name,
             "waiting": self._waiting,
@@ -246,7 +246,7 @@ class Trail:
 
 
 def left_out(stage: Stage, at: datetime) -> AuditRecord:
-    """Stands where a record would be that no place takes."""
+    """Returns the replacement of a record that no sink accepts."""
     return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
 
 
