@@ -65,7 +65,7 @@ class ClusterAcceptanceCache:
         self._end = end
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that a credential was admitted because its cluster is accepted; its connections end with the acceptance."""
+        """Records that a credential was admitted because its cluster is accepted; its watches end with the acceptance."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)

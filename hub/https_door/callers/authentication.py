@@ -61,7 +61,7 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
 
 
 def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
-    """Ends connections of revoked certificates and bootstrap credentials."""
+    """Ends long-running requests of revoked certificates and bootstrap credentials."""
 
     def end_serial(serial: SerialNumber | None) -> None:
         if serial is None:

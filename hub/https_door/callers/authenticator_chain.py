@@ -1,4 +1,4 @@
-"""The authenticators of the HTTPS door in their order, and the end of connections whose credential ends."""
+"""The authenticators of the HTTPS door in their order, and the end of watches whose credential ends."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class ExternalAuthenticator(Protocol):
     """Authorizes the users of this authenticator; None: the hub's own roles do."""
 
     def bind(self, presence: Presence) -> None:
-        """Sets the registry in which it ends connections whose credential is not valid any more."""
+        """Sets where it ends long-running requests whose credential is not valid any more."""
 
     async def run(self) -> None:
         """Follows the sources of this authenticator until cancelled."""
@@ -126,7 +126,7 @@ class AuthenticatorChain:
                 tasks.create_task(way.run(), name=type(way).__name__)
 
     async def _follow_accounts(self) -> None:
-        """Ends connections of deleted ServiceAccounts; all connections if the change log may have lost a deletion."""
+        """Ends watches of deleted ServiceAccounts; all watches if the change log may have lost a deletion."""
         pauses, told = Backoff(timedelta(milliseconds=200), timedelta(seconds=10)), ""
         after: int | None = None
         while True:

@@ -126,7 +126,7 @@ def _is_open(asked: Attributes) -> bool:
 
 
 def _mark(actor: Actor) -> str:
-    """Returns the mark of a ServiceAccount's connections: of its token, or of a certificate that it got for the token."""
+    """Returns the mark of a ServiceAccount's watches: of its token, or of a certificate that it got for the token."""
     holder = actor.holder
     return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
 

@@ -44,7 +44,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._take(content)
 
     def bind(self, presence: Presence) -> None:
-        """Sets the registry in which connections end when their CA is removed from the file."""
+        """Sets where long-running requests end when their CA is removed from the file."""
         self._presence = presence
 
     async def run(self) -> None:

@@ -57,7 +57,7 @@ class KubernetesAuthority(ExternalAuthenticator):
         return self._authorities.signed(certificate) is not None
 
     def take(self, authority: bytes) -> None:
-        """Trusts this CA (PEM; b"": none) and ends connections by another one. The hub's own CA is refused with a log line."""
+        """Trusts this CA (PEM; b"": none) and ends watches by another one. The hub's own CA is refused with a log line."""
         try:
             _refuse_own(authority, self._serving.material.trust)
             self._serving.trust_clients(SOURCE, authority)
