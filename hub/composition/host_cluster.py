@@ -104,7 +104,7 @@ class HostClusterSection:
         return self._environment.get(POD_NAME) if is_ours and is_here else None
 
     def _namespace(self) -> str:
-        """Raises InvalidError."""
+        """The cert agent's namespace. Raises InvalidError if it is unknown."""
         namespace = self._settings.kube_cert_agent_namespace or self._environment.get(POD_NAMESPACE)
         if not namespace:
             raise InvalidError(f"kube_cert_agent needs kube_cert_agent_namespace, or {POD_NAMESPACE} in the environment")

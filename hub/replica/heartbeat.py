@@ -92,7 +92,10 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 
 
 async def take_place(store: Store, me: Replica, *, alone: bool) -> None:
-    """Register the name. Raises AlreadyExistsError when another process serves under it, UnavailableError."""
+    """Register the name, after waiting until an earlier holder is lost.
+
+    Raises AlreadyExistsError when another process serves under it, UnavailableError.
+    """
     if alone:
         await store.run(replicas.begin_alone, me)
         return

@@ -21,7 +21,7 @@ def wanted(request: Document) -> bool:
 
 
 class Issuance(Batched):
-    """Signs with `issuer` and records each certificate."""
+    """Signs with `issuer`; the hub's records determine the content of each certificate."""
 
     def __init__(self, store: Store, issuer: Issuer, lifetimes: Lifetimes) -> None:
         super().__init__(store)

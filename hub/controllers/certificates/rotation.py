@@ -1,14 +1,14 @@
 """Performs CA changes, one due step at a time.
 
-A step that fails does not block the steps of other CAs: a doubted clock or a key that cannot be stored is no reason to keep a
+A step that fails does not block other steps: a doubted clock or a key that cannot be stored is no reason to keep a
 compromised CA.
 
 It runs on the leader. After a crash it continues from the database and the key storage: a key stored for a CA that is not
 recorded is used for the next CA, and a key that was not removed with its CA is removed later.
 
 A CA is retired when everything it signed has ended or when a patience is over. A clock that is ahead for a moment would make
-all of that true at once, irreversibly. So while the database's clock is not trusted, only steps that an operator ordered are
-made; a CA that the operator gives up still waits for its time only while agents are present that can still move.
+all of that true at once, irreversibly. So while the database's clock is not trusted, no CA is retired because of time: only an
+operator's orders are executed, and that to give up a CA waits while agents remain that were given time to move and still can.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

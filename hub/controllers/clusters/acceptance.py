@@ -1,7 +1,7 @@
 """Owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a rule.
 
-Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition. A rule accepts only once, so
-an operator's denial is final for it.
+Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition. A rule accepts a cluster only
+once, so a later denial by an operator stands.
 """
 
 from collections.abc import Callable, Sequence

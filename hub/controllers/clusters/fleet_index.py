@@ -140,7 +140,7 @@ class FleetView:
             self._silent[name] = reason
 
     def _move(self, name: str, cluster: Document | None) -> None:
-        """Notify the sets that gained or lost a member."""
+        """Call `members` with each set that gained or lost a member."""
         before = self._clusters.pop(name, None)
         after = self._membership(cluster) if cluster is not None else None
         if after is not None:

@@ -1,1 +1,1 @@
-"""Connections, transactions of the two databases, statements and errors."""
+"""Engines, transactions, statements and errors of the two databases."""

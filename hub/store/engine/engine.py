@@ -75,7 +75,7 @@ def writing_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
 
 
 def migrating_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
-    """Engine with one connection and without a statement time-out (PostgreSQL)."""
+    """Engine with one connection and, on PostgreSQL, no time limit for answers."""
     if is_sqlite(url):
         return writing_engine(url, bounds)
     return _postgres(url, "READ COMMITTED", bounds, connections=1, patient=True)

@@ -76,7 +76,7 @@ class SqlLifeline(Lifeline):
     def _cut(self) -> None:
         """Shut down the socket. The thread that waits on it fails, and the next query opens a new connection."""
         number = getattr(self._connection, "fileno", None)
-        if number is None:  # SQLite's waits end by themselves
+        if number is None:  # SQLite's waits have a time limit
             return
         ended = (OSError, self._engine.dialect.loaded_dbapi.Error)  # if the connection has ended in the meantime
         with suppress(*ended), socket.fromfd(number(), socket.AF_INET, socket.SOCK_STREAM) as its:

@@ -1,4 +1,4 @@
-"""Records of requests, in one chain per replica."""
+"""Audit records, in one hash chain per replica."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Bootstrap credentials that are bearer tokens: the token's hash."""
+"""The token hash of bootstrap credentials that are bearer tokens."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Transitions of availability are kept; replicas mark that beats can be stored."""
+"""Transitions of availability, and the marks of replicas that can store beats."""
 
 import sqlalchemy as sa
 from alembic import op

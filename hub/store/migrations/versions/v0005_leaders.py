@@ -1,4 +1,4 @@
-"""Who leads: a record per lock, and its newest term, which the leader's transactions hold."""
+"""The leader lock and its newest term."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The replicas of a hub, and which of them has the newest session of each agent."""
+"""The replicas of a hub, and the replica with the newest session of each agent."""
 
 import sqlalchemy as sa
 from alembic import op

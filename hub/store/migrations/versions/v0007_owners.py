@@ -1,4 +1,4 @@
-"""Which epoch of its agent was heard of per cluster, and which hub the agent reports to instead."""
+"""The highest epoch of each cluster, and the hub that its agent reports to instead."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which issuer and CA signed each certificate."""
+"""The issuer and CA that signed each certificate."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The hub's certificate authorities, and what each replica knows of them."""
+"""The hub's CAs, and the state of each CA at each replica."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What each agent trusts, and which certificate it holds."""
+"""The CAs that each agent trusts, and the certificate that it holds."""
 
 import sqlalchemy as sa
 from alembic import op

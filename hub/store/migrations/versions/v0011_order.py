@@ -1,4 +1,4 @@
-"""By what versions and quantities among the selectable fields are compared. The start after an upgrade fills it in."""
+"""Sort keys of selectable fields that are versions or quantities; filled at the next start."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Bootstrap credentials with bounds, uses and an end that is told; which issuer a cluster's name is bound to."""
+"""Bounds, uses and revocation reasons of bootstrap credentials; the issuer that each cluster's name is bound to."""
 
 import sqlalchemy as sa
 from alembic import op

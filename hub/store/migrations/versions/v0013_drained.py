@@ -1,4 +1,4 @@
-"""Replicas that operators drain, and what replicas measure of themselves."""
+"""Drained replicas, and the load of replicas."""
 
 import sqlalchemy as sa
 from alembic import op

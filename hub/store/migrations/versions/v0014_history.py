@@ -1,4 +1,4 @@
-"""How far back the past of objects can be read, which is further than a watch can resume from, and how much room it takes."""
+"""The oldest readable revision of the history, which is older than the oldest resumable one, and the size of the change log."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""One narrow row per cluster with what is asked most: triggers keep it, whichever release writes."""
+"""One narrow row per cluster with the most queried values, kept by triggers for writes of any release."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Certificates by their revocation and by their end: what is looked for all the time is found without a look at the others."""
+"""Indexes of certificates by revocation and by expiry."""
 
 from alembic import op
 

@@ -1,6 +1,6 @@
-"""Audit records without the chain that they had, and the time that agents have to leave a compromised CA.
+"""Audit records without the hash chain, and the time that agents have to leave a compromised CA.
 
-The release before wrote the columns of the chain, and cannot write records without them.
+The release before writes the columns of the chain and cannot write records without them.
 """
 
 import sqlalchemy as sa
