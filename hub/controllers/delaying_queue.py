@@ -126,7 +126,7 @@ class BatchRunner(Generic[R]):
             await self.make((name,), run)
 
     def settle(self, agenda: DelayingQueue, look_again: Callable[[R], timedelta | None]) -> None:
-        """Give each name its next time. If the store is unavailable, failed names are due again at once, without a backoff."""
+        """Give each name its next time. If the store is unavailable, untried and failed names are due at the next step."""
         for name, found in self.done.items():
             agenda.wait(name, look_again(found))
         if self.untried:

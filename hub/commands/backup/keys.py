@@ -1,4 +1,4 @@
-"""The hub's keys in a backup: sealed with a passphrase, and never restored over other keys.
+"""The hub's keys in a backup: only sealed with a passphrase, and never restored over other keys.
 
 They are sealed with a key derived from the passphrase by scrypt (RFC 7914), and bound to the digest of the manifest, so opening
 them proves that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the key for
@@ -109,7 +109,7 @@ def proof(seal: Seal, digest: bytes) -> bytes:
 
 
 def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
-    """Raises InvalidError unless a holder of the hub's key for Secrets made the backup."""
+    """Raises InvalidError unless the backup is as a holder of the hub's key for Secrets made it."""
     unverified = "--unverified restores it nevertheless, if you know that nobody has changed it"
     if found is None:
         raise InvalidError(f"nothing shows who made the backup, and that nobody has changed it: {unverified}")

@@ -116,7 +116,7 @@ def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterat
 
 
 def _remaining(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
-    """Decisions after the backup that are lost."""
+    """Decisions after the backup that may be lost."""
     yield f"what was decided after {manifest.made} is lost; look after it:"
     until = max((each.at for each in outcome.lists), default=order.made)
     yield (

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 class RequestCleanup(Reconciler[str]):
     """`ends`: retention of requests. `keep_credentials`: retention of expired or revoked credentials.
 
-    `steady`: postpones all deletions after a jump of the database's clock.
+    `steady`: postpones all deletions while the database's clock is not trusted.
     """
 
     def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta, steady: Steadiness) -> None:

@@ -22,7 +22,7 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)
-"""Shortest interval between checks while finalizers hold a namespace's content; some kinds send no change."""
+"""Shortest interval between checks while finalizers hold a namespace's content; not every kind is in the feed."""
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from machinery.runtime.controller import Reconciler
 
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)
-"""Shortest interval between checks while finalizers hold the rest; some kinds send no change."""
+"""Shortest interval between checks while finalizers hold the rest; not every kind is in the feed."""
 
 log = structlog.get_logger(__name__)
 

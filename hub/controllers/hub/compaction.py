@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 class Compaction(Reconciler[str]):
     """Each step runs one portion per table, and runs again at once while there is more.
 
-    `steady`: postpones deletion by age after a jump of the database's clock.
+    `steady`: postpones deletion by age while the database's clock is not trusted.
     `standing`: retention and sizes after the last complete run, for metrics; None: not yet known.
     `tell`: records an Event.
     """
