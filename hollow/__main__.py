@@ -130,7 +130,7 @@ async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
 
 
 async def _exchange(kubeconfig: Path) -> str:
-    """The new CA, in PEM."""
+    """Exchange the CA; return the new one in PEM."""
     from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
     async with await KubeClient.from_file(kubeconfig) as client:
@@ -138,7 +138,7 @@ async def _exchange(kubeconfig: Path) -> str:
 
 
 def _checked(action: Callable[[], T]) -> T:
-    """What `action` returns; what it refuses is said in one line."""
+    """Run `action`; convert its errors to one-line click errors."""
     try:
         return action()
     except MusterError as error:

@@ -1,6 +1,7 @@
-"""Who may use a hollow cluster: its administrators, by certificate or token, and others as far as its roles let them.
+"""Authentication and authorization of a hollow cluster.
 
-Others come with certificates of its CA, or with the tokens of its ServiceAccounts.
+Administrators use a certificate or a token. Other users have certificates of its CA or tokens of its ServiceAccounts, and the
+permissions of their RBAC roles.
 """
 
 import secrets
@@ -21,18 +22,18 @@ from machinery.runtime.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
-"""Open by the role system:basic-user of any cluster."""
+"""Allowed by the role system:basic-user of every cluster."""
 DISCOVERY = ("/api", "/apis", "/openapi")
 _SCHEME = "bearer "
 
 Identify = Callable[[str], Awaitable[Actor | None]]
-"""Whose bearer token this is; None: nobody's who is known. Raises UnauthorizedError for one that is not good any more."""
+"""Returns the user of a bearer token; None: unknown token. Raises UnauthorizedError for one that is no longer valid."""
 Tell = Callable[[Actor, Attributes, Decision], None]
-"""What was asked, by whom, and what came of it."""
+"""Called with each authorization: user, request and decision."""
 
 
 class Identities(Authenticator):
-    """Whom a client certificate of the cluster's CA names; a bearer token is the administrator's, or a ServiceAccount's."""
+    """Authenticates client certificates of the cluster's CA, the administrator's token and ServiceAccount tokens."""
 
     def __init__(self, token: str, identify: Identify) -> None:
         self._expected = token.encode()
@@ -56,7 +57,7 @@ class Identities(Authenticator):
 
 
 class ByRoles(Authorizer):
-    """Administrators may do everything, the others what roles give them; whoever asks reads what is open on any cluster."""
+    """Administrators may do everything, others what RBAC allows; some paths are open as in every cluster."""
 
     def __init__(self, storage: Storage, tell: Tell) -> None:
         self._storage = storage
@@ -68,7 +69,7 @@ class ByRoles(Authorizer):
         return decision
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All that the actor holds there."""
+        """All rules of the actor in a namespace."""
         held = (await self._index()).held(actor, namespace)
         return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
 
@@ -78,7 +79,7 @@ class ByRoles(Authorizer):
         return (await self._index()).decide(actor, attributes)
 
     async def _index(self) -> RoleIndex:
-        """The roles as they are now: few are asked, and a hollow cluster has few roles."""
+        """The current roles, read anew for each request: a hollow cluster has few roles and few such requests."""
         index = RoleIndex()
         for resource in ROLES_AND_BINDINGS:
             for stored in (await self._storage.list(resource.key, Selection())).items:
@@ -87,7 +88,7 @@ class ByRoles(Authorizer):
 
 
 def _is_open(actor: Actor, asked: Attributes) -> bool:
-    """Health and version, to anybody; what the cluster serves and what a user may do, to each user that is known."""
+    """Health and version for everyone; discovery and reviews of one's own permissions for authenticated users."""
     if asked.resource in SELF_REVIEWS and asked.verb == "create":
         return AUTHENTICATED_GROUP in actor.groups
     known = (*OPEN_PATHS, *(DISCOVERY if AUTHENTICATED_GROUP in actor.groups else ()))

@@ -1,4 +1,4 @@
-"""The certificates of one hollow cluster: its own CA, its serving certificate, and its administrator's."""
+"""Certificates of a hollow cluster: its CA, its serving certificate and its administrator's certificate."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ _HOSTS = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kuberne
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address; else it is a name."""
+    """Whether `host` is an IP address and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -35,10 +35,10 @@ class CertificateWithKey:
 
 
 class ClusterAuthority:
-    """The CA of the cluster `name`, made anew at every start of a process."""
+    """The CA of the cluster `name`, new in every process."""
 
     def __init__(self, name: str, now: datetime) -> None:
-        now = now.replace(microsecond=0)  # a certificate knows no fractions
+        now = now.replace(microsecond=0)  # certificates have whole seconds
         self.key = generate_key()
         self._not_before = now - BACKDATED
         self._not_after = now + LIFETIME
@@ -52,7 +52,7 @@ class ClusterAuthority:
         return self._authority.certificate
 
     def serving(self, *hosts: str) -> CertificateWithKey:
-        """For `hosts`, addresses or names, and the names by which a pod knows its API server."""
+        """Serving certificate for `hosts`, addresses or names, and for the names that pods use."""
         told = dict.fromkeys((*_HOSTS, *hosts))
         return self._pair(
             _SERVER,
@@ -62,7 +62,7 @@ class ClusterAuthority:
         )
 
     def administrator(self) -> CertificateWithKey:
-        """A client certificate that may do everything."""
+        """Client certificate of the administrator."""
         return self._pair(ADMINISTRATOR, Usage.CLIENT)
 
     def _pair(

@@ -1,4 +1,4 @@
-"""One hollow cluster: its objects in memory, behind a real API server on a real port with certificates of its own."""
+"""One hollow cluster: in-memory objects behind a real API server on a real port with its own certificates."""
 
 import base64
 import errno
@@ -36,15 +36,15 @@ from machinery.runtime.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
 AUTHORITY_PATH = "/hollow/authority"
-"""POST exchanges the cluster's CA and answers with the new one. To the administrator only."""
+"""POST replaces the cluster's CA and returns the new one, for the administrator only."""
 _HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class HollowCluster:
-    """A cluster as `shape` says, on `host` and `port` (0: a free one).
+    """A cluster with the properties of `shape`, on `host` and `port` (0: a free port).
 
-    It answers between `start` and `stop`, or inside of `async with`; started again, it has the same port, certificates and
-    objects. Faults are switched at any time by setting `faults`.
+    It serves between `start` and `stop`, or inside of `async with`. After a restart it has the same port, certificates and
+    objects. Set `faults` at any time to change its faults.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class HollowCluster:
     ) -> None:
         """Raises InvalidError.
 
-        `advertise` is the name or address that the kubeconfig tells, by default `host`; `token` the administrator's, by default
-        a random one. `tell` hears of every request that the API is asked.
+        `advertise`: name or address in the kubeconfig, by default `host`. `token`: the administrator's, by default random.
+        `tell` is called with every authorization.
         """
         self.shape = shape
         self._clock = clock or SystemClock()
@@ -85,7 +85,7 @@ class HollowCluster:
 
     @property
     def url(self) -> str:
-        """The address of the API server, once it was started."""
+        """The address of the API server, valid after the start."""
         host = f"[{self._advertised}]" if ":" in self._advertised else self._advertised
         return f"https://{host}:{self._port}"
 
@@ -142,9 +142,9 @@ class HollowCluster:
             await self._storage.create(kinds.CONFIG_MAP.key, key, info, ADMINISTRATOR)
 
     async def exchange_authority(self) -> None:
-        """Another CA lies on the control plane's host, and the controller-manager was started anew to sign with it.
+        """Replace the CA on the control plane's host, and restart the controller-manager, which then signs with it.
 
-        The API server takes certificates of both; what it shows itself stays as it was.
+        The API server accepts client certificates of both CAs; its own serving certificate does not change.
         """
         authority = ClusterAuthority(self.shape.name, self._clock.now())
         self._tls.load_verify_locations(cadata=authority.certificate.decode("ascii"))
@@ -173,22 +173,22 @@ class HollowCluster:
         return act
 
     async def stop(self) -> None:
-        """Ends watches and hanging requests, closes every connection. The objects stay."""
+        """End watches and hanging requests and close all connections. The objects stay."""
         if self._listening:
             listening, self._listening = self._listening, None
             self._illness.release()
             await listening.close()
 
     async def stalled(self) -> None:
-        """Returns when a write of a secret stalls, as `faults` say it shall."""
+        """Wait until a write of a secret stalls, by the faults."""
         await self._illness.stalled()
 
     def cut_watches(self) -> None:
-        """Breaks the connections of all open watches."""
+        """Abort the connections of all open watches."""
         self._illness.cut_watches()
 
     async def forget_history(self) -> None:
-        """Compacts everything: watches from any earlier revision, and continue tokens, get 410."""
+        """Compact the whole history: earlier revisions and continue tokens get 410."""
         self._storage.compact(await self._storage.revision())
 
     async def __aenter__(self) -> Self:
@@ -230,7 +230,7 @@ class HollowCluster:
 
 
 def _checked(host: str) -> str:
-    """`host` as a place to connect to."""
+    """`host` if clients can connect to it. Raises InvalidError."""
     if is_address(host):
         if ip_address(host).is_unspecified:
             raise InvalidError(f"{host} is no address to connect to: name one with --advertise")

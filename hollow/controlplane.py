@@ -1,4 +1,4 @@
-"""What a cluster's own control plane shows of itself: the pod of its controller-manager, the CA on its host, cluster-info."""
+"""Objects of a hollow control plane: the controller-manager's pod, the CA on its host, and cluster-info."""
 
 import base64
 import json
@@ -14,12 +14,12 @@ NAMESPACE, INFO_NAMESPACE, INFO = "kube-system", "kube-public", "cluster-info"
 
 
 def manager_name(shape: ClusterShape) -> str:
-    """Of the pod, as kubelets name those of static pods."""
+    """Name of the pod, as kubelets name static pods."""
     return f"{MANAGER}-{shape.name}-node-0"
 
 
 def manager_pod(shape: ClusterShape) -> Document:
-    """On the first node, with the flags and mounts that kubeadm gives it."""
+    """The controller-manager's pod on the first node, with kubeadm's flags and mounts."""
     flags = ("--use-service-account-credentials=true", f"--cluster-signing-cert-file={CA_CERTIFICATE}")
     container = {
         "name": MANAGER,
@@ -45,14 +45,14 @@ def manager_pod(shape: ClusterShape) -> Document:
 
 
 def restarted(pod: Mapping[str, Any]) -> Document:
-    """The same pod, its container started anew."""
+    """The pod after a restart of its container."""
     [status] = pod["status"]["containerStatuses"]
     again = {**status, "restartCount": int(status["restartCount"]) + 1}
     return {**pod, "status": {**pod["status"], "containerStatuses": [again]}}
 
 
 def cluster_info(server: str, authority: bytes) -> Document:
-    """As kubeadm publishes it for who wants to join; a kubeconfig without a user (JSON is YAML too)."""
+    """cluster-info as kubeadm publishes it: a kubeconfig without a user, in JSON, which is valid YAML."""
     cluster: dict[str, Any] = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}]}
     metadata = {"name": INFO, "namespace": INFO_NAMESPACE}

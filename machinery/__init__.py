@@ -1,1 +1,1 @@
-"""What all programs share and what has no rule of the hub or the agent."""
+"""Parts that all programs share, without rules of the hub or the agent."""

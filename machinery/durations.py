@@ -1,4 +1,4 @@
-"""Durations as people write them: `500ms`, `60s`, `1h30m`, `30d`."""
+"""Durations such as `500ms`, `60s`, `1h30m`, `30d`."""
 
 import re
 from datetime import timedelta
@@ -15,7 +15,7 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str) -> timedelta:
-    """The sum of the parts. Raises ValueError with the form that is asked for."""
+    """Parse a duration. Raises ValueError with the expected form."""
     if not _WHOLE.fullmatch(text.strip()):
         msg = f'"{text[:80]}" is not a duration: write a number with its unit (ms, s, m, h or d), such as 60s, 1h30m or 30d'
         raise ValueError(msg)
@@ -27,7 +27,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest spelling that `parse_duration` reads back: `1h30m`, `0s`."""
+    """Shortest form that `parse_duration` accepts: `1h30m`, `0s`. Rounded to milliseconds."""
     left = round(duration / timedelta(milliseconds=1))
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):

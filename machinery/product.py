@@ -1,4 +1,4 @@
-"""The product's name, once. Everything that is derived from it is derived here."""
+"""The product's name, and all names derived from it."""
 
 NAME = "muster"
 TITLE = "Muster"
@@ -10,14 +10,15 @@ OWN_GROUPS = ("addon", "cluster", "hub", "login")
 METRIC_PREFIX = "muster_"
 PART_OF = NAME
 KUBECONFIG_EXTENSION = "muster"
+"""Extension of a kubeconfig's cluster with the hub's gRPC endpoint and id."""
 KUBECONFIG_NAME_EXTENSION = "muster-cluster"
-"""Name of the cluster entry's extension in a kubeconfig that holds the hub's gRPC endpoint and id."""
+"""Extension of a kubeconfig's cluster with only the cluster name of a bootstrap credential."""
 
 RESERVED_DOMAINS = (GROUP_SUFFIX, "kubernetes.io", "k8s.io")
 
 
 def suffixed(api_version: str, suffix: str) -> str:
-    """A group or `group/version` of ours with `suffix` in place of the default one; of others as it is."""
+    """A group or `group/version` of OWN_GROUPS with `suffix` in place of the default one; others unchanged."""
     group, slash, rest = api_version.partition("/")
     name, _, ending = group.partition(".")
     own = name in OWN_GROUPS and ending == GROUP_SUFFIX
@@ -25,7 +26,7 @@ def suffixed(api_version: str, suffix: str) -> str:
 
 
 def version() -> str:
-    """The installed version; `0.0.0+source` when run from a tree that is not installed."""
+    """The installed version; `0.0.0+source` when the distribution is not installed."""
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, and hubctl starts without it
 
     try:
@@ -35,6 +36,6 @@ def version() -> str:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether the key of a label, or `prefix/*`, lies in a domain whose labels mean something to the hub or to Kubernetes."""
+    """Whether the key of a label, or `prefix/*`, is in a domain whose labels have a meaning for the hub or Kubernetes."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and any(prefix == domain or prefix.endswith(f".{domain}") for domain in RESERVED_DOMAINS)

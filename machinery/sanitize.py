@@ -1,7 +1,7 @@
-"""Text of strangers as text that everything takes which keeps or shows it.
+"""Replacement of characters that cannot be stored or displayed safely, in text from clients.
 
-A header's bytes that are not UTF-8 come as lone surrogates, which cannot be encoded again; databases take no NUL; other control
-characters change what a terminal shows.
+Bytes of a header that are not UTF-8 become lone surrogates, which cannot be encoded; databases reject NUL; other control
+characters can change a terminal's display.
 """
 
 import re
@@ -12,15 +12,15 @@ _SHOWN = "\ufffd"
 
 
 def is_plain(text: str) -> bool:
-    """Whether it holds no control characters but white space, and nothing that is not text."""
+    """Whether the text has no control characters except white space, and no lone surrogates."""
     return _STRANGE.search(text) is None
 
 
 def can_be_kept(text: str) -> bool:
-    """Whether every database takes it."""
+    """Whether every database can store the text."""
     return _NOT_KEPT.search(text) is None
 
 
 def plain(text: str) -> str:
-    """The text with a mark in the place of each character that is not plain."""
+    """The text with U+FFFD in place of each character that is not plain."""
     return _STRANGE.sub(_SHOWN, text)

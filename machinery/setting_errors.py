@@ -1,4 +1,4 @@
-"""Sentences about settings that pydantic refuses, in the terms of flags and YAML and never in Python's."""
+"""Messages for settings that pydantic rejects, in the terms of flags and YAML instead of Python's."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _BOUNDS = {
 
 
 def sentence(entry: Mapping[str, Any]) -> str:
-    """What is wrong, for an entry of `ValidationError.errors()`. What a validator of ours says is repeated."""
+    """Message for an entry of `ValidationError.errors()`. The message of an own validator is used unchanged."""
     kind, context = str(entry["type"]), entry.get("ctx") or {}
     if kind == "value_error":
         return str(entry["msg"]).removeprefix("Value error, ")
@@ -46,7 +46,7 @@ def sentence(entry: Mapping[str, Any]) -> str:
 
 
 def unreadable(values: Mapping[str, Any]) -> list[str]:
-    """Names of the values with text that is not UTF-8. An environment may hold such text, and no message can repeat it."""
+    """Names of values with text that is not UTF-8. The environment may contain such text, and messages cannot include it."""
     return [name for name, value in values.items() if not _is_utf8(value)]
 
 

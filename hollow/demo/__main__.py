@@ -39,7 +39,7 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
 
 
 def _on_signals(*groups: Children) -> None:
-    """The first signal ends everything politely, a second one at once."""
+    """The first signal ends all programs gracefully, the second kills them."""
     task = asyncio.current_task()
     asked = False
 

@@ -1,4 +1,4 @@
-"""Where everything of the demo lies, and the commands that it starts and suggests: what a person would type."""
+"""Files of the demo, and the commands that it runs and suggests."""
 
 import contextlib
 import fcntl
@@ -18,12 +18,12 @@ FREE = 0
 
 
 class OccupiedError(Exception):
-    """Another demo is running in that directory."""
+    """Another demo is running in the directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoHub:
-    """One hub of the demo: where its files lie, and its ports."""
+    """Files and ports of one hub."""
 
     name: str
     folder: Path
@@ -37,7 +37,7 @@ class DemoHub:
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """Where everything of the demo lies."""
+    """Files of the demo."""
 
     root: Path
 
@@ -46,7 +46,7 @@ class DemoFolder:
         return self.root / "logs"
 
     def hubs(self, count: int) -> tuple[DemoHub, ...]:
-        """`hub`, or `hub-0`, `hub-1` ... where there are several, in the order in which agents prefer them."""
+        """`hub`, or `hub-0`, `hub-1` ... for several hubs, in the agents' order of preference."""
         names = ["hub"] if count == 1 else [f"hub-{number}" for number in range(count)]
         ports = iter(choose_ports(*USUAL_PORTS, *[FREE] * (2 * (count - 1))))
         return tuple(DemoHub(name, self.root / name, next(ports), next(ports)) for name in names)
@@ -55,7 +55,7 @@ class DemoFolder:
         return self.root / "clusters" / f"{name}.kubeconfig"
 
     def bootstrap(self, name: str, hub: DemoHub) -> Path:
-        """A file per hub, in whose name it stands when there are several: agents call a hub by it."""
+        """Bootstrap kubeconfig of a cluster for a hub. With several hubs the file name is the hub's name for the agents."""
         file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
         return self.root / "bootstrap" / file
 
@@ -64,7 +64,7 @@ class DemoFolder:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Empties the place and keeps other demos out of it. Raises OccupiedError when one is running there."""
+        """Empty the directory and lock it. Raises OccupiedError when another demo runs in it."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.root / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -83,7 +83,7 @@ class DemoFolder:
 
 
 def choose_ports(*wanted: int) -> list[int]:
-    """Each wanted port where it is free, another one where it is taken or FREE is wanted; all are different."""
+    """Each wanted port if it is free, otherwise (or for FREE) another one; all are different."""
     with contextlib.ExitStack() as held:
         chosen = []
         for port in wanted:
@@ -102,7 +102,7 @@ def program(module: str, *arguments: str) -> list[str]:
 
 
 def hub_command(hub: DemoHub) -> list[str]:
-    """A hub that approves everybody, and whose leases are short enough to watch one end."""
+    """A hub that approves all clusters, with short leases."""
     return program(
         "hub",
         "serve",
@@ -137,9 +137,9 @@ def spoke_command(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list
 
 
 def next_commands(place: DemoFolder, hubs: Sequence[DemoHub], pids: Mapping[str, int]) -> str:
-    """What to try now, given the process ids by the name of a hub, or of an agent's cluster.
+    """Suggested commands, which can be pasted into another terminal.
 
-    Every line can be pasted into another terminal.
+    `pids`: process ids by the name of a hub or of an agent's cluster.
     """
     owner, cluster = hubs[0], CLUSTERS[0]
     hubctl = _hubctl(owner)
@@ -184,7 +184,7 @@ def _hubctl(hub: DemoHub) -> str:
 
 
 def hub_again(hub: DemoHub) -> list[str]:
-    """How a person starts a hub of the demo anew."""
+    """Command that restarts a hub of the demo."""
     _python, _m, _module, *arguments = hub_command(hub)
     return [*_shortest("hub", "hub"), *(argument.replace(str(hub.folder), relative(hub.folder)) for argument in arguments)]
 
@@ -200,7 +200,7 @@ def spoke_again(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list[s
 
 
 def _shortest(script: str, module: str) -> list[str]:
-    """How to start a program from here: by its script beside the interpreter, else as a module."""
+    """Shortest command of a program: its script beside the interpreter, otherwise the module."""
     beside = Path(sys.executable).with_name(script)
     return [relative(beside)] if beside.exists() else [relative(Path(sys.executable)), "-m", module]
 

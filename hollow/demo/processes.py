@@ -1,6 +1,6 @@
-"""Programs as child processes: each in a process group of its own, writing to a log file, ended politely and then for certain.
+"""Child processes in their own process groups with log files, ended by SIGTERM and then SIGKILL.
 
-Not for production: it supervises what `hollow.demo` starts on one machine.
+Not for production: it runs the programs of `hollow.demo` on one machine.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What a program that runs to its end said."""
+    """Exit code and output of a completed program."""
 
     code: int
     output: str
@@ -26,7 +26,7 @@ class ProgramResult:
 
 
 class Child:
-    """One running program. Its group is not the terminal's: Ctrl-C reaches it only through us."""
+    """One running program in its own process group, so that Ctrl-C of the terminal does not reach it."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None: it runs. Negative: the signal that ended it."""
+        """None: running. Negative: number of the signal that ended it."""
         return self._process.returncode
 
     def how_it_ended(self) -> str:
@@ -49,14 +49,14 @@ class Child:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def last_words(self, lines: int = 5) -> list[str]:
-        """The end of its log."""
+        """The last lines of its log."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
         return []
 
     def send(self, number: signal.Signals) -> None:
-        """To the whole group; nothing happens when all of it has ended."""
+        """Send a signal to the process group; ignored when the whole group has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -65,9 +65,9 @@ class Child:
 
 
 class Children:
-    """The programs that a block has started. Leaving the block ends them, however it is left.
+    """The programs that a block has started. Leaving the block ends them.
 
-    Each is asked to end, all at once; those still there after `patience` seconds are killed.
+    All get SIGTERM at once; those that still run after `patience` seconds get SIGKILL.
     """
 
     def __init__(self, logs: Path, patience: float = 10.0) -> None:
@@ -86,12 +86,12 @@ class Children:
             child.send(signal.SIGTERM)
         if self._children:
             await asyncio.wait([asyncio.ensure_future(child.ended()) for child in self._children], timeout=self._patience)
-        self.kill()  # what is left of the groups, if anything is
+        self.kill()  # remaining processes of the groups
         for child in self._children:
             await child.ended()
 
     async def start(self, name: str, command: Sequence[str]) -> Child:
-        """Starts a program; its output goes to `<name>.log`, after what an earlier one of that name has written."""
+        """Start a program. Its output is appended to `<name>.log`."""
         log = self._logs / f"{name}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -102,13 +102,13 @@ class Children:
         return child
 
     def kill(self) -> None:
-        """Ends everything at once."""
+        """Kill all process groups."""
         for child in self._children:
             child.send(signal.SIGKILL)
 
 
 async def ask(command: Sequence[str], within: float = 30.0) -> ProgramResult:
-    """Runs a program to its end. Raises TimeoutError, and ends it, when it takes longer than `within` seconds."""
+    """Run a program to its end. After `within` seconds kill it and raise TimeoutError."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,

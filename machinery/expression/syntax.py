@@ -1,4 +1,4 @@
-"""What a condition's text says, before it is known what its names mean.
+"""Parser for the text of conditions, without knowledge of the declared fields.
 
 condition   = conjunction *("||" conjunction)
 conjunction = negation *("&&" negation)
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from machinery.expression.tokens import ExpressionError, Sort, Token, tokens
 
 DEEPEST = 40
-"""Parentheses and negations within each other."""
+"""Deepest nesting of parentheses and negations."""
 MOST_PARTS = 500
 RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
@@ -37,7 +37,7 @@ class ListLiteral:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One part of a path; `indexed`: it stood in brackets."""
+    """One part of a path; `indexed`: written in brackets."""
 
     column: int
     name: str
@@ -87,17 +87,17 @@ Parsed = LiteralValue | ListLiteral | Path | FunctionCall | Relation | Negation 
 
 
 def read(text: str) -> Parsed:
-    """Raises ExpressionError."""
+    """Parse a condition. Raises ExpressionError."""
     return _Reader(text).whole()
 
 
 def read_path(text: str) -> Path:
-    """One field by itself, as in `labels["tier"]`. Raises ExpressionError."""
+    """Parse a single field, as in `labels["tier"]`. Raises ExpressionError."""
     return _Reader(text).path()
 
 
 class _Reader:
-    """Looks one token ahead."""
+    """Recursive descent parser with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._tokens = tokens(text)

@@ -1,4 +1,4 @@
-"""A condition's text in tokens, each with the column where it begins, counted from 1."""
+"""Lexer for conditions: tokens with their columns, counted from 1."""
 
 import re
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from enum import StrEnum
 from machinery.errors import InvalidError
 
 LONGEST = 4096
-"""Characters of a whole condition."""
+"""Longest condition in characters."""
 
 
 class ExpressionError(InvalidError):
-    """A text is no condition over these fields; `column` (from 1) is where, the message says what would be right."""
+    """A text is not a valid condition over the fields. `column`: position from 1; the message states what is valid there."""
 
     def __init__(self, column: int, what: str) -> None:
         super().__init__(f"column {column}: {what}")
@@ -30,7 +30,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` of a quoted text is what it says, without quotes and escapes."""
+    """A token. `text` of a quoted text is without quotes and escapes."""
 
     sort: Sort
     text: str
@@ -41,7 +41,7 @@ class Token:
 
     @property
     def shown(self) -> str:
-        """As error messages name it."""
+        """Form in error messages."""
         return "the end" if self.sort is Sort.END else f'"{self.text[:40]}"'
 
 
@@ -59,7 +59,7 @@ _INSTEAD = {"=": "==", "&": "&&", "|": "||"}
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """All tokens, and then END for ever. Raises ExpressionError."""
+    """Yield all tokens, then END without end. Raises ExpressionError."""
     if len(text) > LONGEST:
         raise ExpressionError(LONGEST + 1, f"the condition has {len(text)} characters; at most {LONGEST} are read")
     at, end = 0, len(text.rstrip())

@@ -1,4 +1,4 @@
-"""A checked condition as plain data: every name is a declared field, every literal has the type of what it is compared with.
+"""A checked condition as plain data: every name is a declared field, every literal has the type of its comparison.
 
 Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL.
 """
@@ -23,7 +23,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of the object."""
+    """A field of the object."""
 
     name: str
     type: Type
@@ -31,7 +31,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """One value of a map."""
+    """An entry of a map."""
 
     name: str
     key: str
@@ -40,7 +40,7 @@ class MapEntry:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A list or a map; stands only in `Has` and `In`."""
+    """A whole list or map, only in `Has` and `In`."""
 
     name: str
     type: ListOf | MapOf
@@ -51,7 +51,7 @@ Operand = Value | Field | MapEntry
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Never unknown."""
+    """Whether a value is present; never unknown."""
 
     what: Field | MapEntry | Whole
 
@@ -65,7 +65,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Both operands are of one type."""
+    """A comparison of two operands of one type."""
 
     operator: Comparator
     left: Operand
@@ -74,7 +74,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Whether a field is one of some literals."""
+    """Whether a field equals one of some literals."""
 
     operand: Operand
     values: tuple[Scalar, ...]
@@ -90,7 +90,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A function of texts with a literal argument."""
+    """A text function with a literal argument."""
 
     function: TextFunction
     operand: Operand
@@ -116,7 +116,7 @@ Condition = Has | Truth | Compare | OneOf | In | Match | Not | All | Any
 
 
 def names(node: Condition) -> Iterator[str]:
-    """The fields that a condition depends on; some more than once."""
+    """Names of the fields in a condition, possibly repeated."""
     match node:
         case All(operands) | Any(operands):
             for operand in operands:

@@ -1,4 +1,4 @@
-"""The types of fields and literals, and how each reads what stands in a document. What does not fit its type is missing."""
+"""Types of fields and literals, and how they read values of documents. A value of another type counts as missing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Scalar = bool | str | Fraction | timedelta | KubernetesVersion
 
 
 class Type(StrEnum):
-    """One value; the words are those of error messages."""
+    """Type of a single value; the strings appear in error messages."""
 
     BOOLEAN = "true or false"
     TEXT = "text"
@@ -26,15 +26,15 @@ class Type(StrEnum):
 
     @property
     def has_order(self) -> bool:
-        """Whether < and > mean something. Texts sort differently in every database, so theirs do not."""
+        """Whether < and > apply. Not for texts, since every database orders them differently."""
         return self not in (Type.BOOLEAN, Type.TEXT)
 
     def literal(self, text: str) -> Scalar:
-        """What a literal of this type says. Raises ValueError with the form that is asked for."""
+        """Parse a literal. Raises ValueError with the expected form."""
         return _LITERALS[self](text)
 
     def read(self, raw: Any) -> Scalar | None:
-        """A value out of a document; None when it is missing or of another type."""
+        """Read a value of a document; None when it is missing or of another type."""
         if isinstance(raw, bool | timedelta | KubernetesVersion):
             return raw if self is _OWN[type(raw)] else None
         if isinstance(raw, int | float | Fraction) and self in (Type.NUMBER, Type.QUANTITY):
@@ -80,7 +80,7 @@ class ListOf:
         return f"list of {self.of}"
 
     def read(self, raw: Any) -> tuple[Scalar, ...] | None:
-        """The entries that are of the type; None when there is no list."""
+        """The entries of the right type; None when there is no list."""
         if isinstance(raw, str) or not isinstance(raw, Sequence | frozenset):
             return None
         return tuple(entry for each in raw if (entry := self.of.read(each)) is not None)
@@ -88,7 +88,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Values of one type by names that are not known beforehand, such as labels."""
+    """Values of one type by arbitrary names, such as labels."""
 
     of: Type
 

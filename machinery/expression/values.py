@@ -1,11 +1,11 @@
-"""The values that conditions compare, from the words that people and Kubernetes write for them. All parsing is bounded."""
+"""Parsers, with bounds, for the values that conditions compare, in Kubernetes' notations."""
 
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 LONGEST = 64
-"""No version, number or quantity needs more characters; what is longer is refused before it is looked at."""
+"""Longest version, number or quantity in characters; longer texts are refused unparsed."""
 LARGEST_EXPONENT = 60
 _EARLY = ("alpha", "beta", "rc", "pre", "dev", "snapshot")
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
@@ -19,9 +19,9 @@ _DECIMAL = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class KubernetesVersion:
-    """A version as Kubernetes reports it. What is left out is zero; alpha, beta, rc and the like come before the release.
+    """A Kubernetes version. Omitted parts are zero; alpha, beta, rc and similar precede the release.
 
-    A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is no early version but the release itself, and does not count.
+    A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored: such a version equals the release.
     """
 
     major: int
@@ -29,11 +29,11 @@ class KubernetesVersion:
     patch: int = 0
     final: bool = True
     early: tuple[tuple[bool, int, str], ...] = field(default=())
-    """Parts of an early version's name: numbers come before words, as semantic versioning has it."""
+    """Parts of a pre-release name: numbers precede words, as in semantic versioning."""
 
 
 def parse_version(text: str) -> KubernetesVersion:
-    """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the form that is asked for."""
+    """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the expected form."""
     found = _VERSION.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         raise ValueError(f'"{text[:LONGEST]}" is not a version: write it like 1.30 or v1.30.2')
@@ -49,7 +49,7 @@ def _part(text: str) -> tuple[bool, int, str]:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """Kubernetes' resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the form that is asked for."""
+    """Kubernetes' resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the expected form."""
     found = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     exponent = int(found[4] or 0) if found else 0
     if found is None or abs(exponent) > LARGEST_EXPONENT:
@@ -60,7 +60,7 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def parse_number(text: str) -> Fraction:
-    """A decimal number. Raises ValueError with the form that is asked for."""
+    """A decimal number. Raises ValueError with the expected form."""
     if len(text) > LONGEST or not re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
         raise ValueError(f'"{text[:LONGEST]}" is not a number: write it like 3 or 0.5')
     return Fraction(text)

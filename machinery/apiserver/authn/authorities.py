@@ -1,7 +1,7 @@
-"""CAs that others keep: whose signature a certificate bears, and what a certificate of theirs may say.
+"""Client certificates of external CAs: which CA signed a certificate, and which names it may carry.
 
-Such a CA names users and groups for people and tools. Names that begin with `system:` are the server's own to give, whatever a
-certificate says; of the groups, only those count that the operator has named.
+Such a CA names users and groups for people and tools. Names that begin with `system:` are refused, since only the server
+assigns them; only the groups that the operator has allowed count.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ MAX_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A certificate, and the fingerprint of the CA that signed it."""
+    """A certificate and the fingerprint of the CA that signed it."""
 
     facts: CertificateFacts
     authority: str
 
 
 class TrustedAuthorities:
-    """Some CAs, which can be exchanged at any time. TLS has verified what is asked about, maybe by others than these."""
+    """A replaceable set of CAs. TLS has verified the certificates, possibly by other CAs than these."""
 
     def __init__(self, bundle: bytes = b"") -> None:
-        """Raises InvalidError; b"": no CA."""
+        """Raises InvalidError. b"": no CA."""
         self._bundle = b""
         self._known: dict[str, bytes] = {}
         self._seen: dict[bytes, Signed | None] = {}
@@ -44,7 +44,7 @@ class TrustedAuthorities:
         return self._bundle
 
     def replace(self, bundle: bytes) -> frozenset[str]:
-        """These instead; the fingerprints of those that are gone. Raises InvalidError; then nothing has changed."""
+        """Replace the CAs; return the fingerprints of the removed ones. Raises InvalidError; then nothing changes."""
         certificates = pki.split_bundle(bundle) if bundle else ()
         known = {pki.parse_certificate(each).fingerprint: each for each in certificates}
         for facts in map(pki.parse_certificate, certificates):
@@ -55,7 +55,7 @@ class TrustedAuthorities:
         return gone
 
     def signed(self, certificate: bytes) -> Signed | None:
-        """None: none of these has signed it."""
+        """Return the certificate with its CA; None: none of these CAs signed it."""
         if certificate not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen.clear()
@@ -70,7 +70,7 @@ class TrustedAuthorities:
 
 
 class ForeignCertificates(RequestAuthenticator):
-    """The user is the certificate's CN, its groups those O that are allowed."""
+    """Authenticates certificates of these CAs: the CN is the user, the allowed O entries are the groups."""
 
     def __init__(self, authorities: TrustedAuthorities, groups: Iterable[str], clock: Clock) -> None:
         self._authorities = authorities
@@ -93,5 +93,5 @@ class ForeignCertificates(RequestAuthenticator):
 
 
 def mark_of_authority(fingerprint: str) -> str:
-    """What the marks of all certificates of a CA begin with."""
+    """Common prefix of the marks of all certificates of a CA."""
     return f"authority/{fingerprint}/"

@@ -1,8 +1,8 @@
-"""The authenticators of a server in their order, as Kubernetes unites them.
+"""The chain of a server's authenticators, as in Kubernetes' union authenticator.
 
-The first that knows the request's credential decides who asks: a good client certificate is enough, whatever token comes with
-it. A credential that is not good refuses the request, unless a later one is good; without any the asker is anonymous. What
-cannot be found out now, because something is away, is an error of its own and never an answer.
+The first authenticator that recognises the request's credential decides: with a valid client certificate the token is ignored.
+An invalid credential refuses the request unless a later one is valid; without a credential the user is anonymous. If a
+dependency is unavailable, its error ends the request.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ BEARER = "bearer"
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - what is said of one
 REFUSED = "Unauthorized"
 LONGEST_TOKEN = 64 * 1024
-"""Characters; longer ones are refused unread."""
+"""Longest Authorization header in characters; longer ones are refused unread."""
 
 log = structlog.get_logger(__name__)
 
 
 class Chain(Authenticator):
-    """See the module. Leaves the identity on the request as `IDENTITY`."""
+    """Asks the authenticators in order. Stores the identity on the request under `IDENTITY`."""
 
     def __init__(self, *authenticators: RequestAuthenticator) -> None:
         self._authenticators = authenticators
@@ -51,20 +51,20 @@ class Chain(Authenticator):
 
 
 def authenticated(actor: Actor) -> Actor:
-    """The actor in the group of all who are known."""
+    """The actor with the group `system:authenticated`."""
     if AUTHENTICATED_GROUP in actor.groups:
         return actor
     return replace(actor, groups=(*actor.groups, AUTHENTICATED_GROUP))
 
 
 class BearerTokens(RequestAuthenticator):
-    """`Authorization: Bearer`. Why a token is not good is for the log and for who reviews it, never for who shows it.
+    """`Authorization: Bearer`. The reason of a refusal is logged and shown in reviews, and withheld from the caller.
 
-    But who shows a token that was good hears what became of it.
+    The exception is EndedCredentialError, since its caller has proved that it held the credential.
     """
 
     def __init__(self, tokens: TokenAuthenticator, checks: TokenChecks | None = None) -> None:
-        """`checks`: bounds what refused tokens cost; None: nothing does."""
+        """`checks`: bounds the cost of refused tokens; None: unbounded."""
         self._tokens = tokens
         self._checks = checks
 
@@ -93,7 +93,7 @@ class BearerTokens(RequestAuthenticator):
 
 
 class TokenUnion(TokenAuthenticator):
-    """Several kinds of tokens as one: the first that knows a token decides."""
+    """Several token authenticators as one: the first that recognises a token decides."""
 
     def __init__(self, *authenticators: TokenAuthenticator) -> None:
         self._authenticators = authenticators

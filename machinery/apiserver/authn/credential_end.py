@@ -1,7 +1,7 @@
-"""What a credential has open ends with it: watches of who was revoked, deleted, or whose time is over.
+"""Ends the watches of a credential that is revoked, deleted or expired.
 
-A filter behind authentication. Ending aborts the connection: a watch has no last word that a client would take for the end of
-its right, and the next request of that credential is refused in words.
+A filter behind authentication. It aborts the connection, so that a client does not take the end for a regular end of the watch;
+the next request with that credential gets the reason.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ENDED = "this credential has ended"
 
 
 class Presence:
-    """The long-running requests that are open, by the mark of their credential."""
+    """The open long-running requests by the mark of their credential."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Ends what is open under this mark, and what was let in with it but has not begun yet. It does not come back."""
+        """Abort open requests with this mark, and refuse admitted ones that have not begun. The mark stays refused."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:
@@ -45,12 +45,12 @@ class Presence:
         self._abort(mark)
 
     def end_under(self, prefix: str) -> None:
-        """Ends what is open now under marks that begin so."""
+        """Abort open requests whose marks have this prefix."""
         for mark in [mark for mark in self._open if mark.startswith(prefix)]:
             self._abort(mark)
 
     def end_all(self) -> None:
-        """Ends everything: nobody can be known any more. Who is known again may come back."""
+        """Abort all requests, because no identity can be verified any more. New requests are authenticated again."""
         for mark in tuple(self._open):
             self._abort(mark)
 

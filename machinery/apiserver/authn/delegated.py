@@ -1,6 +1,6 @@
-"""Asking another API server: who a token is, and what those whom it knows may do. Answers are kept for a moment; failures deny.
+"""Delegated authentication and authorization by another API server. Results are cached; failures deny.
 
-What is kept, and for how long, is as in Kubernetes' delegating servers: 10 s each. Tokens are kept as hashes.
+Results are cached for 10 s, as in Kubernetes' delegating servers. Tokens are cached as hashes.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -23,7 +23,7 @@ KEPT = timedelta(seconds=10)
 MAX_KEPT = 10_000
 
 Review = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Posts a review (kind, spec) and returns its status. Raises MusterError."""
+"""Creates a review (kind, spec) and returns its status. Raises MusterError."""
 
 V = TypeVar("V")
 
@@ -37,7 +37,7 @@ class _Answer(Generic[V]):
 
 
 class _Kept(Generic[V]):
-    """Answers, each for `KEPT`."""
+    """A cache whose entries expire after `KEPT`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class _Kept(Generic[V]):
 
 
 class DelegatedTokens(TokenAuthenticator):
-    """Tokens that another API server knows. While it cannot be asked, its UnavailableError refuses the request."""
+    """Tokens of another API server. While it is unavailable, its UnavailableError refuses the request."""
 
     def __init__(self, review: Review, clock: Clock) -> None:
         self._review = review
@@ -87,7 +87,7 @@ def _identity(status: Mapping[str, Any]) -> Identity | UnauthorizedError:
 
 
 class DelegatedAuthorizer(Authorizer):
-    """Who is known by another API server may do what that one allows; everybody else what `own` says."""
+    """Authorizes users of another API server by its reviews, and all others by `own`."""
 
     def __init__(self, own: Authorizer, review: Review, clock: Clock) -> None:
         self._own = own
@@ -114,7 +114,7 @@ class DelegatedAuthorizer(Authorizer):
 
 
 def access_spec(actor: Actor, asked: Attributes) -> dict[str, Any]:
-    """The spec of the SubjectAccessReview."""
+    """Spec of the SubjectAccessReview."""
     spec: dict[str, Any] = {"user": actor.user, "groups": list(actor.groups)}
     if actor.uid:
         spec["uid"] = actor.uid

@@ -1,4 +1,4 @@
-"""Behind a kube-apiserver: who asks is what the proxy's headers say, because the proxy's certificate says that it is the proxy.
+"""Authentication behind a kube-apiserver: the proxy's headers name the user, its client certificate identifies the proxy.
 
 Sources: the aggregation layer's ConfigMap `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header
 authenticator.
@@ -24,14 +24,14 @@ from machinery.sanitize import is_plain
 
 
 class Origin(Enum):
-    """`Actor.holder` of who is known by another API server, and has the rights that it gives."""
+    """`Actor.holder` of a user whose rights another API server decides."""
 
     DELEGATED = "delegated"
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which proxy is believed, and in which headers. Without names: whoever has a certificate of these CAs."""
+    """Trusted proxies and their headers. Without `names`, any certificate of these CAs is a proxy's."""
 
     authorities: bytes = b""
     names: frozenset[str] = frozenset()
@@ -39,11 +39,11 @@ class Trust:
     groups: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()
     extras: tuple[str, ...] = field(default=())
-    """What the names of headers begin with whose rest is a key."""
+    """Prefixes of headers; the rest of a header's name is the key."""
 
     @classmethod
     def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
-        """Raises InvalidError that names what is missing."""
+        """Raises InvalidError that names the missing entries."""
         entries = config_map.get("data") or {}
         authorities = str(entries.get("requestheader-client-ca-file", ""))
         users = _names(entries, "requestheader-username-headers")
@@ -70,7 +70,7 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 class FrontProxy(RequestAuthenticator):
-    """Believes nobody until it is told whom."""
+    """Trusts no proxy until `believe` is called."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -82,7 +82,7 @@ class FrontProxy(RequestAuthenticator):
         return self._trust
 
     def believe(self, trust: Trust) -> frozenset[str]:
-        """From now on; the fingerprints of CAs that are gone. Raises InvalidError; then nothing has changed."""
+        """Set the trusted proxies; return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
         gone = self._authorities.replace(trust.authorities)
         self._trust = trust
         return gone
@@ -105,7 +105,7 @@ class FrontProxy(RequestAuthenticator):
         return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
 
     def _named(self, request: web.Request) -> Actor | None:
-        """None: the headers name no user. Raises UnauthorizedError."""
+        """The user in the headers; None: no user. Raises UnauthorizedError."""
         headers, trust = request.headers, self._trust
         user = next((headers[name] for name in trust.users if headers.get(name)), "")
         if not user:

@@ -1,7 +1,7 @@
-"""Asking others' servers for JSON documents over HTTPS, for what an authenticator needs of them.
+"""HTTPS client for JSON documents that authenticators need.
 
-A request has a time in all, an answer a size, and is not decompressed; redirects are not followed, nothing of the environment
-(proxies, netrc) counts. Each request has a connection of its own, so that a replaced CA or address counts from the next one on.
+Each request has a time limit; the size of a response is limited and it is not decompressed. Redirects are not followed and the
+environment (proxies, netrc) is ignored. Each request opens a new connection, so a replaced CA or address takes effect at once.
 """
 
 import asyncio
@@ -27,28 +27,28 @@ _CHUNK = 64 * 1024
 
 
 class JsonDocuments(Protocol):
-    """JSON documents of others."""
+    """Port for JSON documents of external servers."""
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Raises UnavailableError that says what is wrong with server, connection or answer, without the answer's text."""
+        """Raises UnavailableError about the server, the connection or the response, without the response's text."""
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same; nothing of `body` is in the error."""
+        """As `get`; the error contains nothing of `body`."""
 
     async def reach(self, url: str) -> None:
-        """Returns when its server was connected to, and verified. Raises UnavailableError."""
+        """Connect to the server and verify it. Raises UnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpsDocuments(JsonDocuments):
-    """`authorities`: PEM of the CAs that servers are verified by; b"": those that this machine trusts."""
+    """`authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
 
     context: ssl.SSLContext
     patience: timedelta = PATIENCE
 
     @classmethod
     def trusting(cls, authorities: bytes, patience: timedelta = PATIENCE) -> "HttpsDocuments":
-        """Raises InvalidError for CAs that cannot be read."""
+        """Raises InvalidError for unreadable CAs."""
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
 
     async def get(self, url: str) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class HttpsDocuments(JsonDocuments):
         return _document(await self._guarded(host, self._exchange(method, url, body)), host)
 
     async def _guarded(self, host: str, asking: Coroutine[Any, Any, T]) -> T:
-        """What comes of it in time, and every failure as a sentence."""
+        """Await `asking` within the time limit and convert every failure to UnavailableError."""
         try:
             async with asyncio.timeout(self.patience.total_seconds()):
                 return await asking
@@ -122,7 +122,7 @@ def _document(content: bytes, host: str) -> Mapping[str, Any]:
 
 
 def https_flaw(url: object) -> str | None:
-    """Why this is no address that can be asked; None: it is one."""
+    """Why this is not a usable https URL; None: it is."""
     if not isinstance(url, str) or not url.isprintable():
         return "it is not text"
     try:
@@ -140,7 +140,7 @@ def https_flaw(url: object) -> str | None:
 
 
 def check_https(what: str, url: object) -> str:
-    """The address. Raises InvalidError that says what is wrong with it."""
+    """Return the URL. Raises InvalidError that states what is wrong with it."""
     flaw = https_flaw(url)
     if flaw is not None:
         raise InvalidError(f"{what} is not an https:// address: {flaw}")

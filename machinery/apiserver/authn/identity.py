@@ -1,4 +1,4 @@
-"""What an authenticator finds out, and the two ports: one reads requests, the other tokens alone."""
+"""The result of authentication, and the ports of authenticators for requests and for tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,38 +10,38 @@ from aiohttp import web
 from machinery.apiserver.storage import Actor
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The key of `Actor.extra` that tells one credential of a user from another, as Kubernetes has it."""
+"""Key of `Actor.extra` that distinguishes the credentials of a user, as in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """To whom a credential belongs. The chain adds `system:authenticated` to the actor's groups."""
+    """The user of a credential. The chain adds the group `system:authenticated`."""
 
     actor: Actor
     mark: str = ""
-    """By which everything that this credential has open is ended at once; "": nothing ends it."""
+    """Key by which all open requests of this credential can be ended; "": they cannot."""
     until: datetime | None = None
-    """When the credential's time is over; None: it has no end, or an end that others look after."""
+    """Expiry of the credential; None: none, or enforced elsewhere."""
     audiences: tuple[str, ...] = ()
-    """Of those that were asked for, the ones that a token is meant for."""
+    """The requested audiences for which the token is valid."""
 
 
 IDENTITY = web.RequestKey("identity", Identity)
-"""Where the chain leaves the identity behind a request, for the filters further in."""
+"""Key of the Identity on the aiohttp request, for filters after authentication."""
 
 
 class RequestAuthenticator(Protocol):
-    """Knows one kind of credential that a request can carry."""
+    """Authenticates requests by one kind of credential."""
 
     async def identify(self, request: web.Request) -> Identity | None:
-        """None: the request carries none of this kind. Raises UnauthorizedError (it is not good), UnavailableError."""
+        """None: the request has no such credential. Raises UnauthorizedError (invalid credential), UnavailableError."""
 
 
 class TokenAuthenticator(Protocol):
-    """Knows one kind of token."""
+    """Authenticates one kind of token."""
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
-        """None: a token of another kind. Raises UnauthorizedError that says why it is not good, UnavailableError.
+        """None: another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
 
-        `audiences`: who asks on whose behalf; a token for none of them is not good. Empty: whoever this server is.
+        `audiences`: a token for none of these audiences is invalid. Empty: this server's own audiences.
         """

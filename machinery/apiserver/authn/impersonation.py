@@ -1,11 +1,11 @@
-"""Acting as another: the `Impersonate-*` headers, authorized as Kubernetes does it.
+"""Impersonation by the `Impersonate-*` headers, authorized as in Kubernetes.
 
-Whoever asks needs the verb `impersonate` on each thing that it claims to be: `users` or `serviceaccounts`, `groups`, and in
-`authentication.k8s.io` `uids` and `userextras/KEY`. What is answered then is answered to the claimed identity alone; who really
-asked stays known to the audit.
+The caller needs the verb `impersonate` on each claimed attribute: `users` or `serviceaccounts`, `groups`, and in
+`authentication.k8s.io` `uids` and `userextras/KEY`. The request then runs only as the claimed identity; the audit record keeps
+the real one.
 
-Source: the impersonation filter of k8s.io/apiserver. Where it answers 500 to headers that make no sense, this one says what is
-wrong with them, and an empty `Impersonate-User` is no way to be answered as oneself.
+Source: the impersonation filter of k8s.io/apiserver. For malformed headers, where that filter returns 500, this one returns 400
+with the reason; an empty `Impersonate-User` is refused instead of ignored.
 """
 
 import re
@@ -39,12 +39,12 @@ _SERVICE_ACCOUNT = re.compile(
 )
 
 Never = Callable[[Actor], bool]
-"""Whether this identity takes no part in impersonation, on neither side, whatever the authorizer says."""
+"""Whether an identity may neither impersonate nor be impersonated, whatever the authorizer decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImpersonatedUser:
-    """Whom a request asks to be taken for."""
+    """The claimed identity of a request."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -53,12 +53,12 @@ class ImpersonatedUser:
 
     @property
     def service_account(self) -> tuple[str, str] | None:
-        """Namespace and name, when the user is a service account."""
+        """Namespace and name if the user is a service account."""
         found = _SERVICE_ACCOUNT.fullmatch(self.user)
         return None if found is None else (found[1], found[2])
 
     def questions(self, path: str) -> Iterator[Attributes]:
-        """What the asker must be allowed, each by itself."""
+        """The permissions that the caller needs, one by one."""
         if self.service_account is None:
             yield Attributes("impersonate", path, version="v1", resource="users", name=self.user)
         else:
@@ -73,7 +73,7 @@ class ImpersonatedUser:
             yield Attributes("impersonate", path, AUTHENTICATION, "v1", "uids", name=self.uid)
 
     def actor(self) -> Actor:
-        """The identity, with the groups that come by themselves."""
+        """The identity with its implicit groups."""
         groups = self.groups
         if not groups and self.service_account is not None:
             groups = service_account_groups(self.service_account[0])
@@ -85,7 +85,7 @@ class ImpersonatedUser:
 
 
 class Impersonation:
-    """The filter. A request without such headers passes as it is."""
+    """The filter. Requests without impersonation headers pass unchanged."""
 
     def __init__(self, authorizer: Authorizer, never: Never = lambda _actor: False) -> None:
         self._authorizer = authorizer
@@ -110,7 +110,7 @@ class Impersonation:
 
 
 def claimed(headers: CIMultiDictProxy[str]) -> ImpersonatedUser | None:
-    """Whom the headers name; None: nobody. Raises BadRequestError when they make no sense."""
+    """The identity in the headers; None: no impersonation headers. Raises BadRequestError for malformed ones."""
     present = [name for name in headers if name.lower().startswith(PREFIX)]
     if not present:
         return None

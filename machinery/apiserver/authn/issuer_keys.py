@@ -1,10 +1,9 @@
-"""The keys of an OpenID Connect issuer: found by discovery, kept, and fetched again when that is due.
+"""Keys of an OpenID Connect issuer: discovered, cached and refreshed.
 
-Due is a fetch when the keys are `FRESH` old, and when a token names a key that is not among them, because issuers rotate. So
-that nobody can make a hub ask its issuer for every token that he makes up, fetches begin `APART` from one another at least,
-whatever they are for, and who comes meanwhile waits for the one that is under way. Keys that cannot be fetched anew are good
-for `STALE` after they were fetched last: an issuer that is away for a moment locks nobody out, and a key that it withdrew does
-not live on because it cannot be asked.
+Keys are fetched when they are `FRESH` old, and when a token names an unknown key, because issuers rotate. Fetches begin at
+least `APART` from one another for any reason, so that invented tokens cannot make a hub overload its issuer; concurrent callers
+share one fetch. If a refresh fails, the cached keys are used until `STALE` after the last successful fetch: a short outage of
+the issuer locks nobody out, and a withdrawn key does not stay valid during a long one.
 
 Source: OpenID Connect Discovery 1.0.
 """
@@ -28,13 +27,13 @@ APART = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What the issuer's configuration says."""
+    """The used part of the issuer's configuration."""
 
     jwks_uri: str
 
 
 async def discover(issuer: str, documents: JsonDocuments) -> Discovered:
-    """Raises UnavailableError; InvalidError when the issuer's configuration is another's, or names no keys."""
+    """Raises UnavailableError; InvalidError when the configuration is another issuer's, or names no keys."""
     configuration = await documents.get(issuer.rstrip("/") + WELL_KNOWN)
     named = configuration.get("issuer")
     if named != issuer:
@@ -43,17 +42,17 @@ async def discover(issuer: str, documents: JsonDocuments) -> Discovered:
 
 
 async def fetch_keys(found: Discovered, documents: JsonDocuments) -> KeySet:
-    """Raises UnavailableError, InvalidError (there is no key that can be used)."""
+    """Raises UnavailableError, InvalidError (no usable key)."""
     return KeySet.parse(await documents.get(found.jwks_uri))
 
 
 class IssuerKeys:
-    """One issuer's keys, for one authenticator of one process."""
+    """Cached keys of one issuer."""
 
     def __init__(
         self, issuer: str, documents: JsonDocuments, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
     ) -> None:
-        """`allow_keys`: whether keys may be fetched from the URL that the issuer's configuration names."""
+        """`allow_keys`: whether keys may be fetched from the URL in the issuer's configuration."""
         self._allow_keys = allow_keys
         self._issuer = issuer
         self._documents = documents
@@ -64,10 +63,10 @@ class IssuerKeys:
         self._failure = ""
         self._fetching: asyncio.Task[None] | None = None
         self.fetches = 0
-        """How often the issuer was asked, for who looks into a running hub."""
+        """Number of fetches, for the debug socket."""
 
     async def verified(self, token: str) -> Mapping[str, Any]:
-        """The claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""
+        """Claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""
         header = read_header(token)
         if header is None:
             raise UnauthorizedError("it is not a signed JSON web token of an algorithm that is accepted (RS, PS, ES)")
@@ -81,7 +80,7 @@ class IssuerKeys:
         return claims
 
     async def _current(self) -> KeySet:
-        """The keys as far as they are known to be the issuer's. Raises UnavailableError."""
+        """The fresh or still usable keys. Raises UnavailableError."""
         if self._keys is None or self._age() >= FRESH.total_seconds():
             await self._fetch()
         if self._keys is None or self._age() >= STALE.total_seconds():
@@ -96,7 +95,7 @@ class IssuerKeys:
         return self._clock.monotonic() - self._fetched_at
 
     async def _fetch(self) -> None:
-        """One fetch, unless one has just begun. It is for all who come: who does not wait for its end takes it from nobody."""
+        """Fetch, unless a fetch began less than `APART` ago. Shared and shielded: one cancelled caller does not end it."""
         if self._fetching is None:
             now = self._clock.monotonic()
             if self._tried_at is not None and now - self._tried_at < APART.total_seconds():
@@ -107,7 +106,7 @@ class IssuerKeys:
         await asyncio.shield(self._fetching)
 
     async def _fetched(self, now: float) -> None:
-        """Its failure is kept for who has no keys."""
+        """Fetch once. The failure is stored for callers without keys."""
         try:
             found = await discover(self._issuer, self._documents)
             if not self._allow_keys(found.jwks_uri):

@@ -23,7 +23,7 @@ DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 2**32
 LONGEST = timedelta(days=366)
-"""A token that is asked for longer is issued for this long, as Kubernetes does with its own limit."""
+"""Longest lifetime of a token; longer requests are reduced to it, as in Kubernetes."""
 
 TEXT: dict[str, Any] = {"type": "string"}
 TEXTS: dict[str, Any] = {"type": "array", "items": TEXT}
@@ -85,7 +85,7 @@ REQUEST_SCHEMA: dict[str, Any] = {
 
 
 def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resource:
-    """The resource. `audiences`: who this API server is, for reviews that name nobody."""
+    """`audiences`: this API server's audiences, for reviews without audiences."""
 
     async def answers(question: Question) -> Document:
         spec = question.document.get("spec", {})
@@ -122,7 +122,7 @@ def _status(found: Identity) -> dict[str, Any]:
 
 
 def user_info(actor: Actor) -> dict[str, Any]:
-    """authentication.k8s.io's UserInfo; what is empty is left out."""
+    """authentication.k8s.io's UserInfo without empty fields."""
     parts = {
         "username": actor.user,
         "uid": actor.uid,
@@ -134,7 +134,7 @@ def user_info(actor: Actor) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """What TokenRequests are answered with."""
+    """Answers TokenRequests."""
 
     issuer: ServiceAccountTokenIssuer
     accounts: Accounts

@@ -1,7 +1,7 @@
-"""Tokens of ServiceAccounts: issued for a time and an audience, good while the very account exists that they were issued to.
+"""Tokens of ServiceAccounts, issued for a time and an audience, valid while their ServiceAccount exists.
 
-Claims, user, groups and refusals are Kubernetes' (sources: pkg/serviceaccount and the TokenRequest API). Every token is checked
-against its account as it is now: deleting the account, or making another of the same name, ends its tokens at once.
+Claims, user, groups and errors are Kubernetes' (sources: pkg/serviceaccount and the TokenRequest API). Every token is checked
+against the current account by uid: deleting or recreating the account invalidates its tokens at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from machinery.pki import TokenKeys, unverified_claims
 from machinery.runtime.clock import Clock
 
 SKEW = timedelta(minutes=1)
-"""How far in the future a token may begin: clocks of replicas differ."""
+"""Tolerated clock difference for the begin of a token's validity, since clocks of replicas differ."""
 INVALID = "invalid bearer token"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A ServiceAccount, as tokens name it."""
+    """A ServiceAccount as named in tokens."""
 
     namespace: str
     name: str
@@ -40,7 +40,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccountTokenIssuer:
-    """Who issues, for whom when nothing is said, and with what."""
+    """Issuer name, default audiences and signing keys."""
 
     name: str
     audiences: tuple[str, ...]
@@ -70,7 +70,7 @@ class Accounts:
         self._storage = storage
 
     async def find(self, namespace: str, name: str) -> Account:
-        """The account that exists now. Raises NotFoundError, also while it is being deleted."""
+        """The existing account. Raises NotFoundError, also while it is being deleted."""
         stored = await self._storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))
         metadata = msgspec.json.decode(stored.document)["metadata"]
         if "deletionTimestamp" in metadata:
@@ -79,7 +79,7 @@ class Accounts:
 
 
 class ServiceAccountTokens(TokenAuthenticator):
-    """Knows the tokens of one issuer."""
+    """Authenticates the tokens of one issuer."""
 
     def __init__(self, issuer: ServiceAccountTokenIssuer, accounts: Accounts, clock: Clock) -> None:
         self._issuer = issuer
@@ -105,7 +105,7 @@ class ServiceAccountTokens(TokenAuthenticator):
         return Identity(actor, account.mark, until, meant)
 
     def _time(self, claims: Mapping[str, Any]) -> datetime:
-        """The token's end. Raises UnauthorizedError unless its time is now."""
+        """Expiry of the token. Raises UnauthorizedError outside of its validity."""
         now, until = self._clock.now(), datetime.fromtimestamp(claims["exp"], UTC)
         if now >= until:
             raise UnauthorizedError("service account token has expired")
@@ -114,7 +114,7 @@ class ServiceAccountTokens(TokenAuthenticator):
         return until
 
     async def _account(self, private: Mapping[str, Any]) -> Account:
-        """The account that the token was issued to. Raises UnauthorizedError when it is gone, or another has its name."""
+        """Account of the token. Raises UnauthorizedError when it is deleted, or recreated with another uid."""
         issued_to = private["serviceaccount"]
         try:
             account = await self._accounts.find(private["namespace"], issued_to["name"])

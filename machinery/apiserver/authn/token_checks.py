@@ -1,4 +1,4 @@
-"""Bounds what the checks of bearer tokens cost at addresses that are refused too often."""
+"""Bounds the cost of bearer token checks at addresses with too many refusals."""
 
 import secrets
 from collections import OrderedDict
@@ -12,16 +12,16 @@ from machinery.errors import TooManyRequestsError, UnauthorizedError
 from machinery.runtime.clock import Clock
 
 REFUSED_FOR = timedelta(seconds=10)
-"""How long a refused token is remembered. One that becomes good meanwhile waits for the rest of it at such an address."""
+"""How long a refused token is remembered. If it becomes valid meanwhile, it is refused for the rest at such an address."""
 MAX_REMEMBERED = 10_000
 
 
 class TokenChecks:
-    """Decides whether and when a token is checked, by its address and by what is remembered of the token.
+    """Decides whether and when a token is checked, by its address and by earlier results.
 
-    Below the rate of refusals every token is checked at once. Above it a token that was good before is checked at once, one
-    that was refused lately is refused again without a check, and any other waits for its turn: the addresses have their turn
-    one after the other. So no good token is refused by the rate, and tokens are remembered only as keyed hashes.
+    Below the rate of refusals every token is checked at once. Above it, a token that was valid before is checked at once, one
+    that was refused recently is refused without a check, and any other token waits in a queue with turns per address. The rate
+    thus never refuses a valid token. Tokens are remembered as keyed hashes only.
     """
 
     def __init__(self, refusals: Rates, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class TokenChecks:
 
     @asynccontextmanager
     async def one(self, address: str, token: str) -> AsyncIterator[None]:
-        """A block around one check, in which UnauthorizedError means a bad token. Raises TooManyRequestsError."""
+        """A block around one check; UnauthorizedError in it marks the token as bad. Raises TooManyRequestsError."""
         host = origin(address)
         known = blake2b(token.encode(), key=self._key, digest_size=16).digest()
         if known in self._good or self._refusals.has_room(host):

@@ -1,7 +1,7 @@
-"""Nobody gives away what he does not have: the checks on writes of roles and bindings.
+"""Escalation checks of RBAC: a user cannot grant permissions that it does not hold.
 
-Who writes a role must hold all of its rules, or have the verb `escalate` on it. Who binds one must hold all of its rules, or
-have the verb `bind` on it. Source: Kubernetes' policy based storages of RBAC, in behaviour and in words.
+A writer of a role must hold all its rules, or the verb `escalate` on it. A writer of a binding must hold all rules of its role,
+or the verb `bind` on it. Source: Kubernetes' policy based storages of RBAC, for behaviour and messages.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from machinery.identity import OPERATOR_GROUP
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000
-"""Permissions, each a verb on a resource, that are looked for one by one; a few rules can stand for billions."""
+"""Most permissions (a verb on a resource) in the rules of one write; few rules can stand for billions."""
 MOST_LISTED = 100
 LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
-"""What of the metadata whoever cleans up may change without holding anything."""
+"""Metadata fields that a garbage collector may change without holding the permissions."""
 
 
 def rbac_storage(inner: Storage, authorizer: RbacAuthorizer, roles: Roles) -> Storage:
-    """Roles and bindings in `inner`: checked before they are written, and heeded by the time that the write is answered."""
+    """`inner` with escalation checks. A write is answered after the authorizer has seen it, at most SEEN_WITHIN later."""
 
     async def heeded(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):
@@ -39,13 +39,13 @@ def rbac_storage(inner: Storage, authorizer: RbacAuthorizer, roles: Roles) -> St
 
 
 class EscalationCheck:
-    """The admission of the four kinds."""
+    """Admission of roles and bindings."""
 
     def __init__(self, authorizer: RbacAuthorizer) -> None:
         self._authorizer = authorizer
 
     def __call__(self, write: Admission) -> None:
-        """Raises ForbiddenError; NotFoundError when a role that is bound does not exist."""
+        """Raises ForbiddenError; NotFoundError for a binding to a missing role."""
         if OPERATOR_GROUP in write.actor.groups or _lets_go(write):
             return
         if write.resource.resource in ROLES:
@@ -94,7 +94,7 @@ class EscalationCheck:
 
 
 def _lets_go(write: Admission) -> bool:
-    """Whether nothing is changed but who holds the object."""
+    """Whether only the fields of LET_GO change."""
     return write.old is not None and _kept(write.new) == _kept(write.old)
 
 

@@ -1,4 +1,4 @@
-"""Who may do what by roles and bindings, and where these come from."""
+"""RBAC authorizer, and the port that supplies its roles."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -17,24 +17,24 @@ from machinery.identity import OPERATOR_GROUP
 
 ALLOWED = Decision(allowed=True)
 SEEN_WITHIN = timedelta(seconds=2)
-"""How long a write of a role waits until decisions are made by it."""
+"""How long the response to a write of a role waits until the authorizer uses it."""
 
 
 class Roles(Protocol):
-    """An index of roles that something keeps current."""
+    """An index of roles that is kept current."""
 
     @property
     def index(self) -> RoleIndex: ...
 
     def check(self) -> None:
-        """Raises UnavailableError when the index may be older than its bound: then nothing is decided by it."""
+        """Raises UnavailableError when the index may be too old for decisions."""
 
     async def seen(self, resource: GroupResource, revision: int) -> None:
-        """Returns when the index holds all changes of this resource up to `revision`. The caller bounds the wait."""
+        """Wait until the index has all changes of the resource up to `revision`. The caller bounds the wait."""
 
 
 class RbacAuthorizer(Authorizer):
-    """RBAC; `system:masters` may do everything, whatever the roles say."""
+    """RBAC. `system:masters` may do everything."""
 
     def __init__(self, roles: Roles) -> None:
         self._roles = roles
@@ -43,18 +43,18 @@ class RbacAuthorizer(Authorizer):
         return self.decide(actor, attributes)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """What a rules review tells: all that the actor holds there."""
+        """All rules of the actor in a namespace, for a rules review."""
         return self.held(actor, namespace)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Raises UnavailableError when the roles are not known well enough."""
+        """Raises UnavailableError when the roles may be too old."""
         if OPERATOR_GROUP in actor.groups:
             return ALLOWED
         self._roles.check()
         return self._roles.index.decide(actor, asked)
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
-        """All that the actor holds there. Raises UnavailableError."""
+        """All rules of the actor in a namespace. Raises UnavailableError."""
         self._roles.check()
         held = self._roles.index.held(actor, namespace)
         if OPERATOR_GROUP in actor.groups:
@@ -62,13 +62,13 @@ class RbacAuthorizer(Authorizer):
         return held
 
     def rules_of_role(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
-        """The rules of one role; None: there is none of this name. Raises UnavailableError."""
+        """The rules of one role; None: no such role. Raises UnavailableError."""
         self._roles.check()
         return self._roles.index.rules(kind, key)
 
 
 class WatchedRoles(Roles):
-    """The roles of a storage that this process alone writes, followed by watches: for memory, which has no outage to bound."""
+    """Roles of a storage that only this process writes, followed by watches; always current."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -88,7 +88,7 @@ class WatchedRoles(Roles):
             await self._moved.wait_for(lambda: self._seen.get(resource, -1) >= revision)
 
     async def run(self) -> None:
-        """Follows for ever."""
+        """Follow the storage until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for resource in ROLES_AND_BINDINGS:
                 tasks.create_task(self._follow(resource), name=f"follow {resource.name}")

@@ -1,6 +1,6 @@
-"""rbac.authorization.k8s.io: ClusterRole, ClusterRoleBinding, Role and RoleBinding, with Kubernetes' rules in its own words.
+"""rbac.authorization.k8s.io: ClusterRole, ClusterRoleBinding, Role and RoleBinding, with Kubernetes' validation.
 
-What a role may hold and who may give it away is not known here (`machinery.apiserver.authz.escalation`).
+The escalation checks are in `machinery.apiserver.authz.escalation`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ _BINDING: dict[str, Any] = {
 
 
 def rbac_name(name: str) -> str | None:
-    """Why this is no name of a role or binding: they may be anything that fits into a path."""
+    """Why this is not a valid name of a role or binding: any path segment is valid."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     wrong = [letter for letter in "/%" if letter in name]
@@ -183,7 +183,7 @@ def _cluster_role_binding_violations(new: Document, old: Document | None) -> lis
 
 
 def completed_binding(new: Document) -> Document:
-    """The binding with the API group of its role and of its subjects filled in."""
+    """The binding with default API groups of its role and subjects."""
     completed = {**new, "roleRef": {"apiGroup": GROUP, **_without_empty(new.get("roleRef") or {})}}
     if new.get("subjects"):
         completed["subjects"] = [_completed_subject(subject) for subject in new["subjects"]]

@@ -1,6 +1,6 @@
-"""Roles and bindings in memory, by subject: a decision looks at the bindings of one user and its groups, and at nothing else.
+"""In-memory index of roles and bindings by subject: a decision reads only the bindings of one user and its groups.
 
-Written on the event loop, one object at a time; read from any thread: what is looked up is replaced whole, never changed.
+Written on the event loop, one object at a time. Read from any thread: entries are replaced, never changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ RoleKey = tuple[str, Key]
 
 @dataclass(frozen=True, slots=True)
 class RoleGrant:
-    """One role for one subject by one binding. `reason` is what Kubernetes says when it allows."""
+    """One role for one subject by one binding. `reason` is Kubernetes' message for an allowed request."""
 
     binding: tuple[str, Key]
     role: RoleKey
@@ -32,7 +32,7 @@ class RoleGrant:
 
 @dataclass(frozen=True, slots=True)
 class HeldRules:
-    """What somebody holds: the rules, and which roles a binding names that are not there."""
+    """The rules of a user, and an error for each missing role of a binding."""
 
     rules: tuple[PolicyRule, ...]
     errors: tuple[str, ...]
@@ -47,11 +47,11 @@ class RoleIndex:
         self._subjects: dict[tuple[str, Key], tuple[Subject, ...]] = {}
 
     def __len__(self) -> int:
-        """How many bindings there are."""
+        """Number of bindings."""
         return len(self._subjects)
 
     def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
-        """The object as it is now (None: it is gone); `resource` is one of `clusterroles`, `rolebindings`, ..."""
+        """Set an object; `document` None: deleted. `resource` is one of `clusterroles`, `rolebindings`, ..."""
         if resource in BINDINGS:
             self._put_binding(BINDINGS[resource], key, document)
         elif document is None:
@@ -74,7 +74,7 @@ class RoleIndex:
             self._subjects[binding] = tuple(added)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Whether any rule of any role of the actor allows it; the reason is Kubernetes'."""
+        """Whether any rule of the actor's roles allows the request, with Kubernetes' reason."""
         errors: dict[str, None] = {}
         for grant in self._of(actor, asked.namespace):
             rules = self._roles.get(grant.role)
@@ -85,7 +85,7 @@ class RoleIndex:
         return Decision(allowed=False, reason=_told(errors))
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
-        """Everything that the actor holds in a namespace ("": at the cluster scope)."""
+        """All rules of the actor in a namespace ("": at the cluster scope)."""
         rules: list[PolicyRule] = []
         errors: dict[str, None] = {}
         for grant in self._of(actor, namespace):
@@ -97,7 +97,7 @@ class RoleIndex:
         return HeldRules(tuple(rules), tuple(errors))
 
     def rules(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
-        """The rules of a role; None: there is none of this name."""
+        """The rules of a role; None: no such role."""
         return self._roles.get((kind, key))
 
     def _of(self, actor: Actor, namespace: str) -> Iterator[RoleGrant]:

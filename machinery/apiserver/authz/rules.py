@@ -1,6 +1,6 @@
-"""Rules of roles, and what they allow: Kubernetes' RBAC as pure functions.
+"""RBAC rules and their evaluation as pure functions.
 
-Source: k8s.io/component-helpers and k8s.io/kubernetes (`RuleAllows`, `Covers`, `CompactRules`), in behaviour and in words.
+Source: k8s.io/component-helpers and k8s.io/kubernetes (`RuleAllows`, `Covers`, `CompactRules`), for behaviour and messages.
 """
 
 import json
@@ -13,13 +13,13 @@ from machinery.apiserver.access import Attributes
 
 GROUP = "rbac.authorization.k8s.io"
 USER, USER_GROUP, SERVICE_ACCOUNT = "User", "Group", "ServiceAccount"
-"""The kinds of subjects of a binding."""
+"""Kinds of a binding's subjects."""
 ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """One PolicyRule: verbs on resources of groups, narrowed to names if there are any, or verbs on paths."""
+    """A PolicyRule: verbs on resources of groups, optionally limited to names, or verbs on paths."""
 
     verbs: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class PolicyRule:
     paths: tuple[str, ...] = ()
 
     def allows(self, asked: Attributes) -> bool:
-        """Whether this rule alone allows what is asked."""
+        """Whether this rule allows the request."""
         if not (asked.verb in self.verbs or ALL in self.verbs):
             return False
         if not asked.resource:
@@ -46,12 +46,12 @@ class PolicyRule:
 
     @property
     def breadth(self) -> int:
-        """In how many smallest parts it can be taken apart."""
+        """Number of single permissions in the rule."""
         objects = len(self.groups) * len(self.resources) * max(len(self.names), 1)
         return len(self.verbs) * (objects + len(self.paths))
 
     def document(self) -> dict[str, Any]:
-        """As a PolicyRule on the wire."""
+        """The PolicyRule document."""
         parts = {"verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources}
         parts |= {"resourceNames": self.names, "nonResourceURLs": self.paths}
         return {name: list(values) for name, values in parts.items() if values}
@@ -67,7 +67,7 @@ EVERYTHING = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), paths=(ALL,
 
 
 def named(asked: Attributes) -> str:
-    """The object that is asked for: on its path, or the only one that a list or watch selects."""
+    """Name of the requested object: from the path, or the only name that a list or watch selects."""
     return asked.name or (asked.selected_name if asked.verb in ("list", "watch") else "")
 
 
@@ -82,14 +82,14 @@ def _rule(document: Mapping[str, Any]) -> PolicyRule:
 
 
 def _path_covers(pattern: str, path: str) -> bool:
-    """Whether the pattern, which may end in `*`, covers a path, or another pattern."""
+    """Whether the pattern, which may end in `*`, covers a path or another pattern."""
     return pattern in (ALL, path) or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
 
 
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
-    """What of `wanted` nobody has who holds `held`, in the smallest parts, the first `most` of them.
+    """The single permissions of `wanted` that `held` lacks, the first `most` of them.
 
-    Each part must be held by one rule. `wanted` is taken apart, so who asks looks at its `breadth` first.
+    One rule must cover each permission. `wanted` is expanded, so check its `breadth` first.
     """
     parts = (part for rule in wanted for part in _parts(rule) if not any(_covers(owned, part) for owned in held))
     return list(islice(parts, most))
@@ -123,7 +123,7 @@ def _covers_resource(owned: PolicyRule, resource: str) -> bool:
 
 
 def compact(parts: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """The parts with those of one resource joined that differ in their verb only, for people to read."""
+    """Join permissions on one resource that differ only in the verb, for display."""
     joined: dict[PolicyRule, PolicyRule] = {}
     for part in parts:
         place = part if part.paths else replace(part, verbs=())

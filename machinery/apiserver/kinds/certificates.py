@@ -1,7 +1,7 @@
 """certificates.k8s.io: CertificateSigningRequest with its approval and status subresources.
 
-The spec is written once, by its creator, and says who that was. Approval and denial exclude one another and are never taken
-back. Who signs is not known here.
+The spec is immutable and contains the creator's identity. Approved and Denied exclude each other and cannot be removed. Signers
+are separate.
 """
 
 import base64
@@ -114,7 +114,7 @@ def _changed_request(new: Document, old: Document, _actor: Actor, _now: datetime
 
 
 def _decided(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
-    """The conditions of the new object with their times; everything else stays."""
+    """The old object with the conditions and times of the new one."""
     known = {condition.get("type"): condition for condition in _conditions(old)}
     conditions = [_timed(condition, known.get(condition.get("type")), now) for condition in _conditions(new)]
     status = {**old.get("status", {}), **({"conditions": conditions} if conditions else {})}
@@ -134,7 +134,7 @@ def _timed(condition: Mapping[str, Any], old: Mapping[str, Any] | None, now: dat
 
 
 def _status_written(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
-    """Certificate and conditions of the new object; who approved or denied stays as it is."""
+    """Certificate and conditions of the new object; Approved and Denied are kept from the old one."""
     decided = [condition for condition in _conditions(old) if condition.get("type") in (APPROVED, DENIED)]
     other = [condition for condition in _conditions(new) if condition.get("type") not in (APPROVED, DENIED)]
     known = {condition.get("type"): condition for condition in _conditions(old)}

@@ -1,6 +1,6 @@
-"""The legacy core group, as far as hubs and hollow clusters need it: namespaces, config maps, nodes, service accounts.
+"""Kinds of the legacy core group for hubs and hollow clusters: namespaces, config maps, nodes, service accounts.
 
-Secrets and Events stand in their own modules.
+Secrets and Events have their own modules.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ BYTES: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "str
 SET: dict[str, Any] = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
 NAMESPACE_FINALIZER = "kubernetes"
 LARGEST = 1024 * 1024
-"""What a secret or a config map may hold, in bytes."""
+"""Largest content of a secret or config map in bytes."""
 _MAX_KEY = 253
 _KEY_LETTERS = frozenset("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
 def listed_by(key: str) -> dict[str, Any]:
-    """A list of objects of any content that are known by one field, as Kubernetes declares some of its lists."""
+    """Schema of a list map of open objects with one key field."""
     items = {**OPEN, "properties": {key: TEXT}}
     return {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
@@ -94,12 +94,12 @@ def _config_map_violations(new: Document, old: Document | None) -> list[Cause]:
 
 
 def encoded_size(values: Mapping[str, str]) -> int:
-    """How many bytes stand behind base64 values."""
+    """Approximate number of bytes of base64 values."""
     return sum(len(text) * 3 // 4 for text in values.values())
 
 
 def key_violations(new: Document, part: str) -> list[Cause]:
-    """Keys of a config map or secret that are no file names."""
+    """Violations of the key syntax of config maps and secrets."""
     rule = (
         "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
         "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -110,7 +110,7 @@ def key_violations(new: Document, part: str) -> list[Cause]:
 
 
 def immutable_violations(new: Document, old: Document | None) -> list[Cause]:
-    """Changes of an object that says that it is immutable."""
+    """Forbidden changes of an object with `immutable`."""
     if old is None or not old.get("immutable"):
         return []
     parts = [part for part in ("immutable", "data", "binaryData", "stringData") if new.get(part) != old.get(part)]

@@ -1,4 +1,4 @@
-"""Events, in the legacy core group and in events.k8s.io: the same objects in two spellings, the core one stored."""
+"""Events of the legacy core group and of events.k8s.io: the same objects in two forms; the core form is stored."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -90,7 +90,7 @@ _COLUMNS = (
 
 
 def _violations(new: Document, _old: Document | None) -> list[Cause]:
-    """An Event lies where its object lies; one about a cluster-scoped object may lie anywhere."""
+    """An Event must be in the namespace of its object; for a cluster-scoped object any namespace is valid."""
     about = (new.get("involvedObject") or {}).get("namespace")
     if not about or about == new["metadata"].get("namespace"):
         return []
@@ -98,7 +98,7 @@ def _violations(new: Document, _old: Document | None) -> list[Cause]:
 
 
 def _new_violations(new: Document, old: Document | None) -> list[Cause]:
-    """The stricter rules of events.k8s.io for Events that are new."""
+    """The stricter validation of new Events in events.k8s.io."""
     if old is not None:
         return []
     needed = ("eventTime", "reportingController", "reportingInstance", "action", "reason")
@@ -182,7 +182,7 @@ _RENAMED = (
     ("reportingComponent", "reportingController"),
     ("source", "deprecatedSource"),
 )
-"""What core/v1 and events.k8s.io/v1 call the same field; all others have one name."""
+"""Fields with different names in core/v1 and events.k8s.io/v1; all others have one name."""
 
 
 def _renamed(names: Mapping[str, str], api_version: str) -> Callable[[Document], Document]:
@@ -201,4 +201,4 @@ SPELLING = Spelling(
         **{f"regarding.{name}": f"involvedObject.{name}" for name in _ABOUT},
     },
 )
-"""events.k8s.io/v1 over stored core/v1 Events: nothing is lost either way."""
+"""events.k8s.io/v1 over stored core/v1 Events, without loss in either direction."""

@@ -1,6 +1,6 @@
-"""Questions about access: authorization.k8s.io (may I, may somebody, what may I) and `who am I` of authentication.k8s.io.
+"""Access reviews of authorization.k8s.io, and SelfSubjectReview of authentication.k8s.io.
 
-Nothing is stored; the answers are those that a request would get now.
+Nothing is stored; the answers apply to the current moment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,16 +63,16 @@ _RULE_LISTS: dict[str, Any] = {
 
 
 class Reviewer(Protocol):
-    """Who answers."""
+    """The authorizer that answers reviews."""
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All that the actor holds in a namespace."""
+        """All rules of the actor in a namespace."""
 
 
 Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Actor]
-"""Somebody by user, groups, uid and extra, as the authorizer would see him."""
+"""Builds an actor from user, groups, uid and extra as the authorizer would see it."""
 
 
 def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
@@ -244,7 +244,7 @@ def _local_causes(question: Question, spec: Mapping[str, Any]) -> list[Cause]:
 
 
 def _refuse(causes: Sequence[Cause]) -> None:
-    """Raises InvalidError: the original leaves the kind out."""
+    """Raises InvalidError. Kubernetes' message lacks the kind, too."""
     if causes:
         text = f'.{GROUP} "" is invalid: {causes_text(causes)}'
         raise InvalidError(text, subject=ErrorSubject(group=GROUP), causes=causes)

@@ -1,4 +1,4 @@
-"""Secret: base64 data, `stringData` folded in, an immutable type."""
+"""Secret: base64 data, `stringData` merged into it, an immutable type."""
 
 import base64
 
@@ -13,7 +13,7 @@ OPAQUE = "Opaque"
 
 
 def _folded(new: Document) -> Document:
-    """The object with `stringData` as data."""
+    """The object with `stringData` merged into `data`."""
     kept = {name: part for name, part in new.items() if name != "stringData"}
     texts = new.get("stringData") or {}
     if not texts:

@@ -1,6 +1,6 @@
-"""OpenAPI documents of a server's groups: version 3 per group and version, version 2 in one, as JSON and as protobuf.
+"""OpenAPI documents: version 3 per group and version, version 2 in one document, as JSON and as protobuf.
 
-Made from the same `Resource` values that answer the requests, so that what is published is what is served.
+Generated from the `Resource` values that also serve the requests, so both always agree.
 """
 
 from machinery.apiserver.openapi.published import OpenApi

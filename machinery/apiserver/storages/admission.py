@@ -1,4 +1,4 @@
-"""A storage that asks before it writes: whether this actor may make this of that object."""
+"""A storage with admission: a function can refuse each create and update."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +20,7 @@ from machinery.apiserver.storage import (
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A write that is about to happen; no `old` at a create. Deletes are not asked about."""
+    """A create (no `old`) or update before it happens. Deletes are not checked."""
 
     resource: GroupResource
     key: Key
@@ -30,14 +30,14 @@ class Admission:
 
 
 Admit = Callable[[Admission], None]
-"""Raises a MusterError to refuse. Called within the storage's transaction, on whichever thread that has, so it does no I/O."""
+"""Raises a MusterError to refuse. Runs within the storage's transaction, possibly on another thread; it must do no I/O."""
 
 
 Written = Callable[[GroupResource, int], Awaitable[None]]
 
 
 class AdmittedStorage(Storage):
-    """Another storage behind an admission. `written` is awaited with the revision of each write before it is answered."""
+    """A storage with admission. `written` is awaited with the revision of each write before the response."""
 
     def __init__(self, inner: Storage, admit: Admit, written: Written | None = None) -> None:
         self._inner = inner

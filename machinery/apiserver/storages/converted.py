@@ -1,6 +1,6 @@
-"""The objects of one resource under another group's name and spelling: stored once, converted on every way in and out.
+"""The objects of one resource under another group and field names, stored once and converted on every read and write.
 
-A watcher of either spelling sees one event per write. Within one group, `Resource.versions` does this by itself.
+A watcher of either form sees one event per write. Versions within one group use `Resource.versions` instead.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a stored document is shown and read back, and what the stored one calls the fields that selectors name."""
+    """Conversion between the stored and the served form, and the stored names of selectable fields."""
 
     stored_as: GroupResource
     shown: Callable[[Document], Document]
@@ -39,7 +39,7 @@ class Spelling:
 
 
 class ConvertedStorage(Storage):
-    """A storage seen through a spelling; the resource that callers name does not count."""
+    """A storage that converts by a Spelling. It ignores the resource that callers pass."""
 
     def __init__(self, inner: Storage, spelling: Spelling) -> None:
         self._inner = inner
@@ -119,7 +119,7 @@ class ConvertedStorage(Storage):
 
 @contextmanager
 def _unnamed() -> Generator[None]:
-    """Errors about the object do not name the resource that it is stored as; the server puts them into the right words."""
+    """Remove the stored resource's name from errors; the server adds the requested one."""
     try:
         yield
     except NotFoundError as error:

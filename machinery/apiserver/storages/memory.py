@@ -1,4 +1,4 @@
-"""Storage in memory: for hollow clusters and tests. Everything happens on the event loop; nothing survives the process."""
+"""Storage in memory for hollow clusters and tests. All work runs on the event loop; nothing is persistent."""
 
 import asyncio
 import uuid
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An object with what selections look at."""
+    """An object with the fields that selections match."""
 
     stored: Stored
     document: Document
@@ -50,7 +50,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One line of history; for a delete `after` is the object as it last was, with the revision of the delete."""
+    """One change in the history; for a delete, `after` is the last state with the revision of the delete."""
 
     resource: GroupResource
     revision: int
@@ -59,7 +59,7 @@ class _Record:
     deleted: bool
 
     def seen_through(self, selection: Selection) -> StorageEvent | None:
-        """The event that a watcher with this selection gets; None if it never saw the object and still does not."""
+        """Event for a watcher with this selection; None: the object is not in the selection before or after."""
         was = self.before is not None and self.before.selected(selection)
         now = not self.deleted and self.after.selected(selection)
         if was and not now:
@@ -69,7 +69,7 @@ class _Record:
         return None
 
     def _last_seen(self) -> Stored:
-        """For a watcher whose selection the object left: as it was before, with the revision of the change."""
+        """Previous state with the revision of the change, for a watcher whose selection the object left."""
         assert self.before is not None  # noqa: S101 - only asked when it was seen
         document = self.before.document
         metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
@@ -78,7 +78,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Shelf:
-    """The objects of one resource, their keys kept in order."""
+    """The objects of one resource with sorted keys."""
 
     entries: dict[Key, _Entry] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Shelf:
 
 
 class _Watcher:
-    """A bounded queue of events. Once it overflows it takes nothing more and its reader is told so."""
+    """A bounded queue of events. After an overflow it accepts no more, and its reader gets ExpiredError."""
 
     def __init__(self, resource: GroupResource, selection: Selection, after: int, bound: int) -> None:
         self.resource = resource
@@ -117,7 +117,7 @@ class _Watcher:
         self._wake.set()
 
     async def next(self, patience: float) -> StorageEvent | None:
-        """The next event, or None when none came within `patience` seconds. Raises ExpiredError after an overflow."""
+        """The next event; None: none within `patience` seconds. Raises ExpiredError after an overflow."""
         if not self._events and not self.overflown:
             self._wake.clear()
             try:
@@ -131,10 +131,10 @@ class _Watcher:
 
 
 class MemoryStorage(Storage):
-    """Objects in dictionaries, the newest `history` changes for watches and for pages of older revisions.
+    """Objects in dictionaries, with the newest `history` changes for watches and for pages of older revisions.
 
-    `selectable` says which fields of a resource field selectors may name beside metadata.name and metadata.namespace. `uid`
-    gives the uid of an object that is made; by default a random one.
+    `selectable`: extracts the selectable fields of a resource beside metadata.name and metadata.namespace. `uid`: returns the
+    uid of a new object, by default a random one.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class MemoryStorage(Storage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> Stored:
-        del actor  # memory keeps no log of who did what
+        del actor  # there is no change log in memory
         if key in self._shelf(resource).entries:
             raise AlreadyExistsError(f'{resource} "{key.name}" already exists')
         own = {"uid": self._uid(resource, key), "creationTimestamp": format_time(self._clock.now())}
@@ -229,7 +229,7 @@ class MemoryStorage(Storage):
             await self._moved.wait_for(lambda: self._revision >= revision)
 
     def compact(self, revision: int) -> None:
-        """Forgets history up to and including `revision`."""
+        """Drop the history up to and including `revision`."""
         while self._history and self._history[0].revision <= revision:
             self._history.popleft()
         self._compacted = max(self._compacted, min(revision, self._revision))
