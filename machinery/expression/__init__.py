@@ -1,17 +1,17 @@
-"""The one expression language of the project: conditions over declared fields, as in `version < 1.30 && memory > 64Gi`.
+"""The expression language of the project: conditions over declared fields, such as `version < 1.30 && memory > 64Gi`.
 
     region == "eu" && !(name.startsWith("test-"))      comparisons, && || !, parentheses
-    name in ["a", "b"] || "admins" in requester.groups  membership in a list, in a field that is a list, among a map's keys
-    labels["tier"] == "gold" && has(labels.owner)       entries of maps; has() asks whether something is there
-    name.matches("edge-*-??")                           also startsWith, endsWith and contains; only * and ? are wild
-    age < 90m, version >= v1.29.3, nodes != 0           literals take the type of what they are compared with
+    name in ["a", "b"] || "admins" in requester.groups  membership in a list literal, a list field, or a map's keys
+    labels["tier"] == "gold" && has(labels.owner)       entries of maps; has() tests for presence
+    name.matches("edge-*-??")                           also startsWith, endsWith and contains; wildcards are * and ?
+    age < 90m, version >= v1.29.3, nodes != 0           literals have the type of the other operand
 
-`parse` checks a text against declared fields; what it returns never fails. **What is missing is unknown**: a comparison with it
-is neither true nor false, and neither is its negation, as NULL in SQL. A condition holds only when it is true; whoever means
-otherwise says `!has(x) || x != "a"`.
+`parse` checks a text against declared fields; evaluating its result never fails. **A missing value is unknown**: a comparison
+with it is neither true nor false, and neither is its negation, like NULL in SQL. A condition holds only when it is true; to
+accept missing values write `!has(x) || x != "a"`.
 
-The language has no arithmetic, no loops and no calls but those above, so that every expression ends soon and can be put into
-SQL: the typed tree (`machinery.expression.tree`) is plain data, and the meaning of every node is that of one SQL operator.
+The language has no arithmetic, no loops and no other functions, so every evaluation is short and every expression can be
+translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator.
 """
 
 from machinery.expression.checking import ExpressionError, Fields

@@ -1,4 +1,4 @@
-"""From what a text says to what it means: names become declared fields, literals take types, what fits nothing is refused."""
+"""Type checker of conditions: resolves names to declared fields and types literals."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
 
 @dataclass(frozen=True)
 class Fields:
-    """What a condition may speak of. Names may have dots, as in `requester.user`; a name never begins another one's path."""
+    """Declared fields. Names may have dots, as in `requester.user`; no name is the beginning of another name's path."""
 
     types: Mapping[str, FieldType]
 
     def described(self) -> str:
-        """All of them, for messages and documentation."""
+        """All names, for messages and documentation."""
         return ", ".join(sorted(self.types))
 
 
 def checked(parsed: syntax.Parsed, fields: Fields) -> tree.Condition:
-    """Raises ExpressionError."""
+    """Check a parsed condition. Raises ExpressionError."""
     return _Checker(fields).condition(parsed)
 
 
 def checked_operand(path: syntax.Path, fields: Fields) -> tree.Field | tree.MapEntry:
-    """One value of an object. Raises ExpressionError, also for a whole list or map."""
+    """Check a single value. Raises ExpressionError, also for a whole list or map."""
     return _Checker(fields).single(path)
 
 
@@ -73,7 +73,7 @@ class _Checker:
         left, right = relation.left, relation.right
         for side in (left, right):
             if isinstance(side, syntax.FunctionCall):
-                self._call(side)  # a function that there is not is the greater mistake
+                self._call(side)  # an unknown function is the more important error
                 raise ExpressionError(relation.column, f"{side.function}() is a condition already and compares with nothing")
         first: tree.Operand
         second: tree.Operand
@@ -150,7 +150,7 @@ class _Checker:
         return found
 
     def _found(self, path: syntax.Path) -> tree.Field | tree.MapEntry | tree.Whole:
-        """The longest declared name that the path begins with, and at most one key after it."""
+        """Resolve the longest declared name at the start of the path, with at most one key after it."""
         names = [step.name for step in path.steps]
         plain = next((at for at, step in enumerate(path.steps) if step.indexed), len(names))
         for length in range(plain, 0, -1):

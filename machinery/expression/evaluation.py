@@ -1,4 +1,4 @@
-"""What a checked condition says of one object. Total: it neither raises nor waits, and takes time in its length only."""
+"""Evaluation of a checked condition for one object: never raises or blocks, in time proportional to its length."""
 
 import operator
 import re
@@ -12,7 +12,7 @@ from machinery.expression.checking import Fields, checked, checked_operand
 from machinery.expression.types import ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
-"""By the name of a field, what stands in the document; what is absent, None or of another type is missing."""
+"""Values of the document by field name. Absent values, None and values of another type are missing."""
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -32,25 +32,25 @@ class Expression:
     tree: tree.Condition
 
     def names(self) -> frozenset[str]:
-        """The fields that it depends on."""
+        """The fields in the condition."""
         return frozenset(tree.names(self.tree))
 
     def evaluate(self, values: Values) -> bool | None:
-        """True, False, or None: what it depends on is missing."""
+        """True, False, or None when the result depends on a missing value."""
         return _condition(self.tree, values)
 
     def holds(self, values: Values) -> bool:
-        """Whether it is true; what is unknown is not."""
+        """Whether the condition is true; unknown is not true."""
         return self.evaluate(values) is True
 
 
 def parse(text: str, fields: Fields) -> Expression:
-    """Raises ExpressionError with the column and what would be right."""
+    """Parse a condition. Raises ExpressionError with the column and what is valid there."""
     return Expression(text, checked(syntax.read(text), fields))
 
 
 def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
-    """One value of an object, such as `version` or `labels["tier"]`. Raises ExpressionError."""
+    """Parse a single value, such as `version` or `labels["tier"]`. Raises ExpressionError."""
     return checked_operand(syntax.read_path(text), fields)
 
 
@@ -119,7 +119,7 @@ def _is_in(value: Scalar | None, whole: tree.Whole, values: Values) -> bool | No
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """A glob over the whole text, in time that grows with both lengths: each part between `*` is looked for once, leftmost."""
+    """Match a glob against the whole text without backtracking: each part between `*` is searched once, leftmost first."""
     first, *others = _parts(pattern)
     if not others:
         return first.fullmatch(text) is not None
@@ -142,7 +142,7 @@ def _ends(last: re.Pattern[str], text: str, at: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The pattern between its stars: literal characters, and dots for question marks."""
+    """The parts between stars as regular expressions: escaped characters, and dots for question marks."""
     parts, escaped = [""], False
     for character in pattern:
         if escaped or character not in "*?\\":
@@ -159,7 +159,7 @@ def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=4096)
 def _length(part: re.Pattern[str]) -> int:
-    """How many characters a part between stars stands for."""
+    """Number of characters that a part matches."""
     return len(re.sub(r"\\(.)", r"\1", part.pattern, flags=re.DOTALL))
 
 

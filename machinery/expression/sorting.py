@@ -1,6 +1,6 @@
-"""Values as texts that sort, byte by byte, as the values do: what a database can compare and index without knowing the types.
+"""Sort keys: texts whose byte order is the order of the values, so that a database can compare and index them.
 
-Two values have the same text exactly when they are equal, so the texts are compared for equality as well.
+Two values have the same sort key exactly when they are equal.
 """
 
 from datetime import timedelta
@@ -11,17 +11,17 @@ from machinery.expression.values import KubernetesVersion
 
 _ZERO, _BELOW, _ABOVE = "1", "0", "2"
 _MIDDLE = 500
-"""Stands for the exponent 0; exponents have three digits."""
+"""Offset of the exponent, which has three digits."""
 _LAST = "~"
-"""Above every digit: ends a number below zero, of which the longer is the smaller."""
+"""Greater than every digit: ends a negative number, of which the longer is the smaller."""
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
 _END = " "
-"""Below every character of a version."""
+"""Less than every character of a version."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def sort_key(value: Scalar) -> str:
-    """Raises ValueError for a value that has no order, or no finite decimal form."""
+    """Sort key of a value. Raises ValueError for a value without order or without finite decimal form."""
     match value:
         case Fraction():
             return _number(value)
@@ -42,7 +42,7 @@ def _number(value: Fraction) -> str:
 
 
 def _scientific(value: Fraction) -> tuple[str, int]:
-    """The digits of a positive number without zeros at the end, and the power of ten of the first."""
+    """Digits of a positive number without trailing zeros, and the exponent of the first digit."""
     twos, rest = _divided(value.denominator, 2)
     fives, rest = _divided(rest, 5)
     if rest != 1:
@@ -53,7 +53,7 @@ def _scientific(value: Fraction) -> tuple[str, int]:
 
 
 def _divided(value: int, by: int) -> tuple[int, int]:
-    """How often it can be divided, and what remains."""
+    """How often `value` is divisible by `by`, and the quotient."""
     count = 0
     while value % by == 0:
         value, count = value // by, count + 1
@@ -67,5 +67,5 @@ def _version(value: KubernetesVersion) -> str:
 
 
 def _integer(value: int) -> str:
-    """Of up to 99 digits: their number, then they."""
+    """Number of digits (two digits), then the digits; for up to 99 digits."""
     return f"{len(str(value)):02d}{value}"

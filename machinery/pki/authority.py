@@ -1,7 +1,7 @@
-"""A certificate authority: its creation, and signing what was decided elsewhere.
+"""A certificate authority: its creation, and the signing of certificates, cross-signed CAs and revocation lists.
 
-It signs what it is told, but nothing that breaks the rules of `machinery.pki.lint`: the plan is checked before the signature,
-the certificate after it. A finding there is a defect of ours, hence a RuntimeError, and no certificate leaves.
+`machinery.pki.lint` checks the plan before the signature and the certificate after it. A finding is a defect of this program:
+it raises RuntimeError, and the certificate is not returned.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from machinery.pki.revocation_lists import RevocationList, sign_list
 
 
 class Usage(StrEnum):
-    """Whom a certificate speaks for."""
+    """Extended key usage of a certificate."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -31,7 +31,7 @@ class Usage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every field of a certificate to be."""
+    """All fields of a certificate to issue."""
 
     subject: CertificateSubject
     public_key: bytes
@@ -48,7 +48,7 @@ class CertificateAuthority:
     """A CA certificate with its key."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Raises InvalidError when one cannot be read, they are no pair, or the certificate is no CA's."""
+        """Raises InvalidError when one is unreadable, they are no pair, or the certificate is not a CA's."""
         self._certificate = certificates.load_certificate(certificate)
         self._facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)
@@ -69,7 +69,7 @@ class CertificateAuthority:
         return self._facts
 
     def sign(self, plan: Plan) -> bytes:
-        """The certificate in PEM. Raises InvalidError when the key of the plan cannot be read, or be used."""
+        """Sign a certificate; return it in PEM. Raises InvalidError for an unreadable or unusable key."""
         serving = plan.usage is Usage.SERVER
         _refuse(lint_plan(plan, self._facts, serving=serving))
         key: Any = keys.load_public_key(plan.public_key)
@@ -89,10 +89,9 @@ class CertificateAuthority:
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
-        """Another CA's subject and key, signed by this one (PEM): who trusts only this one believes what the other signs.
+        """Sign another CA's subject and key (PEM): clients that trust only this CA then accept what the other signs.
 
-        Valid while both are. Raises InvalidError when `other` (PEM) is no CA, is this one, or one has ended before the other
-        began.
+        Valid while both CAs are. Raises InvalidError when `other` (PEM) is no CA, is this CA, or the validities do not overlap.
         """
         certificate = certificates.load_certificate(other)
         facts = certificates.facts_of(certificate)
@@ -113,7 +112,7 @@ class CertificateAuthority:
         return crossed.public_bytes(serialization.Encoding.PEM)
 
     def sign_list(self, content: RevocationList) -> bytes:
-        """The revocation list in DER."""
+        """Sign a revocation list; return it in DER."""
         own_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         if self._facts.subject_key_id is not None:
             own_id = x509.SubjectKeyIdentifier(self._facts.subject_key_id)
@@ -121,7 +120,7 @@ class CertificateAuthority:
 
 
 def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.CertificateBuilder:
-    """What all certificates of one usage have in common, built once. An old CA of others may have no key identifier."""
+    """Common part of all certificates of one usage, built once. An old external CA may have no key identifier."""
     extended = ExtendedKeyUsageOID.CLIENT_AUTH if usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
     builder = (
         x509.CertificateBuilder()
@@ -144,7 +143,7 @@ def _alternatives(plan: Plan) -> list[x509.GeneralName]:
 def create_authority(
     subject: CertificateSubject, key: bytes, serial: SerialNumber, not_before: datetime, not_after: datetime
 ) -> CertificateAuthority:
-    """A self-signed CA over `key` (PEM)."""
+    """Create a self-signed CA with `key` (PEM)."""
     private = keys.load_key(key)
     name = names.build(subject)
     own_id = x509.SubjectKeyIdentifier.from_public_key(private.public_key())
@@ -161,7 +160,7 @@ def create_authority(
 
 
 def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.CertificateBuilder:
-    """What every certificate over a CA's key says, whoever signs it."""
+    """Common part of all certificates over a CA's key, for any issuer."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -173,7 +172,7 @@ def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.C
 
 
 def random_serial() -> SerialNumber:
-    """A new serial: 159 random bits, positive, as RFC 5280 bounds it."""
+    """A random serial number of 159 bits, positive, within the bounds of RFC 5280."""
     return SerialNumber(x509.random_serial_number())
 
 

@@ -1,4 +1,4 @@
-"""What a certificate says, as a plain value: certificate objects of the library stay in this package."""
+"""Parsing of certificates into plain values; the library's certificate objects stay in this package."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ E = TypeVar("E", bound=x509.ExtensionType)
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """One certificate. Instants are aware, in UTC."""
+    """The content of one certificate. Instants are aware, in UTC."""
 
     subject: CertificateSubject
     issuer: CertificateSubject
@@ -42,32 +42,32 @@ class CertificateFacts:
 
 
 def parse_certificate(encoded: bytes) -> CertificateFacts:
-    """The certificate in DER, or the first one in PEM. Raises InvalidError."""
+    """Parse a certificate in DER, or the first one in PEM. Raises InvalidError."""
     return facts_of(load_certificate(encoded))
 
 
 def parse_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
-    """Every certificate of a PEM file, in order, at least one. Raises InvalidError."""
+    """Parse all certificates of a PEM file in order, at least one. Raises InvalidError."""
     return tuple(facts_of(certificate) for certificate in load_chain(pem))
 
 
 def split_bundle(pem: bytes) -> tuple[bytes, ...]:
-    """Every certificate of a PEM file by itself, in order, at least one. Raises InvalidError."""
+    """Split a PEM file into single certificates in order, at least one. Raises InvalidError."""
     return tuple(certificate.public_bytes(serialization.Encoding.PEM) for certificate in load_chain(pem))
 
 
 def key_matches(certificate: bytes, key: bytes) -> bool:
-    """Whether the (first) certificate is over this private key (PEM). Raises InvalidError when one cannot be read."""
+    """Whether the (first) certificate belongs to this private key (PEM). Raises InvalidError for unreadable input."""
     return parse_certificate(certificate).public_key == keys.public_key_of(key)
 
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether the certificate names `authority` (the first certificate of each) as its issuer and bears its signature."""
+    """Whether `certificate` names `authority` as its issuer and has its signature (the first certificate of each)."""
     return is_issued(load_certificate(certificate), load_certificate(authority))
 
 
 def encode_pem(der: bytes) -> bytes:
-    """PEM of a certificate in DER. Raises InvalidError."""
+    """Convert a certificate from DER to PEM. Raises InvalidError."""
     return load_certificate(der).public_bytes(serialization.Encoding.PEM)
 
 
@@ -133,7 +133,7 @@ def _facts(certificate: x509.Certificate) -> CertificateFacts:
 
 
 class Extensions:
-    """For this package: a certificate's extensions by their class. The library looks through all of them for each question."""
+    """For this package: a certificate's extensions by class. The library searches all of them on each access."""
 
     def __init__(self, extensions: x509.Extensions) -> None:
         self._by_class = {type(extension.value): extension for extension in extensions}
@@ -143,7 +143,7 @@ class Extensions:
         return None if found is None else found.value
 
     def is_critical(self, kind: type[x509.ExtensionType]) -> bool:
-        """False: it is not there, or not critical."""
+        """Whether the extension is present and critical."""
         found = self._by_class.get(kind)
         return found is not None and found.critical
 

@@ -1,7 +1,7 @@
-"""Documents that must not be read from a stolen database: AES-256-GCM, with keys that can be replaced one after the other.
+"""Encryption of documents in the database: AES-256-GCM with a key ring.
 
 A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. Its place (kind, namespace, name) is
-authenticated with it, so that what was sealed for one object does not open as another. The first key seals, all of them open.
+authenticated with it, so that it cannot be opened under another object's name. The first key seals, all keys open.
 """
 
 import binascii
@@ -19,14 +19,14 @@ from machinery.errors import InvalidError, UnavailableError
 VERSION = b"\x01"
 KEY_LENGTH, ID_LENGTH, NONCE_LENGTH = 32, 4, 12
 HEADER = len(VERSION) + ID_LENGTH
-"""How many bytes say which key a document is sealed with."""
+"""Bytes that identify the key of a sealed document."""
 
 
 class Seal:
-    """Seals with the first of its keys and opens with any. Keys are never shown; their ids may be."""
+    """Seals with the first of its keys and opens with any. Keys must never be displayed; their ids may be."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """Raises InvalidError when there is no key, or one has not 32 bytes."""
+        """Raises InvalidError when there is no key, or a key does not have 32 bytes."""
         if not keys or any(len(key) != KEY_LENGTH for key in keys):
             raise InvalidError(f"each key for Secrets must have {KEY_LENGTH} bytes, and there must be one at least")
         self._keys = tuple(keys)
@@ -35,7 +35,7 @@ class Seal:
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """From a file: a key in base64 on each line, the one that seals first; `#` begins a comment. Raises InvalidError."""
+        """Parse a file: one base64 key per line, the sealing key first; `#` begins a comment line. Raises InvalidError."""
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(b"#")]
         try:
             return cls([b64decode(line, validate=True) for line in lines])
@@ -47,26 +47,26 @@ class Seal:
         return cls([os.urandom(KEY_LENGTH)])
 
     def written(self) -> bytes:
-        """What `parse` reads."""
+        """The file content for `parse`."""
         told = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
         return b"\n".join((told, *map(b64encode, self._keys), b""))
 
     @property
     def header(self) -> bytes:
-        """How everything begins that is sealed now."""
+        """Header of newly sealed documents."""
         return self._first
 
     def knows(self, header: bytes) -> bool:
-        """Whether what begins so can be opened."""
+        """Whether a document with this header can be opened."""
         return header in self._ciphers
 
     def closed(self, plain: bytes, place: str) -> bytes:
-        """`plain`, sealed for `place`."""
+        """Seal `plain` for `place`."""
         nonce = os.urandom(NONCE_LENGTH)
         return self._first + nonce + self._ciphers[self._first].encrypt(nonce, plain, place.encode())
 
     def opened(self, sealed: bytes, place: str) -> bytes:
-        """What was sealed for `place`. UnavailableError: its key is missing, or it was changed or moved."""
+        """Open a document sealed for `place`. Raises UnavailableError: missing key, or the document was changed or moved."""
         cipher = self._ciphers.get(sealed[:HEADER])
         if cipher is None:
             raise UnavailableError(f"{place} is sealed with the key {shown(sealed[:HEADER])}, which this hub does not have")
@@ -78,10 +78,10 @@ class Seal:
 
 
 def header_of(key: bytes) -> bytes:
-    """How everything begins that `key` sealed."""
+    """Header of documents that `key` has sealed."""
     return VERSION + sha256(b"key id" + key).digest()[:ID_LENGTH]
 
 
 def shown(header: bytes) -> str:
-    """A key's id for people."""
+    """Id of a key in hexadecimal, for display."""
     return header[len(VERSION) :].hex()

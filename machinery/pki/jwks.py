@@ -1,8 +1,8 @@
-"""Others' signed tokens: a set of public keys (JWKS, RFC 7517), and what it has to say of a JSON web token.
+"""Verification of external tokens: a set of public keys (JWKS, RFC 7517) for JSON web tokens.
 
-Asymmetric algorithms alone (RS, PS and ES, each with SHA-256, -384 and -512): `none` and the HMAC family, with which a public
-key would become a secret, are not known here, and neither is any key that a token brings along. A key is used for the one
-family that it is made for, and for no other algorithm than the one that it names.
+Only asymmetric algorithms are supported (RS, PS and ES, each with SHA-256, -384 and -512). `none` and the HMAC family, with
+which a public key would become a secret, are not, and keys embedded in a token are ignored. A key is used only for the
+algorithm that it names, or those of its own family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from machinery.pki.keys import MAX_RSA_BITS, MIN_RSA_BITS
 from machinery.pki.tokens import decoded_bytes, decoded_header, unverified_claims
 
 MAX_KEYS = 100
-"""An issuer with more keys than this has published something else."""
+"""Most keys of an issuer; a larger document is not a key set."""
 MAX_EXPONENT_BITS = 32
-"""Verifying with a larger one costs as much as signing."""
+"""A larger exponent makes verification as expensive as signing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """How a signature is made. `curve`: of an ECDSA key; None: RSA."""
+    """Parameters of a signature. `curve`: of an ECDSA key; None: RSA."""
 
     digest: hashes.HashAlgorithm
     curve: type[ec.EllipticCurve] | None = None
@@ -45,7 +45,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 @dataclass(frozen=True, slots=True)
 class TokenHeader:
-    """What a token says of its signature."""
+    """Signature fields of a token's header."""
 
     algorithm: str
     key_id: str | None
@@ -56,7 +56,7 @@ class _Key:
     key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
     key_id: str | None
     algorithm: str | None
-    """The only one that the key is for; None: each of its family."""
+    """The only algorithm of the key; None: all of its family."""
 
     def fits(self, header: TokenHeader) -> bool:
         if self.algorithm not in (None, header.algorithm) or (header.key_id is not None and header.key_id != self.key_id):
@@ -84,13 +84,13 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys of an issuer that can verify a signature."""
+    """An issuer's keys for verification."""
 
     _keys: tuple[_Key, ...]
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """The keys of a JWKS; those of other kinds and uses are passed over. Raises InvalidError when none is left."""
+        """Parse a JWKS, ignoring keys of other kinds and uses. Raises InvalidError when no key remains."""
         listed = document.get("keys")
         if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > MAX_KEYS:
             raise InvalidError(f"the key set has no list `keys` of at most {MAX_KEYS} keys")
@@ -105,11 +105,11 @@ class KeySet:
         return len(self._keys)
 
     def knows(self, header: TokenHeader) -> bool:
-        """Whether some key could have made such a signature."""
+        """Whether a key fits the header's algorithm and key id."""
         return any(key.fits(header) for key in self._keys)
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """The claims; None: no key of these has signed it, or it is not a token of a form that is understood here."""
+        """The claims; None: not signed by any of these keys, or not a supported token."""
         header, claims = read_header(token), unverified_claims(token)
         if header is None or claims is None:
             return None
@@ -123,7 +123,7 @@ class KeySet:
 
 
 def read_header(token: str) -> TokenHeader | None:
-    """None: it is no JSON web token, of an algorithm that is not known, or demands something that is not understood here."""
+    """Parse a token's header; None: not a JSON web token, an unsupported algorithm, or critical extensions."""
     header = decoded_header(token)
     if header is None or "crit" in header or header.get("b64") is False:
         return None

@@ -1,7 +1,7 @@
-"""Private keys of our own (ECDSA P-256, PKCS#8 PEM) and what we accept of others' public keys.
+"""This program's own private keys (ECDSA P-256, PKCS#8 PEM), and the kinds of public keys that it accepts from others.
 
-Accepted are the kinds that gRPC's TLS can use for a client certificate: ECDSA P-256 and P-384, RSA from 2048 bits on. With any
-other (Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS, so a certificate for one would be useless.
+Accepted are the kinds that gRPC's TLS supports for client certificates: ECDSA P-256 and P-384, RSA from 2048 bits. With others
+(Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS, so their certificates would be useless.
 """
 
 from functools import lru_cache
@@ -16,21 +16,21 @@ from machinery.errors import InvalidError
 
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
-"""Verifying a signature by a larger key costs too much to do it for strangers."""
+"""Verifying a signature with a larger key is too expensive for unauthenticated callers."""
 MIN_RSA_EXPONENT = 65537
-"""Smaller ones make mistakes in a signature's padding exploitable (FIPS 186-5, 5.4)."""
+"""Smaller exponents make errors in a signature's padding exploitable (FIPS 186-5, 5.4)."""
 MAX_RSA_EXPONENT = 2**32 - 1
 
 
 def generate_key() -> bytes:
-    """A new private key: ECDSA P-256, PKCS#8 PEM, not encrypted."""
+    """Generate a private key: ECDSA P-256, PKCS#8 PEM, not encrypted."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """A private key of our own. Raises InvalidError, which never holds a part of the key."""
+    """Load an own private key. Raises InvalidError without any part of the key."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -41,9 +41,9 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """The private key of a CA, ours or another's: ECDSA, or RSA as Kubernetes' own tools make it.
+    """Load the private key of an own or external CA: ECDSA, or RSA as Kubernetes' tools create it.
 
-    Raises InvalidError, which never holds a part of the key.
+    Raises InvalidError without any part of the key.
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None)
@@ -55,12 +55,12 @@ def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateK
 
 
 def public_key_of(private_key: bytes) -> bytes:
-    """The public key (DER SubjectPublicKeyInfo) of a private key in PEM. Raises InvalidError."""
+    """Public key (DER SubjectPublicKeyInfo) of a private key in PEM. Raises InvalidError."""
     return encode_public_key(load_key(private_key).public_key())
 
 
 def key_hash(public_key: bytes) -> str:
-    """Hex SHA-256 of a DER SubjectPublicKeyInfo: how records name a key."""
+    """Hex SHA-256 of a DER SubjectPublicKeyInfo, the key's identifier in records."""
     return sha256(public_key).hexdigest()
 
 
@@ -71,7 +71,7 @@ def encode_public_key(key: PublicKeyTypes) -> bytes:
 
 @lru_cache(maxsize=64)
 def load_public_key(der: bytes) -> PublicKeyTypes:
-    """A public key in DER SubjectPublicKeyInfo, of whatever kind; one is asked for several times. Raises InvalidError."""
+    """Load a public key of any kind from DER SubjectPublicKeyInfo; cached. Raises InvalidError."""
     try:
         return serialization.load_der_public_key(der)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -79,7 +79,7 @@ def load_public_key(der: bytes) -> PublicKeyTypes:
 
 
 def kind_of(key: PublicKeyTypes) -> str:
-    """The key's kind as people write it: `ECDSA P-256`, `RSA 2048`, `Ed25519`."""
+    """Kind of the key for display: `ECDSA P-256`, `RSA 2048`, `Ed25519`."""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return {"secp256r1": "ECDSA P-256", "secp384r1": "ECDSA P-384", "secp521r1": "ECDSA P-521"}.get(
             key.curve.name, f"ECDSA {key.curve.name}"
@@ -90,7 +90,7 @@ def kind_of(key: PublicKeyTypes) -> str:
 
 
 def refusal_of(key: PublicKeyTypes) -> str | None:
-    """Why a certificate over this key would be useless; None: it is fine."""
+    """Why a certificate over this key would be useless; None: it is usable."""
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None
     if isinstance(key, rsa.RSAPublicKey):

@@ -1,15 +1,14 @@
-"""Our own checks of a certificate, before it is signed and after: a list of findings, empty when it is as it should be.
+"""Checks of a certificate before and after its signature. Each returns a list of findings, empty for a correct certificate.
 
-Rules (RFC 5280, RFC 5480, and what Python's and gRPC's TLS stacks demand).
+Rules (RFC 5280, RFC 5480, and requirements of Python's and gRPC's TLS stacks).
 
-Before: the CN is there; the serial is positive, of at most 20 bytes and of more than 64 bits (nobody guesses it, none comes
-twice); the end lies after the beginning, and both within the CA's validity; a key that gRPC can use; a serving certificate has
-alternative names.
+Before: the CN exists; the serial is positive, has at most 20 bytes and more than 64 bits (not guessable, unique); the end is
+after the begin, and both are within the CA's validity; gRPC can use the key; a serving certificate has alternative names.
 
-After, besides: it says what the plan said and nothing else: version, the subject byte for byte, key, serial, validity, names,
-and the extensions that every certificate of ours has, each once and none besides, whatever a request asked for. Critical
-BasicConstraints (no CA) and KeyUsage (digitalSignature alone); exactly one extended usage; SKI of its own key, AKI of the CA's;
-the CA's name as issuer; signed with SHA-256.
+After, in addition: the certificate contains exactly what the plan contains: version, subject byte for byte, key, serial,
+validity, names, and the fixed set of extensions, each once, whatever the request contained. Critical BasicConstraints (no CA)
+and KeyUsage (digitalSignature only); exactly one extended usage; SKI of its own key, AKI of the CA's; the CA's name as issuer;
+signed with SHA-256.
 """
 
 from datetime import datetime, timedelta
@@ -46,7 +45,7 @@ Rules = tuple[tuple[bool, str], ...]
 
 
 class Planned(Protocol):
-    """The fields of `machinery.pki.Plan` that are judged here."""
+    """The fields of `machinery.pki.Plan` that are checked."""
 
     @property
     def subject(self) -> CertificateSubject: ...
@@ -65,7 +64,7 @@ class Planned(Protocol):
 
 
 def lint_plan(plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
-    """What is wrong with a certificate to be. Raises InvalidError: its key is none that a certificate can be used with."""
+    """Findings about a planned certificate. Raises InvalidError when its key is unusable."""
     if (refusal := keys.refusal_of(keys.load_public_key(plan.public_key))) is not None:
         raise InvalidError(refusal)
     return _broken(
@@ -85,7 +84,7 @@ def lint_plan(plan: Planned, authority: CertificateFacts, *, serving: bool) -> l
 
 
 def lint_certificate(signed: x509.Certificate, plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
-    """What is wrong with a signed certificate, its signature aside: that the authority's key is the right one is known."""
+    """Findings about a signed certificate. The signature is not verified: the caller has just made it with the CA's key."""
     facts, extensions = certificates.facts_of(signed), certificates.extensions_of(signed)
     return [
         *_broken(_as_planned(signed, facts, plan)),
@@ -136,10 +135,10 @@ def _usage(extensions: Extensions, *, serving: bool) -> Rules:
 
 
 def _nothing_else(signed: x509.Certificate, extensions: Extensions, plan: Planned, authority: CertificateFacts) -> Rules:
-    """Nothing of a request is copied but its key: an extension that the plan has no word for comes from nowhere good."""
+    """Only the key of a request is copied; any extension or name beyond the plan is a finding."""
     expected: set[ObjectIdentifier] = {*_ALWAYS}
     if authority.subject_key_id is None:
-        expected.discard(ExtensionOID.AUTHORITY_KEY_IDENTIFIER)  # an old CA of somebody else's has none to name
+        expected.discard(ExtensionOID.AUTHORITY_KEY_IDENTIFIER)  # an old external CA may have no key identifier
     if plan.dns_names or plan.ip_addresses:
         expected.add(ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
     found = {extension.oid for extension in signed.extensions}

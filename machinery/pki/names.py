@@ -1,10 +1,10 @@
-"""X.509 names longer than X.509 allows: OCM's CN and O may hold a UUID or a 63-character cluster name, over the 64 of RFC 5280.
+"""X.509 names above the length limit: OCM's CN and O may hold a UUID or a 63-character cluster name, over RFC 5280's 64.
 
-Kubernetes and OCM issue them all the same, and every TLS stack reads them. `cryptography` refuses to build and warns when it
-reads one, so this module is the only one that touches names; it silences exactly that warning, for exactly that long.
+Kubernetes and OCM issue such names, and every TLS stack reads them. `cryptography` refuses to build them and warns when it
+reads one. Only this module handles names; it suppresses exactly that warning, only during these calls.
 
-Names are built as Go builds them: one relative name that holds every O, one that holds every OU, then the CN; PrintableString
-where the letters allow it, UTF8String else. Meaning is read by attribute type and never from position.
+Names are built as by Go: one relative name with every O, one with every OU, then the CN; PrintableString where the characters
+allow it, otherwise UTF8String. Names are parsed by attribute type, never by position.
 """
 
 import re
@@ -29,18 +29,18 @@ UNREADABLE = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""Everything that the library raises over what it cannot decode."""
+"""All exceptions of the library for undecodable input."""
 _KNOWN = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
 LONGEST_CN = 64
-"""Bytes that the library takes without a word; other values it takes at any length."""
+"""Longest CN in bytes that the library accepts without warning; it limits no other attribute."""
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
-"""`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""
+"""`warnings.catch_warnings` is not thread-safe: two concurrent uses may leave filters behind."""
 
 
 @lru_cache(maxsize=64)
 def build(subject: CertificateSubject) -> x509.Name:
-    """The X.509 name of `subject`, which is asked for more than once: it is written, and what was signed is held against it."""
+    """X.509 name of `subject`. Cached, since the check after the signature needs it again."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])
@@ -55,28 +55,28 @@ def build(subject: CertificateSubject) -> x509.Name:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, CertificateSubject]:
-    """CN, O and OU of the subject and of the issuer. Raises ValueError: undecodable, or a name holds more than one CN."""
+    """CN, O and OU of subject and issuer. Raises ValueError when undecodable, or for more than one CN."""
     with _long_names():
         subject, issuer = certificate.subject, certificate.issuer
     return _read(subject), _read(issuer)
 
 
 def asked_of(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of` does."""
+    """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of`."""
     with _long_names():
         subject = request.subject
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
 
 def is_exactly(certificate: x509.Certificate, subject: CertificateSubject) -> bool:
-    """Whether the subject is `subject` as `build` writes it, to the last byte: no other attribute, order or spelling."""
+    """Whether the certificate's subject equals `build(subject)` byte for byte: attributes, order and encoding."""
     with _long_names():
         found = certificate.subject
     return found.public_bytes() == build(subject).public_bytes()
 
 
 def raw_subject_of(certificate: x509.Certificate) -> x509.Name:
-    """The subject as it stands in the certificate: what a certificate signed by it must name as its issuer."""
+    """The subject as encoded in the certificate; certificates that it signs must have it as issuer."""
     with _long_names():
         return certificate.subject
 

@@ -1,8 +1,7 @@
-"""Certificate signing requests: built by agents and hubctl, read with suspicion by the hub.
+"""Certificate signing requests: built by agents and hubctl, parsed strictly by the hub.
 
-Rules for one that is read: at most 16 KiB; exactly one PEM block, of type CERTIFICATE REQUEST, and nothing else around it; it
-decodes. What it says is told as `RequestFacts`; `check_request` adds what every request must fulfil: signed by its own key, and
-a key that the certificate can be used with.
+Rules for parsing: at most 16 KiB; exactly one PEM block of type CERTIFICATE REQUEST and nothing else; decodable. The content is
+returned as `CSRFacts`. `check_request` also requires a valid signature by the request's own key, and a usable key.
 """
 
 import base64
@@ -28,24 +27,24 @@ _ONE_BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CSRFacts:
-    """What a certificate signing request says of itself. Nothing in it is to be believed but the key."""
+    """Content of a certificate signing request. Only the key is proven (by the signature); all else is a claim."""
 
     subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     key_kind: str
-    """As people write it: `ECDSA P-256`, `RSA 2048`."""
+    """For display: `ECDSA P-256`, `RSA 2048`."""
     key_size: int
     """Bits; 0: the kind has no sizes."""
     key_refusal: str | None
-    """Why no certificate over this key could be used; None: it can."""
+    """Why a certificate over this key would be useless; None: it is usable."""
     signature_valid: bool
-    """Whoever made the request holds the private key."""
+    """Whether the signature proves that the requester holds the private key."""
     pem_size: int
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
     other_names: int = 0
-    """How many alternative names of other kinds (e-mail, URI, ...) it asks for."""
+    """Number of requested alternative names of other kinds (e-mail, URI, ...)."""
     other_attributes: tuple[str, ...] = ()
     """Dotted types of subject attributes beside CN, O and OU."""
 
@@ -55,7 +54,7 @@ class CSRFacts:
 
 
 def build_request(subject: CertificateSubject, key: bytes, dns_names: tuple[str, ...] = ()) -> bytes:
-    """A CSR in PEM for `subject`, signed with `key` (PEM)."""
+    """Build a CSR in PEM for `subject`, signed with `key` (PEM)."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(names.build(subject))
     if dns_names:
         alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])
@@ -64,7 +63,7 @@ def build_request(subject: CertificateSubject, key: bytes, dns_names: tuple[str,
 
 
 def parse_request(pem: bytes) -> CSRFacts:
-    """What a CSR says. Raises TooLargeError, InvalidError with a cause for `spec.request`."""
+    """Parse a CSR. Raises TooLargeError, InvalidError with a cause for `spec.request`."""
     if len(pem) > MAX_REQUEST_BYTES:
         raise TooLargeError(f"the certificate signing request has {len(pem)} bytes, {MAX_REQUEST_BYTES} are allowed")
     block = _ONE_BLOCK.fullmatch(pem)
@@ -82,7 +81,7 @@ def parse_request(pem: bytes) -> CSRFacts:
 
 
 def check_request(pem: bytes) -> CSRFacts:
-    """What a CSR says, when a certificate can be made of it. Raises TooLargeError, InvalidError."""
+    """Parse a CSR and require a usable key and a valid signature. Raises TooLargeError, InvalidError."""
     facts = parse_request(pem)
     if facts.key_refusal is not None:
         raise _invalid(facts.key_refusal)

@@ -1,4 +1,4 @@
-"""Revocation lists (RFC 5280, section 5): what a CA has signed and takes back, for whoever cannot ask the hub."""
+"""Certificate revocation lists (RFC 5280, section 5), for verifiers that cannot query the hub."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from machinery.pki.certificates import DER_SEQUENCE, load_certificate
 
 _NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
 REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS)
-"""The words of RFC 5280 for why: keyCompromise, privilegeWithdrawn, ... An entry without one is of no particular reason."""
+"""Reason codes of RFC 5280: keyCompromise, privilegeWithdrawn, ... An entry without one has no specific reason."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RevokedSerial:
-    """One entry. `reason`: one of REASONS, or empty."""
+    """One entry of a list. `reason`: one of REASONS, or empty."""
 
     serial: SerialNumber
     at: datetime
@@ -28,10 +28,10 @@ class RevokedSerial:
 
 @dataclass(frozen=True, slots=True)
 class RevocationList:
-    """All that a list says beside who signs it. Instants are exact to the second."""
+    """Content of a list without its issuer. Instants have a precision of one second."""
 
     number: int
-    """Higher than that of every list before it by the same CA."""
+    """Higher than the number of every earlier list of the same CA."""
     this_update: datetime
     next_update: datetime
     entries: tuple[RevokedSerial, ...] = ()
@@ -39,7 +39,7 @@ class RevocationList:
 
 @dataclass(frozen=True, slots=True)
 class SignedList:
-    """What was read of a list. `issuer`: RFC 4514."""
+    """A parsed list. `issuer`: RFC 4514."""
 
     issuer: str
     content: RevocationList
@@ -51,7 +51,7 @@ def sign_list(
     own_id: x509.SubjectKeyIdentifier,
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
 ) -> bytes:
-    """The list in DER, signed with the key of the CA `issuer`."""
+    """Sign the list with the key of the CA `issuer`; return DER."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer)
@@ -66,7 +66,7 @@ def sign_list(
 
 
 def parse_list(encoded: bytes) -> SignedList:
-    """Reads a list (DER or PEM), without a look at its signature. Raises InvalidError."""
+    """Parse a list (DER or PEM) without verifying its signature. Raises InvalidError."""
     found = _load(encoded)
     try:
         number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
@@ -78,7 +78,7 @@ def parse_list(encoded: bytes) -> SignedList:
 
 
 def is_list_of(encoded: bytes, authority: bytes) -> bool:
-    """Whether the CA (PEM) has signed this list (DER or PEM). Raises InvalidError where one cannot be read."""
+    """Whether the CA (PEM) has signed this list (DER or PEM). Raises InvalidError for unreadable input."""
     key = load_certificate(authority).public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
         return False
@@ -86,7 +86,7 @@ def is_list_of(encoded: bytes, authority: bytes) -> bool:
 
 
 def list_to_pem(der: bytes) -> bytes:
-    """Raises InvalidError."""
+    """Convert a list from DER to PEM. Raises InvalidError."""
     return _load(der).public_bytes(serialization.Encoding.PEM)
 
 

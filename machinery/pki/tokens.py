@@ -1,8 +1,8 @@
-"""Signed tokens: JSON web tokens with ES256 and nothing else.
+"""JSON web tokens signed with ES256 only.
 
-One algorithm and one form on purpose: what a library has to refuse (`none`, keys of another kind, embedded keys, encrypted
-tokens) cannot be said here. A key is known by the hash of its public half, as Kubernetes names keys; several keys can be good
-at once, so that they can be exchanged while tokens of the older ones are still around.
+There is one algorithm and one form, so that forms that a verifier must refuse (`none`, keys of another kind, embedded keys,
+encrypted tokens) cannot be expressed. The key id is the hash of the public key, as in Kubernetes. Several keys may be valid at
+once, so that keys can be replaced while tokens of older ones are in use.
 """
 
 import binascii
@@ -28,10 +28,10 @@ _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 
 class TokenKeys:
-    """The keys of an issuer: the first signs, all verify. Holds private keys: never to be shown."""
+    """Keys of an issuer: the first signs, all verify. Contains private keys, which must never be displayed."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        """`keys`: private keys of ours in PEM, at least one. Raises InvalidError."""
+        """`keys`: own private keys in PEM, at least one. Raises InvalidError."""
         loaded = [load_key(pem) for pem in keys]
         if not loaded or any(not isinstance(key.curve, ec.SECP256R1) for key in loaded):
             raise InvalidError("tokens are signed with ECDSA P-256 keys, and at least one is needed")
@@ -43,7 +43,7 @@ class TokenKeys:
         return "TokenKeys(...)"
 
     def key_set(self) -> dict[str, Any]:
-        """The public keys, as a JWKS document."""
+        """The public keys as a JWKS document."""
         return {"keys": [_jwk(name, key) for name, key in self._verifying.items()]}
 
     def sign(self, claims: Mapping[str, Any]) -> str:
@@ -53,7 +53,7 @@ class TokenKeys:
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """The claims; None: no key of these has signed it, or it is not a token."""
+        """The claims; None: not signed by any of these keys, or not a token."""
         header, claims = decoded_header(token), unverified_claims(token)
         if header is None or claims is None or header.get("alg") != ALGORITHM:
             return None
@@ -77,17 +77,17 @@ def _jwk(name: str, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
 
 
 def key_id(key: ec.EllipticCurvePrivateKey) -> str:
-    """As Kubernetes has it: the base64url of the SHA-256 of the public key."""
+    """Key id as in Kubernetes: base64url of the SHA-256 of the public key."""
     return _text(sha256(encode_public_key(key.public_key())).digest())
 
 
 def unverified_claims(token: str) -> dict[str, Any] | None:
-    """What a token says of itself, true or not; None: it is no JSON web token."""
+    """The claims without verification; None: not a JSON web token."""
     return _decoded(token, 1)
 
 
 def decoded_header(token: str) -> dict[str, Any] | None:
-    """For this package: what a token says of its signature; None: it is no JSON web token."""
+    """For this package: the header without verification; None: not a JSON web token."""
     return _decoded(token, 0)
 
 
@@ -112,7 +112,7 @@ def _text(raw: bytes) -> str:
 
 
 def decoded_bytes(text: str) -> bytes | None:
-    """For this package. None unless `text` is exactly what `_text` makes: of each token there is one spelling."""
+    """For this package: decode base64url. None unless `text` is its canonical encoding, so each token has one spelling."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
