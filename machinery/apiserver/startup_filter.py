@@ -1,7 +1,7 @@
-"""503 in place of 404 while paths are still missing: garbage collectors take a 404 for a reason to delete.
+"""503 instead of 404 while paths are still being installed: garbage collectors delete objects on a 404.
 
-What counts is when the request arrived. One that came too early and fell through later, when everything was there, was still
-looked for in an incomplete server.
+The state at the arrival of the request decides. A request that arrived too early was routed by an incomplete server, even if
+all paths exist by the time of its response.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ RETRY = timedelta(seconds=5)
 
 
 def not_yet(complete: Callable[[], bool]) -> Filter:
-    """The filter; `complete` tells whether all paths are installed."""
+    """The filter; `complete` returns whether all paths are installed."""
 
     async def marked(incoming: Incoming, inner: Inner) -> web.StreamResponse:
         if complete():

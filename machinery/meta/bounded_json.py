@@ -1,4 +1,4 @@
-"""JSON of a client, bounded in values and depth, so that reading it takes milliseconds whatever it holds."""
+"""JSON from clients, bounded in values and depth, so that decoding takes milliseconds for any input."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 MOST_VALUES = 50_000
-"""Objects, lists and their entries together."""
+"""Most objects, lists and entries of both together."""
 DEEPEST = 100
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -14,15 +14,17 @@ _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-"""In a text without escaped backslashes. The decoder names a half at the end of a string as the end of the text."""
+"""Half of a surrogate pair, for texts without escaped backslashes.
+
+The decoder's own message for one at the end of a string is that the text has ended."""
 
 
 class JsonError(ValueError):
-    """The text is no JSON, or above a bound. The message never repeats the text, which may hold a secret."""
+    """The text is not JSON, or exceeds a bound. The message never contains the text, which may hold a secret."""
 
 
 def decode(text: bytes) -> Any:
-    """The value of the text. Raises JsonError."""
+    """Decode a value. Raises JsonError."""
     check_values(text)
     try:
         value = msgspec.json.decode(text)
@@ -33,7 +35,7 @@ def decode(text: bytes) -> Any:
 
 
 def check_values(text: bytes, most: int = MOST_VALUES) -> None:
-    """Counts what begins a value, outside of texts when there is much of it. Raises JsonError."""
+    """Count the begins of values; in a large text only those outside of strings. Raises JsonError above `most`."""
     if _begun(text) < most:
         return
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -42,12 +44,12 @@ def check_values(text: bytes, most: int = MOST_VALUES) -> None:
 
 
 def count_values(text: bytes) -> int:
-    """At least the values of JSON that is known to be good, and at most one more for each string."""
+    """Count the values of valid JSON: at least their number, at most one more for each string."""
     return _begun(_STRING.sub(b"", text)) + 1
 
 
 def check_depth(value: Any) -> None:
-    """Raises JsonError."""
+    """Raises JsonError for a value deeper than DEEPEST."""
     level = [value]
     for _ in range(DEEPEST + 1):
         around = [each for each in level if isinstance(each, dict | list)]

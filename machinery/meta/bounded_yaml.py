@@ -1,7 +1,7 @@
-"""YAML read as JSON's data model, bounded in bytes, depth, nodes and length of scalars before a document is built.
+"""YAML with JSON's data model, bounded in bytes, depth, nodes and scalar length before a document is built.
 
-The document is built from libyaml's events in one pass: libyaml's own composer recurses and crashes on deep input, and PyYAML's
-constructors read `1:2:3` as a number in base 60, in quadratic time. Here dates are text, and no tag makes an object.
+The document is built from libyaml's events in one pass, because libyaml's composer recurses and crashes on deep input, and
+PyYAML's constructors read `1:2:3` as a number in base 60 in quadratic time. Here dates are text, and no tag creates an object.
 """
 
 import re
@@ -17,7 +17,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class YamlBounds:
-    """The largest text that is read. `nodes`: mappings, sequences and scalars, with what aliases repeat."""
+    """Bounds of a text. `nodes`: mappings, sequences and scalars, including those that aliases repeat."""
 
     size: int
     nodes: int
@@ -27,12 +27,12 @@ class YamlBounds:
 
 
 REQUEST = YamlBounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
-"""Of a request: read within 20 ms, see `bench/README.md`."""
+"""For a request: parsed within 20 ms, see `bench/README.md`."""
 FILE = YamlBounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
-"""Of a file that the reader's owner chose."""
+"""For a file that the user of the process chose."""
 
 _TAG_DIRECTIVES = 16
-"""libyaml compares each with all before it."""
+"""libyaml compares each directive with all before it."""
 _LONGEST_NUMBER = 64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -49,7 +49,7 @@ _TAGS = frozenset(("!", *(f"{_PREFIX}{name}" for name in ("str", "int", "float",
 
 
 class YamlError(ValueError):
-    """The text is no YAML, or above a bound. The message has the line and never repeats the text, which may hold a secret."""
+    """The text is not YAML, or exceeds a bound. The message has the line and never the text, which may hold a secret."""
 
     def __init__(self, why: str, mark: Any = None) -> None:
         self.why = why
@@ -58,7 +58,7 @@ class YamlError(ValueError):
 
 
 def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
-    """The only document of the text; None when it has none. `twice`: takes the keys that a mapping repeats, with their lines.
+    """Load the only document; None: there is none. `twice`: receives duplicate keys of mappings with their lines.
 
     Raises YamlError.
     """
@@ -69,7 +69,7 @@ def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None =
 def load_all(
     text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None, *, most: int | None = None
 ) -> list[Any]:
-    """All documents of the text, which are `most` at most. Raises YamlError."""
+    """Load all documents, at most `most`. Raises YamlError."""
     builder = _Builder(bounds, twice)
     documents: list[Any] = []
     for event in _events(_readable(text, bounds)):
@@ -107,7 +107,7 @@ def _events(text: str) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that has not ended. `before`: the nodes before it; `height`: the levels that are in it."""
+    """An unfinished collection. `before`: number of nodes before it; `height`: levels inside of it, with itself."""
 
     value: dict[str, Any] | list[Any]
     anchor: str | None
@@ -119,7 +119,7 @@ class _Open:
 
 
 class _Builder:
-    """Puts events together."""
+    """Builds documents from events."""
 
     def __init__(self, bounds: YamlBounds, twice: list[str] | None) -> None:
         self._bounds = bounds
@@ -128,7 +128,7 @@ class _Builder:
         self.begin()
 
     def begin(self) -> None:
-        """A document of its own: no anchor is known."""
+        """Start a document, without the anchors of the previous one."""
         self.root: Any = None
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int, int]] = {}
@@ -218,7 +218,7 @@ class _Builder:
 
 
 def _merged(event: Any, value: Any) -> Iterator[dict[str, Any]]:
-    """The mappings of a merge key, the one that counts first."""
+    """The mappings of a merge key, by precedence."""
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, dict):
             raise YamlError("a merge key has no mapping", event.start_mark)
@@ -226,7 +226,7 @@ def _merged(event: Any, value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _resolved(event: Any) -> Any:
-    """The value of a scalar, as YAML 1.1 reads it, without base 60 and without dates."""
+    """Value of a scalar by YAML 1.1, without base 60 and dates."""
     text, tag = event.value, event.tag
     if tag not in (None, *_TAGS):
         raise YamlError("it has a tag that names no type of JSON", event.start_mark)

@@ -1,4 +1,4 @@
-"""Kubernetes conditions as values, and OCM's types and reasons."""
+"""Kubernetes conditions as values, with OCM's types."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ADDON_AVAILABLE = "Available"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One entry of `status.conditions`. `last_transition_time` is None until it has been set into a list."""
+    """One entry of `status.conditions`. `last_transition_time` is None until `with_condition` sets it."""
 
     type: str
     status: str
@@ -46,15 +46,15 @@ class Condition:
 
 
 def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None:
-    """The condition of type `kind` among document entries, or None."""
+    """The condition of type `kind`; None: there is none."""
     return next((Condition.from_document(entry) for entry in conditions if entry.get("type") == kind), None)
 
 
 def with_condition(conditions: Sequence[Mapping[str, Any]], new: Condition, now: datetime) -> list[dict[str, Any]]:
-    """The entries with `new` in place of its type, or appended.
+    """The entries with `new` in place of the entry of its type, or appended.
 
-    The transition time moves to `now` only when the status changes; equal content gives equal entries, so that a caller can
-    see that nothing is to be written.
+    The transition time changes to `now` only when the status changes. Equal content gives equal entries, so that the caller can
+    skip the write.
     """
     entries = [dict(entry) for entry in conditions]
     for index, entry in enumerate(entries):

@@ -1,7 +1,7 @@
-"""What differs between two states of one object, field by field, in paths that people can read.
+"""Differences between two states of an object, field by field, with readable paths.
 
-An entry of a list is known by what names it (`type` of a condition, `name` of a claim, `key` and `effect` of a taint), not by
-its place; other lists are one value. What is the server's own bookkeeping does not count.
+List entries are matched by their identifying fields (`type` of a condition, `name` of a claim, `key` and `effect` of a taint),
+not by position; other lists are one value. Metadata that only the server maintains is ignored.
 """
 
 import re
@@ -13,13 +13,13 @@ Document = Mapping[str, Any]
 
 BOOKKEEPING = frozenset(("metadata.managedFields", "metadata.resourceVersion", "metadata.generation"))
 NAMED_BY = (("type",), ("name",), ("key", "effect"), ("key",), ("id",))
-"""By which fields the entries of a list are known: the first that all of them have, and no two the same."""
+"""Identifying fields of list entries: the first set that all entries have, with unique values."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field. `before`, `after` None: it was, or is, not there."""
+    """One changed field. `before` or `after` None: absent."""
 
     path: str
     before: Any
@@ -27,12 +27,12 @@ class Difference:
 
 
 def differences(before: Document | None, after: Document | None) -> Iterator[Difference]:
-    """In the order of the fields. None: there was, or is, no object: every part at the top is one difference."""
+    """Differences in the order of the fields. None: no object, so each top-level field is one difference."""
     yield from _of_maps("", before or {}, after or {})
 
 
 def readable(document: Document) -> dict[str, Any]:
-    """The object without bookkeeping."""
+    """The object without bookkeeping fields."""
     hidden = {path.rpartition(".")[2] for path in BOOKKEEPING}
     metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in hidden}
     return {**document, "metadata": metadata}
@@ -67,7 +67,7 @@ def _of_lists(path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterato
 
 
 def _entries(*lists: Sequence[Any]) -> tuple[dict[str, Any], ...] | None:
-    """The entries of each list by their names; None: they have none."""
+    """The entries of each list by their identifying fields; None: not identifiable."""
     for fields in NAMED_BY:
         found = [_named(entries, fields) for entries in lists]
         if all(each is not None for each in found):

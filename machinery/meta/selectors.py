@@ -1,4 +1,4 @@
-"""Label and field selectors: Kubernetes' grammar, parsed and matched."""
+"""Label and field selectors in Kubernetes' grammar: parsing and matching."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term, of `MOST_VALUES` at most. NOT_EQUALS and NOT_IN also match objects that lack the key, as in Kubernetes."""
+    """One term with at most `MOST_VALUES` values. NOT_EQUALS and NOT_IN match objects without the key, as in Kubernetes."""
 
     name: str
     operator: Operator
@@ -42,7 +42,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must hold; none selects everything."""
+    """A conjunction of requirements; without any it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -52,7 +52,7 @@ class LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All requirements must hold; only EQUALS and NOT_EQUALS occur. A field that an object lacks is the empty string."""
+    """A conjunction of EQUALS and NOT_EQUALS. A field that an object lacks is the empty string."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -68,16 +68,16 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAX_PREFIX, _MAX_NAME = 253, 63
 MOST_VALUES = 400
-"""Of a set in a selector: a watch looks through them at each change."""
+"""Most values of a set in a selector; a watch checks them at each change."""
 MOST_TOGETHER = 1_000
-"""Values of all terms of a selector."""
+"""Most values of all terms of a selector."""
 MOST_TERMS = 100
-"""Of a selector: databases refuse a condition of a thousand."""
+"""Most terms of a selector: databases reject conditions with a thousand terms."""
 LONGEST = 64 * 1024
-"""Characters of a selector."""
+"""Longest selector in characters."""
 END = ""
 _SHOWN = 200
-"""Characters of a selector in a message."""
+"""Characters of a selector in an error message."""
 
 
 def valid_label_key(key: str) -> bool:
@@ -93,13 +93,13 @@ def valid_label_value(value: str) -> bool:
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """`env=prod,tier in (a,b),!legacy,n!=x` as a selector. Raises BadRequestError with what was found and expected."""
+    """Parse `env=prod,tier in (a,b),!legacy,n!=x`. Raises BadRequestError with the found and the expected token."""
     _check_length(text)
     return LabelSelector(_few_terms(_LabelParser(text).requirements()))
 
 
 class _LabelParser:
-    """Kubernetes' grammar over a list of tokens. `in` and `notin` are words, so a key may have these names."""
+    """Kubernetes' grammar over a list of tokens. `in` and `notin` are not reserved, so a key may have these names."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [operator or word for operator, word in _TOKEN.findall(text)]
@@ -187,7 +187,7 @@ _EXPRESSIONS = {
 
 
 def selector_of(document: Mapping[str, Any]) -> LabelSelector:
-    """A metav1.LabelSelector (`matchLabels`, `matchExpressions`); an empty one selects everything. Raises BadRequestError."""
+    """Convert a metav1.LabelSelector; an empty one selects everything. Raises BadRequestError."""
     labels = document.get("matchLabels") or {}
     requirements = [Requirement(_label_key(key), Operator.EQUALS, (_checked(value),)) for key, value in labels.items()]
     for expression in document.get("matchExpressions") or ():
@@ -239,7 +239,7 @@ def _checked(value: str) -> str:
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    r"""`metadata.name=a,spec.x!=b` as a selector; `\,`, `\=` and `\\` stand for themselves. Raises BadRequestError."""
+    r"""Parse `metadata.name=a,spec.x!=b`; `\,`, `\=` and `\\` are escapes. Raises BadRequestError."""
     _check_length(text)
     terms = (term for term in re.split(r"(?<!\\),", text) if term)
     return FieldSelector(_few_terms(_field_requirement(text, term) for term in terms))

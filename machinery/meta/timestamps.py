@@ -1,4 +1,4 @@
-"""Kubernetes' two spellings of an instant: `Time` (seconds) and `MicroTime` (microseconds), both RFC 3339 in UTC."""
+"""Kubernetes' timestamps: `Time` (seconds) and `MicroTime` (microseconds), both RFC 3339 in UTC."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -6,7 +6,7 @@ from functools import lru_cache
 SECONDS = len("2026-11-21T07:51:08")
 
 
-@lru_cache(maxsize=64)  # a transaction has one time, and writes it dozens of times
+@lru_cache(maxsize=64)  # a transaction formats its one time dozens of times
 def format_time(moment: datetime) -> str:
     """metav1.Time: `2026-11-21T07:51:08Z`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")[:SECONDS] + "Z"
@@ -18,7 +18,7 @@ def format_micro_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Either spelling, any offset, as an aware UTC instant. Raises ValueError."""
+    """Parse either form with any offset into an aware UTC instant. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         msg = f"timestamp {text!r} has no time zone"

@@ -1,6 +1,6 @@
 """Keys, requests and certificates: everything X.509, with the library's objects kept inside.
 
-A package of values and functions without state or I/O. Who may have which certificate is not decided here.
+Values and functions without state or I/O. The callers decide who gets which certificate.
 """
 
 from machinery.pki.authority import CertificateAuthority, Plan, Usage, create_authority, random_serial

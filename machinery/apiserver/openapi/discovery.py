@@ -1,7 +1,6 @@
-"""Discovery: which groups, versions and resources there are, in the classic and in the aggregated form.
+"""Discovery of groups, versions and resources, in the classic and in the aggregated form.
 
-Groups stand in the order of their priority, then of their names: the order in which clients try them
-when a short name fits several.
+Groups are ordered by priority, then by name. Clients try them in this order when a short name is ambiguous.
 """
 
 import base64
@@ -18,7 +17,7 @@ AGGREGATED_KIND = "APIGroupDiscoveryList"
 
 
 def aggregated_version(accept: str) -> str | None:
-    """`v2` or `v2beta1` when the client wants the aggregated form most; None for the classic one."""
+    """`v2` or `v2beta1` when the client prefers the aggregated form; None for the classic form."""
     for clause in clauses(accept):
         asked = clause.parameters
         if (
@@ -41,10 +40,10 @@ def etag(body: bytes) -> str:
 
 
 class Discovery:
-    """The discovery documents of a list of groups."""
+    """Discovery documents for a list of groups."""
 
     def __init__(self, groups: Sequence[ApiGroup]) -> None:
-        """Raises ValueError for names that no client could use."""
+        """Raises ValueError for duplicate or unusable names."""
         _check(groups)
         self._core = [group for group in groups if not group.name]
         self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
@@ -74,7 +73,7 @@ class Discovery:
         return {**envelope, "resources": listed}
 
     def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
-        """`/api` or `/apis` in the aggregated form, with its ETag; made once."""
+        """`/api` or `/apis` in the aggregated form with its ETag; cached."""
         if (version, core) not in self._pages:
             items = [_aggregated_group(group) for group in (self._core if core else self._named)]
             envelope = {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
@@ -83,7 +82,7 @@ class Discovery:
         return self._pages[version, core]
 
     def paths(self) -> Iterator[str]:
-        """What `/` lists of the API."""
+        """The API paths in the response of `/`."""
         for group in self._core:
             yield from ("/api", *(f"/api/{version}" for version in group.versions))
         yield from ("/apis", "/apis/")
@@ -104,7 +103,7 @@ def _check(groups: Sequence[ApiGroup]) -> None:
 
 
 def served(group: ApiGroup, version: str) -> Iterator[Resource]:
-    """The resources of a group that are served in `version`."""
+    """Resources of a group that are served in `version`."""
     for resource in group.resources:
         if version == resource.version or any(other.name == version for other in resource.versions):
             yield resource

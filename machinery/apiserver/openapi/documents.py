@@ -1,4 +1,4 @@
-"""The version 3 documents of a server, by their path: one per group and version, and those of discovery itself."""
+"""OpenAPI version 3 documents by path: one per group and version, and those of discovery itself."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ Document = Mapping[str, Any]
 
 
 def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Callable[[], Document]]]:
-    """Path below `/openapi/v3/` and what makes its document."""
+    """Paths below `/openapi/v3/`, each with a function that builds the document."""
     core = [group for group in groups if not group.name]
     named = [group for group in groups if group.name]
     if core:

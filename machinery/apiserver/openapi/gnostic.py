@@ -1,7 +1,7 @@
-"""A version 2 document as protobuf: the message `openapi.v2.Document` that kubectl, helm and other Go clients ask for.
+"""Encoder of OpenAPI version 2 documents as protobuf (`openapi.v2.Document`), which kubectl, helm and other Go clients request.
 
-Only writing is needed, of a few messages: so there are tables of their fields (numbers from gnostic's `OpenAPIv2.proto`) and no
-generated code. Maps are lists of named values, unions are messages of their own, and whatever has no fixed form is YAML.
+The server only writes few messages, so it uses tables of fields (numbers from gnostic's `OpenAPIv2.proto`) instead of generated
+code. Maps are lists of named values, unions are separate messages, and free-form values are YAML.
 """
 
 import struct
@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 Encode = Callable[[int, Any], bytes]
-"""A field of a number, tag included, for a JSON value."""
+"""Encodes a JSON value as the field with this number, tag included."""
 Table = Mapping[str, tuple[int, Encode]]
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _EXTENSION = "x-"
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The message for a version 2 document."""
+    """Encode a version 2 document."""
     return _fields(_DOCUMENT, document)
 
 
@@ -60,7 +60,7 @@ def _real(number: int, value: Any) -> bytes:
 
 
 def _yaml(number: int, value: Any) -> bytes:
-    """`Any`: JSON is YAML."""
+    """`Any`, in JSON, which is valid YAML."""
     return _block(number, _block(2, msgspec.json.encode(value) + b"\n"))
 
 
@@ -69,7 +69,7 @@ def _yamls(number: int, value: Any) -> bytes:
 
 
 def _fields(table: Table, value: Mapping[str, Any]) -> bytes:
-    """The fields that the table knows; `x-` stands for the extensions, whatever their names."""
+    """Encode fields by the table; `x-` stands for all extensions."""
     out = bytearray()
     for name, part in value.items():
         if name.startswith(_EXTENSION):
@@ -82,7 +82,7 @@ def _fields(table: Table, value: Mapping[str, Any]) -> bytes:
 
 
 def _message(table: Callable[[], Table], *wrappers: int) -> Encode:
-    """A message within as many others as there are wrappers, each of which holds the next in the field of that number."""
+    """A message inside of nested messages; each wrapper is the number of the field that contains the next message."""
 
     def write(number: int, value: Any) -> bytes:
         content = _fields(table(), value)
@@ -107,7 +107,7 @@ def _named(write: Encode, field: int = 1) -> Encode:
 
 
 def _additional(number: int, value: Any) -> bytes:
-    """`additionalProperties`: a schema, or whether there may be any."""
+    """`additionalProperties`: a schema or a boolean."""
     if isinstance(value, Mapping):
         return _block(number, _of_schema(1, value))
     return _block(number, _tag(2, _VARINT) + (b"\x01" if value else b"\x00"))

@@ -1,4 +1,4 @@
-"""Schemas of what every API object shares: metadata, lists, Status, DeleteOptions, discovery documents."""
+"""OpenAPI schemas that all API objects share: metadata, lists, Status, DeleteOptions, discovery documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ KIND = {"type": "string", "description": "Kind is a string value representing th
 
 
 def reference(name: str) -> dict[str, str]:
-    """To a schema of the same document."""
+    """A reference to a schema of the same document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def described(name: str, description: str) -> dict[str, Any]:
-    """A reference with words of its own."""
+    """A reference with its own description."""
     return {"description": description, "allOf": [reference(name)]}
 
 
@@ -237,7 +237,7 @@ OBJECT_SCHEMAS: Mapping[str, Any] = {
     meta("Preconditions"): _PRECONDITIONS,
     meta("Patch"): {"description": "Patch is the body of a PATCH request.", "type": "object"},
 }
-"""What the operations on objects refer to."""
+"""Schemas for the operations on objects."""
 
 DISCOVERY_SCHEMAS: Mapping[str, Any] = {
     meta("APIResourceList"): _RESOURCE_LIST,
@@ -248,7 +248,7 @@ DISCOVERY_SCHEMAS: Mapping[str, Any] = {
     meta("GroupVersionForDiscovery"): _GROUP_VERSION,
     **{meta(name): OBJECT_SCHEMAS[meta(name)] for name in ("Status", "StatusDetails", "StatusCause", "ListMeta")},
 }
-"""What the discovery documents refer to."""
+"""Schemas for the discovery documents."""
 
 VERSION_INFO = "io.k8s.apimachinery.pkg.version.Info"
 VERSION_SCHEMAS: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""Paths and their operations: per verb of a resource its parameters, its body, and every answer that the server gives."""
+"""OpenAPI operations: for each path and verb the parameters, the body and all responses of the server."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,13 +51,13 @@ def content(schema: Any, *media: str) -> dict[str, Any]:
 
 
 def refusals(*codes: str) -> dict[str, Any]:
-    """Answers with a Status, by code."""
+    """Responses with a Status, by code."""
     status = content(reference(meta("Status")))
     return {code: {"description": _REASONS[code], "content": status} for code in sorted(codes)}
 
 
 def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every path of a resource in a version; `prefix` is that of the group and version."""
+    """All paths of a resource in a version; `prefix` is the path of the group and version."""
     scope = f"{prefix}/namespaces/{{namespace}}" if resource.namespaced else prefix
     verbs = resource.verbs
     collection = {method: _operation(resource, version, verb) for verb, method in _COLLECTION_METHODS.items() if verb in verbs}
@@ -94,7 +94,7 @@ def _item(
 def _operation(
     resource: Resource, version: str, verb: str, *, suffix: str = "", of: tuple[Resource, str] | None = None
 ) -> dict[str, Any]:
-    """`of`: the resource and its version, on whose subresource another kind is posted."""
+    """`of`: the resource and version whose subresource has `resource` as its kind."""
     place, placed = of or (resource, version)
     operation: dict[str, Any] = {
         "tags": [_tag(place.group, placed)],
@@ -121,7 +121,7 @@ def _counted(resource: Resource, verb: str) -> str:
 
 
 def operation_id(resource: Resource, version: str, verb: str) -> str:
-    """`listClusterOpenClusterManagementIoV1ManagedCluster`, as Kubernetes names operations: unique in all documents."""
+    """`listClusterOpenClusterManagementIoV1ManagedCluster`, by Kubernetes' scheme; unique in all documents."""
     place = _camel(resource.group or "core") + version.capitalize()
     scope = "Namespaced" if resource.namespaced else ""
     word = {"deletecollection": "delete", "get": "read", "update": "replace"}.get(verb, verb)

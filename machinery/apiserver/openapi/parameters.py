@@ -1,4 +1,4 @@
-"""Query and path parameters of the verbs, as the server reads them."""
+"""Query and path parameters of the verbs, as the server supports them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -74,12 +74,12 @@ _BY_VERB: Mapping[str, tuple[str, ...]] = {
 
 
 def of_verb(verb: str) -> list[dict[str, Any]]:
-    """The query parameters of one operation. Each stands in full: kubectl looks for their names and follows no reference."""
+    """Query parameters of an operation, without references, because kubectl looks for their names and resolves none."""
     return [_ALL[name] for name in _BY_VERB.get(verb, ())]
 
 
 def of_path(kind: str, *, named: bool, namespaced: bool) -> list[dict[str, Any]]:
-    """What all operations of a path have."""
+    """Parameters of all operations of a path."""
     found = []
     if named:
         found.append(_in_path("name", f"name of the {kind}"))

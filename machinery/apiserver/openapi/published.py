@@ -1,6 +1,6 @@
-"""The pages `/openapi/v2` and `/openapi/v3`: chosen by Accept, known by hash, made at the first request.
+"""The pages `/openapi/v2` and `/openapi/v3`: chosen by Accept, with hashes as ETags, built at the first request.
 
-What is kept of a document is its compressed bytes: most clients take them as they are, for the others they are unpacked.
+Documents are cached compressed: most clients accept gzip; for others they are decompressed.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from machinery.apiserver.resource import ApiGroup
 
 PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_PROTO = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""How clients before 2023 ask for the same: an `@` has no place in a media type."""
+"""Media type of clients before 2023 for the same format, with an `@`, which is invalid in a media type."""
 _VARIES = {"Vary": "Accept, Accept-Encoding"}
 _ANYTHING = ("application/*", "*/*")
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One document: its media type, its compressed bytes and its hash, quoted where it is an ETag."""
+    """One document: media type, compressed bytes and hash."""
 
     media: str
     packed: bytes
@@ -45,12 +45,12 @@ class _Page:
 
 
 def _page(media: str, body: bytes, digest: str = "") -> _Page:
-    """Two encodings of one document have one hash: that of the first."""
+    """`digest`: set for the second encoding of a document, which has the hash of the first."""
     return _Page(media, gzip.compress(body, 6, mtime=0), digest or hashlib.sha512(body).hexdigest().upper())
 
 
 class OpenApi:
-    """The documents of a list of groups; `title` is the product's, with its version."""
+    """The OpenAPI documents of a list of groups; `title` and `version` are the product's."""
 
     def __init__(self, groups: Sequence[ApiGroup], title: str, version: str = "unversioned") -> None:
         self._groups = groups
@@ -63,11 +63,11 @@ class OpenApi:
 
     @staticmethod
     def paths() -> tuple[str, ...]:
-        """What `/` lists of these pages."""
+        """The paths of these pages in the response of `/`."""
         return ("/openapi/v2", "/openapi/v3")
 
     async def answer(self, request: web.Request, parts: Sequence[str], now: datetime) -> web.Response | None:
-        """The page at `/openapi/<parts>`; None when there is none."""
+        """The page at `/openapi/<parts>`; None: there is none."""
         match parts:
             case ["v2"]:
                 return await self._version_two(request)
@@ -133,6 +133,6 @@ def _answered(request: web.Request, page: _Page, more: Mapping[str, str] | None 
 
 
 def _for_ever(now: datetime) -> dict[str, str]:
-    """What is asked for by its hash never changes."""
+    """Cache headers for a page that is requested by its hash, which never changes."""
     year = now.replace(year=now.year + 1, day=min(now.day, 28))
     return {"Cache-Control": "public, immutable", "Expires": year.strftime("%a, %d %b %Y %H:%M:%S GMT")}

@@ -1,4 +1,4 @@
-"""Schemas of kinds as they are published: with their envelope, their list, and what strategic merges need to know."""
+"""Published schemas of kinds: with envelope, list kind, and merge keys for strategic merges."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from machinery.apiserver.openapi.metaschemas import API_VERSION, KIND, described
 from machinery.apiserver.resource import Resource, Schema
 
 _FORMATS = {"micro-time": "date-time"}
-"""Formats that only this server tells apart."""
+"""Formats that only this server distinguishes, with the published format."""
 
 
 def schema_name(resource: Resource, version: str) -> str:
@@ -30,7 +30,7 @@ def group_version_kind(resource: Resource, version: str) -> dict[str, str]:
 
 
 def kind_schemas(resource: Resource, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The kind, its list where it is listed, and the kinds that are asked on its subresources."""
+    """Schemas of the kind, of its list if it can be listed, and of the kinds of its subresources."""
     name, kind = schema_name(resource, version), group_version_kind(resource, version)
     schema = next((other.schema for other in resource.versions if other.name == version), resource.schema)
     content = _published(schema, "", resource.merge_keys)
@@ -60,7 +60,7 @@ def _list_schema(resource: Resource, name: str, kind: Mapping[str, str]) -> dict
 
 
 def _published(schema: Schema, path: str, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """The schema with the merge keys of its lists, and without formats that only this server knows."""
+    """The schema with merge keys of its lists, and with published formats."""
     shown = dict(schema)
     if shown.get("format") in _FORMATS:
         shown["format"] = _FORMATS[shown["format"]]

@@ -1,7 +1,6 @@
-"""OpenAPI version 2 out of the version 3 documents: what older clients validate by, merge by and explain from.
+"""Conversion of the OpenAPI version 3 documents to version 2, which older clients use for validation, merges and `explain`.
 
-What version 2 cannot say (`nullable`, `anyOf`) is left out in the way Kubernetes leaves it out: a schema then allows more,
-never less.
+`nullable` and `anyOf`, which version 2 lacks, are removed as in Kubernetes: the schema then allows more, never less.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 def swagger(documents: Iterable[Document], title: str, version: str) -> dict[str, Any]:
-    """One document of all."""
+    """Merge and convert all documents."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for document in documents:

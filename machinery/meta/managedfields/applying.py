@@ -1,4 +1,4 @@
-"""Server-side apply: merge a configuration, remove what its applier applied before and does not any more, refuse conflicts."""
+"""Server-side apply: merge a configuration, remove fields that its applier no longer applies, find conflicts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from machinery.meta.managedfields.updating import (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What comes of an apply: the document, who holds what, and with whom it conflicts. `changed`: whether a field differs."""
+    """Result of an apply: document, owners and conflicts. `changed`: whether any field differs."""
 
     document: Document
     holdings: Mapping[FieldWriter, FieldHolding]
@@ -34,7 +34,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One configuration to apply to one live document of the same version ({}: there is none yet)."""
+    """One configuration to apply to one live document of the same version ({}: none exists)."""
 
     versions: Versions
     live: Document
@@ -48,7 +48,7 @@ class Application:
         return str(self.config["apiVersion"])
 
     def result(self) -> Applied:
-        """The conflicts are for the caller to refuse or to ignore: the rest is what a forced apply does."""
+        """Apply. The caller refuses or ignores the conflicts; the rest of the result is that of a forced apply."""
         structure = self._structure(self.api_version)
         held = current(self.versions, self.holdings)
         last = held.get(self.applier)
@@ -57,7 +57,7 @@ class Application:
         own = FieldHolding(self.api_version, fields, last.time if last else None)
         claimed = {**held, self.applier: own}
         merged = merge(structure, self.live, self.config)
-        # The name is nobody's, but it is said again: whoever takes the last label back does not take the metadata along.
+        # The name has no owner, but counts as applied here: otherwise removing the last label would remove the metadata.
         stays = {**claimed, self.applier: FieldHolding(self.api_version, said, None)}
         new = self._pruned(merged, stays, last) if last is not None else merged
         comparisons = Comparisons(self.versions, self.live, new)
@@ -76,9 +76,10 @@ class Application:
         return structure
 
     def _pruned(self, merged: Document, held: Holdings, last: FieldHolding) -> Document:
-        """`merged` without what only the applier held, and does not apply any more.
+        """`merged` without the fields that only the applier owned and no longer applies.
 
-        Everything of the last time goes; what anybody holds, and what the applier never held, comes back.
+        All fields of its last apply are removed; those with another owner, and those that the applier never owned, are
+        restored.
         """
         version = last.api_version
         structure = self._structure(version)
@@ -92,7 +93,7 @@ class Application:
         return self.versions.converted(pruned, self.api_version)
 
     def _with_held(self, merged: Document, pruned: Document, version: str, fields: FieldSet) -> Document:
-        """`pruned` with those fields of `merged` that are held in this version."""
+        """`pruned` with the fields of `merged` that have an owner in this version."""
         structure = self._structure(version)
         whole, kept = self.versions.converted(merged, version), self.versions.converted(pruned, version)
         stays = _named_fields(structure, kept) | with_named(structure, fields)
@@ -104,7 +105,7 @@ def _named_fields(structure: Structure, document: Document) -> FieldSet:
 
 
 def _by_version(holdings: Holdings, first: str) -> dict[str, FieldSet]:
-    """What is held, by the version it is spelled in; `first` comes first: others may need its fields to be converted."""
+    """Owned fields by version; `first` comes first, because conversions may need its fields."""
     found: dict[str, FieldSet] = {first: EMPTY}
     for holding in holdings.values():
         found[holding.api_version] = found.get(holding.api_version, EMPTY) | holding.fields
@@ -112,5 +113,5 @@ def _by_version(holdings: Holdings, first: str) -> dict[str, FieldSet]:
 
 
 def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """Of an applied document what its path can change: the envelope and these parts."""
+    """The part of an applied document that its path can change: the envelope and `parts`."""
     return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}

@@ -1,6 +1,6 @@
-"""Whether an applied configuration fits its structure: every field declared, of the right type, and no entry twice.
+"""Checks that an applied configuration fits its structure: declared fields, correct types, no duplicate entries.
 
-Fields are owned by name, so a name that the schema does not know cannot be applied, whatever fieldValidation says.
+Fields are owned by name, so an unknown field cannot be applied, whatever fieldValidation says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def misfits(structure: Structure, config: Mapping[str, Any]) -> list[str]:
-    """What is wrong, each as `<path>: <why>`; a type is told once, for the topmost value."""
+    """Errors in the form `<path>: <why>`; a wrong type is reported only for the topmost value."""
     return [f"{elements.shown(path)}: {why}" for path, why in _misfits(structure, config, ())]
 
 

@@ -1,4 +1,4 @@
-"""Which fields two documents differ in."""
+"""Comparison of two documents by fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from machinery.meta.managedfields.notation import Notation, joined
 from machinery.meta.managedfields.structure import FieldForm, Structure
 
 ABSENT: Any = object()
-"""In place of a value that is not there; null is there."""
+"""In place of a missing value; null is a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """No field is in more than one of the three."""
+    """Differences of two documents. The three sets are disjoint."""
 
     removed: FieldSet = EMPTY
     modified: FieldSet = EMPTY
@@ -29,7 +29,7 @@ class Comparison:
 
     @property
     def written(self) -> FieldSet:
-        """What the newer document says that the older one did not."""
+        """Fields that are new or changed in the newer document."""
         return self.modified | self.added
 
 
@@ -38,7 +38,7 @@ _REMOVED, _MODIFIED, _ADDED = Comparison(removed=LEAF), Comparison(modified=LEAF
 
 
 def compare(structure: Structure, old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """The fields that `new` lacks, has otherwise, and has in addition."""
+    """The fields that `new` lacks, changes and adds."""
     return _compared(structure, old, new)
 
 
@@ -56,12 +56,12 @@ def _compared(structure: Structure, old: Any, new: Any) -> Comparison:
 
 
 def _form(structure: Structure, value: Any) -> FieldForm | None:
-    """None: whatever the other side is."""
+    """None: the form of the other value applies."""
     return None if value is None else structure.divides(value)
 
 
 def _everything(structure: Structure, value: Any) -> FieldSet:
-    """A value that comes or goes: the place itself and every place in it."""
+    """All fields of an added or removed value: the place itself and every place in it."""
     form = FieldForm.LEAF if value is None or not value else structure.divides(value)
     if form is FieldForm.LEAF:
         return LEAF
@@ -105,7 +105,7 @@ def _gathered(children: dict[str, FieldSet]) -> FieldSet:
 
 
 def _entries(structure: Structure, old: Sequence[Any], new: Sequence[Any]) -> dict[str, Comparison]:
-    """By path element. Entries with the same keys are one field together, without parts."""
+    """By path element. Entries with equal keys are one field together, without parts."""
     before, after = by_element(structure, old), by_element(structure, new)
     element = structure.element or LEAF_ENTRY
     parts = {}
@@ -126,7 +126,7 @@ LEAF_ENTRY = Structure(FieldForm.LEAF)
 
 
 def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[Any]]:
-    """The entries of a list map or set by path element, in the order of their first appearance."""
+    """Entries of a list map or set by path element, in the order of their first appearance."""
     found: dict[str, list[Any]] = {}
     for entry in entries:
         name = structure.names(entry)
@@ -137,20 +137,20 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The removed and the written fields of a comparison, each in the notation FieldsV1, in no order."""
+    """Removed and written fields of a comparison in the notation FieldsV1, unordered."""
 
     removed: Notation
     written: Notation
 
 
 def noted(structure: Structure, old: Mapping[str, Any], new: Mapping[str, Any]) -> Noted:
-    """`compare`, at a third of its price: a join has seven writes, and each asks what it has changed."""
+    """As `compare`, at a third of the cost: a join has seven writes, each with a comparison."""
     removed, written = _noted(structure, old, new)
     return Noted(removed or {}, written or {})
 
 
 _Parts = tuple[Notation | None, Notation | None]
-"""What is removed and what is written at and below one place; None: nothing."""
+"""Removed and written fields at and below one place; None: none."""
 _NOTHING: _Parts = (None, None)
 _WRITTEN: _Parts = (None, {})
 
@@ -180,7 +180,7 @@ def _noted_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> _Par
     written: dict[str, Any] = {}
     for name in after if before.keys() <= after.keys() else {**before, **after}:
         was, is_now = before.get(name, ABSENT), after.get(name, ABSENT)
-        if was != is_now:  # most are equal, and need no call to find that out
+        if was != is_now:  # most values are equal, and need no call
             gone, told = _noted(structure.of(name), was, is_now)
             _keep(removed, written, elements.FIELD + name, gone, told)
     return removed or None, written or None
@@ -198,7 +198,7 @@ def _noted_entries(structure: Structure, old: Sequence[Any], new: Sequence[Any])
 
 
 def _noted_entry(element: Structure, olds: Sequence[Any], news: Sequence[Any]) -> _Parts:
-    """As `_entries` has it."""
+    """As in `_entries`."""
     if len(olds) <= 1 and len(news) <= 1:
         return _noted(element, olds[0] if olds else ABSENT, news[0] if news else ABSENT)
     if len(olds) > 1 and len(news) > 1:
@@ -216,7 +216,7 @@ def _keep(removed: dict[str, Any], written: dict[str, Any], name: str, gone: Not
 
 
 def _noted_everything(structure: Structure, value: Any) -> Notation:
-    """As `_everything` has it."""
+    """As `_everything`."""
     form = structure.divides(value) if value and isinstance(value, dict | list) else FieldForm.LEAF
     if form is FieldForm.LEAF:
         return {}

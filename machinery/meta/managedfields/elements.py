@@ -1,4 +1,4 @@
-"""Path elements as Kubernetes writes them (`f:spec`, `k:{"type":"Ready"}`, `v:"a"`, `i:0`): their order, and their display."""
+"""Path elements in Kubernetes' notation (`f:spec`, `k:{"type":"Ready"}`, `v:"a"`, `i:0`), their order and display."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ def field(name: str) -> str:
 
 
 def key(entry: Mapping[str, Any]) -> str:
-    """An entry of a list map, by its key fields."""
+    """Element of a list map's entry, by its key fields."""
     if len(entry) == 1:
         ((name, content),) = entry.items()
         if isinstance(content, str):
@@ -28,12 +28,12 @@ def _text_key(name: str, content: str) -> str:
 
 
 def value(scalar: Any) -> str:
-    """An entry of a set."""
+    """Element of a set's entry."""
     return VALUE + _dumped(_plain(scalar))
 
 
 def canonical(text: str) -> str | None:
-    """The element in our spelling; None when it is of a kind that a later version may know. Raises ValueError."""
+    """The element in canonical form; None for an unknown kind, which a later version may have. Raises ValueError."""
     kind, rest = text[:2], text[2:]
     if kind == FIELD:
         return text
@@ -53,7 +53,7 @@ def canonical(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def order(element: str) -> tuple[Any, ...]:
-    """A sort key: fields, then keys, then values, then indexes, each by content."""
+    """Sort key: fields, then keys, values and indexes, each by content."""
     kind, rest = element[:2], element[2:]
     if kind == FIELD:
         return (0, rest)
@@ -64,7 +64,7 @@ def order(element: str) -> tuple[Any, ...]:
 
 
 def shown(path: Sequence[str]) -> str:
-    """A path as messages name it: `.status.conditions[type="Ready"].status`."""
+    """A path for messages: `.status.conditions[type="Ready"].status`."""
     return "".join(_shown(element) for element in path)
 
 
@@ -79,7 +79,7 @@ def _shown(element: str) -> str:
 
 
 def _plain(scalar: Any) -> Any:
-    """80.0 is 80."""
+    """Convert integral floats to int: 80.0 is 80."""
     return int(scalar) if isinstance(scalar, float) and scalar.is_integer() else scalar
 
 

@@ -1,6 +1,6 @@
-"""managedFields changed entry by entry: what `updating` does, for writers that never apply, and must be cheap.
+"""managedFields changed entry by entry: a cheap form of `updating` for writers that never apply.
 
-An entry that a write does not touch is neither read nor written anew. The entries must be as this package writes them.
+Entries that a write does not affect are neither decoded nor encoded. The entries must be in this package's canonical form.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ from machinery.meta.managedfields.notation import Notation, covers, in_order, mi
 
 Entry = Mapping[str, Any]
 InVersion = Callable[[str], Noted]
-"""What a write changed, in the spelling of an apiVersion."""
+"""Returns the fields that a write changed, in the notation of an apiVersion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """An updater takes fields that it has written."""
+    """The fields that an updater has written and now owns."""
 
     writer: FieldWriter
     fields: Notation
@@ -43,7 +43,7 @@ class Taking:
 
 
 def after(entries: Sequence[Entry], changed: InVersion, takings: Sequence[Taking], time: str) -> list[Entry]:
-    """The entries after a write that changed this, by writers that took what they changed; nobody holds what is gone."""
+    """The entries after a write that changed these fields; the writers own what they wrote, removed fields have no owner."""
     left, waiting = [], list(takings)
     for entry in entries:
         noted = changed(entry["apiVersion"])

@@ -1,4 +1,4 @@
-"""A set of fields of a document, as a tree of path elements, and FieldsV1, its notation in `metadata.managedFields`."""
+"""A set of fields of a document as a tree of path elements, and its notation FieldsV1 in `metadata.managedFields`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from machinery.meta.managedfields.elements import canonical, order
 NOTHING: Mapping[str, "FieldSet"] = MappingProxyType({})
 SELF = "."
 DEEPEST = 100
-"""How deep a set that a client sends may be."""
+"""Deepest set that a client may send."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSet:
-    """Fields at and below one place: `member` tells whether the place itself is in the set.
+    """Fields at and below one place: `member` is whether the place itself is in the set.
 
-    No child is ever an empty set. A field can be in the set without those below it, and the other way round.
+    No child is an empty set. A field can be in the set without the fields below it, and the other way round.
     """
 
     member: bool = False
@@ -27,7 +27,7 @@ class FieldSet:
         return self.member or bool(self.children)
 
     def __or__(self, other: "FieldSet") -> "FieldSet":
-        """What is in either."""
+        """Union."""
         if not other.children and (self.member or not other.member):
             return self
         if not self.children and (other.member or not self.member):
@@ -39,7 +39,7 @@ class FieldSet:
         return FieldSet(self.member or other.member, children)
 
     def __and__(self, other: "FieldSet") -> "FieldSet":
-        """What is in both."""
+        """Intersection."""
         children = {}
         for element, ours in self.children.items():
             theirs = other.children.get(element)
@@ -48,7 +48,7 @@ class FieldSet:
         return FieldSet(self.member and other.member, children)
 
     def __sub__(self, other: "FieldSet") -> "FieldSet":
-        """What is not in `other`. A field that goes takes nothing below it along."""
+        """Difference. Removing a field does not remove the fields below it."""
         if not other:
             return self
         children = {}
@@ -59,7 +59,7 @@ class FieldSet:
         return FieldSet(self.member and not other.member, children)
 
     def without(self, other: "FieldSet") -> "FieldSet":
-        """What is neither in `other` nor below a field that is."""
+        """Difference that also removes all fields below the fields of `other`."""
         children = {}
         for element, ours in self.children.items():
             theirs = other.children.get(element, EMPTY)
@@ -74,7 +74,7 @@ class FieldSet:
         return here is not None and here.member
 
     def paths(self) -> Iterator[tuple[str, ...]]:
-        """Every field, in Kubernetes' order: at each place first what is in the set, then what lies below."""
+        """All fields in Kubernetes' order: at each place the members first, then the fields below."""
         ordered = sorted(self.children.items(), key=lambda item: order(item[0]))
         yield from ((element,) for element, child in ordered if child.member)
         for element, child in ordered:
@@ -86,7 +86,6 @@ LEAF = FieldSet(member=True)
 
 
 def of_paths(*paths: tuple[str, ...]) -> FieldSet:
-    """The set of these fields."""
     result = EMPTY
     for path in paths:
         branch = LEAF
@@ -97,7 +96,7 @@ def of_paths(*paths: tuple[str, ...]) -> FieldSet:
 
 
 def encoded(fields: FieldSet) -> dict[str, Any]:
-    """FieldsV1, in an order that is always the same."""
+    """Encode as FieldsV1, in a deterministic order."""
     notation: dict[str, Any] = {}
     for element, child in sorted(fields.children.items(), key=lambda item: order(item[0])):
         below = encoded(child)
@@ -106,7 +105,7 @@ def encoded(fields: FieldSet) -> dict[str, Any]:
 
 
 def decoded(notation: Any) -> FieldSet:
-    """What `encoded` and kube-apiserver write. Elements of a kind that is not known are left out. Raises ValueError."""
+    """Decode FieldsV1. Unknown kinds of elements are ignored. Raises ValueError."""
     return _decoded(notation, DEEPEST)
 
 

@@ -1,4 +1,4 @@
-"""`metadata.managedFields` as values: who holds which fields, in which version's spelling, since when."""
+"""`metadata.managedFields` as values: owners, their fields in a version's notation, and times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from machinery.meta.managedfields.fieldset import EMPTY, FieldSet, decoded, encoded
 
 MOST_UPDATERS = 10
-"""How many writers that do not apply are told apart; the oldest beyond them become one."""
+"""Most separate updaters; the oldest beyond this number are merged into one."""
 ANCIENT = "ancient-changes"
 FIELDS_TYPE = "FieldsV1"
 
@@ -20,18 +20,18 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldWriter:
-    """Who writes: two requests with an equal writer are one holder. An applier is the same whatever version it applies in."""
+    """A field manager. Requests with equal writers are one owner. An applier is the same in every version."""
 
     manager: str
     operation: Operation
     subresource: str = ""
     api_version: str = ""
-    """Of an updater; "" for an applier."""
+    """For an updater; "" for an applier."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldHolding:
-    """Fields in the spelling of a version. `time` as it is stored, RFC 3339; None for who never changed anything."""
+    """Owned fields in a version's notation. `time`: as stored, RFC 3339; None for an owner without changes."""
 
     api_version: str
     fields: FieldSet
@@ -50,11 +50,11 @@ def applier(manager: str, subresource: str = "") -> FieldWriter:
 
 
 class UnreadableError(ValueError):
-    """managedFields that say nothing we understand."""
+    """managedFields that cannot be decoded."""
 
 
 def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
-    """What an object's managedFields say. Raises UnreadableError."""
+    """Decode managedFields. Raises UnreadableError."""
     if not isinstance(entries, list):
         raise UnreadableError("managedFields is a list")
     try:
@@ -64,7 +64,7 @@ def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
 
 
 def of_object(document: Mapping[str, Any]) -> dict[FieldWriter, FieldHolding]:
-    """The holdings of a stored object; none when they cannot be understood."""
+    """Owners of a stored object's fields; none when managedFields cannot be decoded."""
     try:
         return read(document.get("metadata", {}).get("managedFields") or [])
     except UnreadableError:
@@ -83,7 +83,7 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
 
 
 def written(holdings: Holdings) -> list[Mapping[str, Any]]:
-    """The list to store."""
+    """Encode the entries to store."""
     return sorted_entries([entry_of(writer, holding) for writer, holding in holdings.items()])
 
 
@@ -98,7 +98,6 @@ def _order(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def entry_of(writer: FieldWriter, holding: FieldHolding) -> dict[str, Any]:
-    """One entry of the list."""
     entry = {
         "apiVersion": holding.api_version,
         "fieldsType": FIELDS_TYPE,
@@ -112,12 +111,12 @@ def entry_of(writer: FieldWriter, holding: FieldHolding) -> dict[str, Any]:
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a client asks to forget who holds what: `[]`, or `[{}]` where an empty list would be left out."""
+    """Whether a client resets the ownership: `[]`, or `[{}]` for clients that omit empty lists."""
     return entries in ([], [{}])
 
 
 def capped(holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
-    """The holdings with the oldest updaters of each version as one, once there are more than MOST_UPDATERS."""
+    """Merge the oldest updaters of each version into one when there are more than MOST_UPDATERS."""
     result = dict(holdings)
     updaters = sorted(
         (writer for writer in holdings if writer.operation is Operation.UPDATE),
@@ -141,7 +140,7 @@ def capped(holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
 
 
 def is_same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether two objects differ in nothing but revision and the times of their managedFields: such a write is none."""
+    """Whether two objects differ only in revision and times of managedFields, so that nothing must be written."""
     if any(new.get(part) != old.get(part) for part in (*new, *old) if part != "metadata"):
         return False
     return _timeless(new) == _timeless(old)
@@ -160,7 +159,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def all_fields(holdings: Holdings) -> FieldSet:
-    """Everything that anybody holds."""
+    """All owned fields."""
     held = EMPTY
     for holding in holdings.values():
         held = held | holding.fields

@@ -1,7 +1,7 @@
-"""The way from client-side apply, which notes its configuration in an annotation, to server-side apply.
+"""Migration from client-side apply, which stores its configuration in an annotation, to server-side apply.
 
-Only kubectl's own manager takes it: what the annotation says and the object still says is no conflict, and the annotation is
-kept up to date for those who still apply at the client's side.
+Applies only to kubectl's own manager: fields that are unchanged since the annotation are no conflict, and the annotation is
+kept up to date for users who still apply on the client side.
 """
 
 import json
@@ -19,7 +19,7 @@ KUBECTL = "kubectl"
 
 
 def real_conflicts(structure: Structure, live: Mapping[str, Any], found: list[Conflict]) -> list[Conflict]:
-    """Without those over fields that the client-side apply of old set, and nobody changed since."""
+    """Conflicts without those over fields that an earlier client-side apply set and that have not changed since."""
     own = _still_applied(structure, live)
     return [conflict for conflict in found if conflict[2] not in own]
 
@@ -37,7 +37,7 @@ def _still_applied(structure: Structure, live: Mapping[str, Any]) -> FieldSet:
 
 
 def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """The object with its annotation, if it has one, telling this configuration; without it when all would be over `most`."""
+    """The object with an updated annotation, if it has one; the annotation is removed if all would exceed `most` bytes."""
     metadata = document.get("metadata", {})
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

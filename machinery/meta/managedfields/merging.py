@@ -1,4 +1,4 @@
-"""An applied configuration laid over a live document: what it says wins, what it does not mention stays."""
+"""Merge of an applied configuration into a live document: its fields win, other fields stay."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure
 
 
 def merge(structure: Structure, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together. The entries of list maps and sets follow the configuration's order."""
+    """Merge. The entries of list maps and sets follow the configuration's order."""
     merged: dict[str, Any] = _merged(structure, live, config)
     return merged
 
@@ -32,9 +32,9 @@ def _merged_map(structure: Structure, live: Mapping[str, Any], config: Mapping[s
 
 
 def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any]) -> list[Any]:
-    """Live entries that the configuration does not name keep their place before the next one that it names.
+    """Live entries that the configuration does not name stay before the next entry that it names.
 
-    An entry that is there several times is replaced by the configuration's; others among the live ones stay as they are.
+    An entry that exists several times is replaced by the configuration's; other duplicates in the live list stay.
     """
     olds, news = by_element(structure, live), by_element(structure, config)
     element = structure.element or LEAF
@@ -51,7 +51,7 @@ def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any
 
 
 class _Order:
-    """The order of a merged list: walks both lists, and lets the shared entries come in the configuration's order."""
+    """Order of a merged list: walks both lists, with shared entries in the configuration's order."""
 
     def __init__(self, live: Sequence[str], config: Sequence[str], shared: Sequence[str]) -> None:
         self._live = live
@@ -60,7 +60,7 @@ class _Order:
         self._shared = list(reversed(shared))
 
     def places(self) -> list[tuple[str, int]]:
-        """Names with their index in the live list, which counts only for those that the configuration does not name."""
+        """Names with their index in the live list; the index is only valid for names that the configuration lacks."""
         placed: list[tuple[str, int]] = []
         done: set[str] = set()
         at, then = 0, 0
@@ -82,5 +82,5 @@ class _Order:
         return placed
 
     def _comes_later(self, name: str) -> bool:
-        """A shared entry whose turn is not yet: the configuration has others before it."""
+        """Whether a shared entry must wait, because others precede it in the configuration."""
         return bool(self._shared) and self._shared[-1] != name

@@ -1,7 +1,7 @@
-"""FieldsV1, the notation of `fieldset`, as a set of fields by itself: for who has many to write and decodes none of them.
+"""Set operations directly on FieldsV1 (see `fieldset`), for callers that write many sets and decode none.
 
-A place is a map: empty for a field without parts, with "." for one that is in the set beside parts of it, without for one of
-which only parts are. Elements are spelled as this package spells them.
+A place is a map: empty for a member without parts, with "." for a member with parts, without "." for a place of which only
+parts are members. Elements must be in canonical form.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def has_itself(place: Notation) -> bool:
 
 
 def covers(one: Notation, other: Notation) -> bool:
-    """Whether a set has all the fields of another one."""
+    """Whether `one` contains all fields of `other`."""
     for element, below in other.items():
         if element == SELF:
             continue
@@ -38,7 +38,7 @@ def touches(one: Notation, other: Notation) -> bool:
 
 
 def minus(one: Notation, other: Notation) -> dict[str, Any]:
-    """What is in one set and not in another. A field that goes takes nothing below it along."""
+    """Difference. Removing a field does not remove the fields below it."""
     left: dict[str, Any] = {}
     for element, here in one.items():
         there = other.get(element)
@@ -56,7 +56,7 @@ def minus(one: Notation, other: Notation) -> dict[str, Any]:
 
 
 def union(one: Notation, other: Notation) -> dict[str, Any]:
-    """What is in either, in no order."""
+    """Union, unordered."""
     both = dict(one)
     for element, below in other.items():
         there = both.get(element)
@@ -65,7 +65,7 @@ def union(one: Notation, other: Notation) -> dict[str, Any]:
 
 
 def joined(one: Notation, other: Notation) -> dict[str, Any]:
-    """What is in either of two sets at one place, the place itself included."""
+    """Union at one place, the place itself included."""
     both = union(one, other)
     if both and SELF not in both and (has_itself(one) or has_itself(other)):
         both[SELF] = {}
@@ -73,7 +73,7 @@ def joined(one: Notation, other: Notation) -> dict[str, Any]:
 
 
 def in_order(notation: Notation) -> dict[str, Any]:
-    """In the order in which `fieldset.encoded` writes it."""
+    """Sort like `fieldset.encoded`."""
     names = sorted(notation, key=_order) if len(notation) > 1 else notation
     return {element: in_order(notation[element]) if notation[element] else {} for element in names}
 

@@ -1,4 +1,4 @@
-"""The fields that a document has, and a document without some of them."""
+"""The fields of a document, and a document without some fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from machinery.meta.managedfields.structure import OPEN, FieldForm, Structure
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> FieldSet:
-    """What somebody owns who applied this document. A declared map is not owned itself, only its content."""
+    """Fields that an applier of this document owns. A declared map itself is not owned, only its content."""
     return _fields(structure, document)
 
 
@@ -34,13 +34,13 @@ def _field(structure: Structure, name: str, value: Any) -> FieldSet:
 
 
 def _entry(structure: Structure, entries: list[Any]) -> FieldSet:
-    """Entries with the same keys are owned together, as a whole."""
+    """Entries with equal keys are owned together, as a whole."""
     below = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else EMPTY
     return FieldSet(member=True, children=below.children)
 
 
 def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet, *, held: FieldSet = EMPTY) -> dict[str, Any]:
-    """The document without these fields, and without maps and lists that they leave empty, but for those that are `held`."""
+    """The document without these fields, and without maps and lists that become empty, unless they are in `held`."""
     left = _without(structure, document, fields, held)
     return left if isinstance(left, dict) else {}
 
@@ -66,7 +66,7 @@ def _rest(structure: Structure, value: Any, fields: FieldSet, held: FieldSet, el
 
 
 def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
-    """The set with every declared map and list itself that something below is in: goes the content, so goes the container."""
+    """The set with every declared map and list that has a member below, so that an emptied container is removed too."""
     children = {}
     for element, below in fields.children.items():
         inner, declared = _below(structure, element)
@@ -76,7 +76,7 @@ def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
 
 
 def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
-    """The structure at a path element, and whether it is a declared field."""
+    """Structure at a path element, and whether the element is a declared field."""
     if element.startswith(elements.FIELD):
         name = element.removeprefix(elements.FIELD)
         return structure.of(name), structure.declares(name)
@@ -84,7 +84,7 @@ def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
 
 
 def reconciled(structure: Structure, fields: FieldSet) -> FieldSet:
-    """Fields as the structure has them now: who owned parts of what is a whole today owns the whole."""
+    """The fields in the current structure: an owner of parts of a value that is now atomic owns the whole value."""
     if structure.form is FieldForm.LEAF:
         return LEAF if fields else EMPTY
     children = {element: reconciled(_below(structure, element)[0], below) for element, below in fields.children.items()}

@@ -1,4 +1,4 @@
-"""How a schema divides a document into fields: what has owners of its own, and what is owned as a whole."""
+"""Division of a document into fields by its schema: which parts have owners, and which are owned as a whole."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,26 +12,26 @@ Schema = Mapping[str, Any]
 
 
 class FieldForm(Enum):
-    """How a value is divided."""
+    """How a value is divided into fields."""
 
     LEAF = auto()
-    """Not at all: a scalar, an atomic list, an atomic map."""
+    """Not divided: a scalar, an atomic list, an atomic map."""
     MAP = auto()
-    """By field names."""
+    """Divided by field names."""
     KEYED = auto()
-    """A list of maps, by their keys."""
+    """A list of maps, divided by their keys."""
     SET = auto()
-    """A list of scalars, by themselves."""
+    """A list of scalars, divided by value."""
     OPEN = auto()
-    """As the value itself suggests: maps by names, everything else as a whole."""
+    """Divided by the value itself: maps by names, everything else as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
     """The division of one place of a document.
 
-    `fields`: the declared ones of a map; `element`: the structure of every other value of the map, or of the entries of a list.
-    `defaults`: values of key fields that an entry may leave out. `json_type`: what the schema says it is; "" when it does not.
+    `fields`: declared fields of a map; `element`: structure of every other value of the map, or of the entries of a list.
+    `defaults`: values of key fields that an entry may omit. `json_type`: type in the schema; "" without one.
     """
 
     form: FieldForm
@@ -42,14 +42,14 @@ class Structure:
     json_type: str = ""
 
     def of(self, name: str) -> "Structure":
-        """The structure of the value of field `name` of a map."""
+        """Structure of the field `name` of a map."""
         return self.fields.get(name) or self.element or OPEN
 
     def declares(self, name: str) -> bool:
         return name in self.fields
 
     def divides(self, value: Any) -> FieldForm:
-        """How this very value is divided: as declared, or not at all when it is not of the declared kind."""
+        """Form of this value: as declared, or LEAF when it is not of the declared kind."""
         if self.form is FieldForm.OPEN:
             return FieldForm.MAP if isinstance(value, dict) else FieldForm.LEAF
         if self.form is FieldForm.MAP:
@@ -59,7 +59,7 @@ class Structure:
         return self.form if all(self.names(entry) is not None for entry in value) else FieldForm.LEAF
 
     def names(self, entry: Any) -> str | None:
-        """The path element of a list entry; None when it has none."""
+        """Path element of a list entry; None: it has none."""
         if self.form is FieldForm.SET:
             return elements.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):
@@ -70,7 +70,7 @@ class Structure:
 
 
 DEEPEST_OPEN = 64
-"""How many levels of what nobody declared have holders of their own; what lies deeper is owned as a whole."""
+"""Levels of undeclared values that are divided into fields; deeper values are owned as a whole."""
 
 
 def _open() -> Structure:
@@ -98,11 +98,11 @@ METADATA = Structure(
     },
     json_type="object",
 )
-"""`metadata` of every object, as ObjectMeta declares it."""
+"""`metadata` of every object, by ObjectMeta."""
 
 
 def structure(schema: Schema) -> Structure:
-    """The structure of an object of this schema, with its envelope."""
+    """Structure of an object with this schema, with its envelope."""
     content = _structure(schema)
     envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
     open_ended = content.form is FieldForm.OPEN
@@ -110,7 +110,7 @@ def structure(schema: Schema) -> Structure:
 
 
 def keyed_lists(content: Structure, path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The list maps below declared fields, by path (`status.conditions`), with their keys."""
+    """List maps below declared fields, by path (`status.conditions`), with their keys."""
     for name, part in content.fields.items():
         here = f"{path}.{name}" if path else name
         if part.form is FieldForm.KEYED:

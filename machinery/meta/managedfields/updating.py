@@ -1,6 +1,6 @@
-"""What a write does to everybody's holdings, and the words of a conflict.
+"""Effect of a write on field owners, and conflict errors.
 
-Whoever writes a field holds it, and nobody else does, unless they applied the same value; a field that goes is held by nobody.
+A writer becomes the only owner of a field that it writes, beside appliers of the same value; a removed field has no owner.
 """
 
 from collections.abc import Mapping
@@ -25,22 +25,22 @@ NOBODYS = of_paths(
     (field("metadata"),),
     *((field("metadata"), field(name)) for name in (*_OF_THE_SERVER, "managedFields", "resourceVersion")),
 )
-"""What is never held: what names the object, and what only the server writes."""
+"""Fields without owners: those that name the object, and those that only the server writes."""
 
 
 class Versions(Protocol):
-    """The served versions of a kind. Every document says its own in `apiVersion`."""
+    """The served versions of a kind. Every document has its version in `apiVersion`."""
 
     def structure(self, api_version: str) -> Structure | None:
-        """None: the version is not served any more."""
+        """None: the version is no longer served."""
 
     def converted(self, document: Document, api_version: str) -> Document:
-        """The document in a version that is served."""
+        """Convert to a served version."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneVersion:
-    """A kind that is written in one version; what others hold in another one is taken to be spelled alike."""
+    """A kind written in one version; fields owned in other versions are assumed to have the same names."""
 
     only: Structure
 
@@ -54,7 +54,7 @@ class OneVersion:
 
 
 class Comparisons:
-    """Two documents compared in whatever version somebody holds fields in; each comparison is made once."""
+    """Compares two documents in each version in which fields are owned; each comparison is computed once."""
 
     def __init__(self, versions: Versions, old: Document, new: Document) -> None:
         self._versions = versions
@@ -63,7 +63,7 @@ class Comparisons:
         self._made: dict[str, Comparison | None] = {}
 
     def in_version(self, api_version: str) -> Comparison | None:
-        """None: the version is not served any more."""
+        """None: the version is no longer served."""
         if api_version not in self._made:
             self._made[api_version] = self._compared(api_version)
         return self._made[api_version]
@@ -79,9 +79,9 @@ class Comparisons:
 def updated(
     comparisons: Comparisons, holdings: Holdings, writer: FieldWriter, time: str, *, of: FieldSet | None = None
 ) -> dict[FieldWriter, FieldHolding]:
-    """The holdings after a create, update or patch by `writer`, an updater.
+    """The owners after a create, update or patch by `writer`, an updater.
 
-    `of`: the fields that it meant to write, when others changed with them; None: all that changed is its doing.
+    `of`: the fields that it meant to write, if others changed too; None: all changed fields.
     """
     own = comparisons.in_version(writer.api_version)
     left = released(comparisons, holdings)
@@ -96,7 +96,7 @@ def updated(
 def released(
     comparisons: Comparisons, holdings: Holdings, keeping: FieldWriter | None = None
 ) -> dict[FieldWriter, FieldHolding]:
-    """What stays with its holders when somebody writes. `keeping` holds what it holds."""
+    """The fields that other owners keep after a write. `keeping` keeps all its fields."""
     left = {}
     for writer, holding in holdings.items():
         comparison = comparisons.in_version(holding.api_version)
@@ -109,7 +109,7 @@ def released(
 
 
 def current(versions: Versions, holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
-    """Holdings as today's structures divide the document; those of versions that are not served any more go."""
+    """Owners in the current structures; versions that are no longer served are dropped."""
     result = {}
     for writer, holding in holdings.items():
         structure = versions.structure(holding.api_version)
@@ -122,7 +122,7 @@ Conflict = tuple[FieldWriter, FieldHolding, tuple[str, ...]]
 
 
 def conflicts(comparisons: Comparisons, holdings: Holdings, applier: FieldWriter) -> list[Conflict]:
-    """The fields that an apply would change and somebody else holds."""
+    """Fields that an apply would change and that have another owner."""
     found: list[Conflict] = []
     for writer, holding in sorted(holdings.items(), key=lambda item: item[0]):
         comparison = comparisons.in_version(holding.api_version)
@@ -132,7 +132,7 @@ def conflicts(comparisons: Comparisons, holdings: Holdings, applier: FieldWriter
 
 
 def conflict_error(found: list[Conflict]) -> ConflictError:
-    """The refusal in Kubernetes' words: one cause per field, naming field and holder."""
+    """The error with Kubernetes' messages: one cause per field with its owner."""
     causes = [Cause(CONFLICT, f"conflict with {_named(*each[:2])}", elements.shown(each[2])) for each in found]
     if len(found) == 1:
         text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
