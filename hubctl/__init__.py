@@ -1,1 +1,1 @@
-"""hubctl: a client of the hub's HTTPS door. It imports nothing else of the hub, and starts fast: commands load when called."""
+"""hubctl: a client of the hub's HTTPS door. It imports no code of the hub, and loads a command only when it is called."""

@@ -1,4 +1,4 @@
-"""hubctl as a plug-in of kubectl: `kubectl hub ...`, and the words that kubectl offers after it."""
+"""hubctl as a plug-in of kubectl: `kubectl hub ...`, and its completion."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hubctl.__main__ import hubctl
 from hubctl.__main__ import main as run_hubctl
 
 DEFAULT, NO_FILES = 0, 4
-"""What kubectl is told to do beside the words: complete files too, or not."""
+"""Directives for kubectl after the words: also complete file names, or not."""
 
 
 def main() -> None:
@@ -19,13 +19,13 @@ def main() -> None:
 
 
 def complete() -> None:
-    """The program `kubectl_complete-hub`: its arguments are the words so far, the last of them unfinished."""
+    """The program `kubectl_complete-hub`: its arguments are the words so far, the last one unfinished."""
     for line in offered(sys.argv[1:]):
         click.echo(line)
 
 
 def offered(words: Sequence[str]) -> list[str]:
-    """A word to a line, with what it means after a tab; last of all what kubectl is to do."""
+    """One completion per line, with its help after a tab; the last line is the directive for kubectl."""
     *before, unfinished = words or ("",)
     items = ShellComplete(hubctl, {}, "hubctl", "").get_completions(list(before), unfinished)
     files = any(item.type in ("file", "dir") for item in items)

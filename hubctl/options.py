@@ -1,4 +1,4 @@
-"""Options that several commands have, with one meaning and one help each, and the types of such."""
+"""Options shared by several commands, and their types."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,7 +14,7 @@ Decorator = Callable[[Any], Any]
 
 
 class Duration(click.ParamType[timedelta]):
-    """As in 500ms, 60s, 1h30m."""
+    """A duration such as 500ms, 60s, 1h30m."""
 
     name = "duration"
 
@@ -36,7 +36,7 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Only have the hub say wh
 
 
 def with_options(*options: Decorator) -> Callable[[F], F]:
-    """Decorates a command with options, which stand in its help in this order."""
+    """Decorate a command with options, which its help lists in this order."""
 
     def decorate(command: F) -> F:
         decorated: F = reduce(lambda inner, option: option(inner), reversed(options), command)
@@ -46,5 +46,5 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 
 
 def dry_run_query(dry_run: Any) -> dict[str, str]:
-    """What asks the hub to only say whether it would be done."""
+    """The query parameter of a dry run."""
     return {"dryRun": "All"} if dry_run else {}

@@ -1,4 +1,4 @@
-"""What somebody may have meant who made a mistake in typing."""
+"""Suggestions for mistyped words."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ ALIKE = 0.6
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """`: did you mean "x"?`, or "" where nothing is near."""
+    """`: did you mean "x"?`, or empty when nothing is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
 
     found = get_close_matches(word.lower(), list(known), n=1, cutoff=ALIKE)

@@ -1,4 +1,4 @@
-"""What may come next on a command line: kinds, and names from the hub. Whatever fails here offers nothing and says nothing."""
+"""Shell completion of kinds, and of names from the hub. Errors offer no completion and print nothing."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 PATIENCE = 2.0
-"""Seconds for an answer of the hub: somebody has pressed a key and waits."""
+"""Seconds for an answer of the hub, because the user waits for the shell."""
 MOST = 1000
-"""Names."""
+"""Largest number of offered names."""
 
 
 def target_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of KIND [NAME...] and KIND/NAME...: kinds first, then names of that kind."""
+    """Complete KIND [NAME...] and KIND/NAME...: kinds first, then names of that kind."""
     given = context.params.get(parameter.name or "") or ()
     if "/" in incomplete:
         kind, _, begun = incomplete.partition("/")
@@ -32,7 +32,7 @@ def target_words(context: click.Context, parameter: click.Parameter, incomplete:
 
 
 def names_of(kind: str) -> Completion:
-    """Names of one kind."""
+    """Completion of names of one kind."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         given = context.params.get(parameter.name or "") or ()
@@ -42,13 +42,13 @@ def names_of(kind: str) -> Completion:
 
 
 def names_of_kind_before(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of the kind that stands in the argument before, called `kind`."""
+    """Complete names of the kind in the preceding argument `kind`."""
     del parameter
     return _names(context, str(context.params.get("kind") or ""), incomplete)
 
 
 def kinds(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What people call the kinds that the hub serves."""
+    """Complete the words of the kinds that the hub serves."""
     del parameter
     return _kinds(context, incomplete)
 

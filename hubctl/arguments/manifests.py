@@ -1,4 +1,4 @@
-"""Manifests: files, folders of files, or the standard input, as objects."""
+"""Reads manifests from files, folders or standard input."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ Manifest = dict[str, Any]
 
 
 def read_manifests(files: Sequence[str], *, recursive: bool = False) -> list[Manifest]:
-    """The objects of all files in their order, those of lists one by one. Raises CommandError with the file that is wrong."""
+    """The objects of all files in order, lists expanded. Raises CommandError with the invalid file."""
     return [each for name in files for source, text in _texts(name, recursive) for each in _objects(source, text)]
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> One:
-    """Where an object lies. Raises CommandError."""
+    """The location of an object. Raises CommandError."""
     metadata = manifest["metadata"]
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")
@@ -32,7 +32,7 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
 
 
 def named_in(client: ApiClient, files: Sequence[str], namespace: str) -> list[One]:
-    """The objects that files name, the last first. Raises CommandError."""
+    """The objects in the files, in reverse order. Raises CommandError."""
     catalogue = Catalogue(client)
     return [located(catalogue, manifest, namespace) for manifest in reversed(read_manifests(files))]
 

@@ -1,4 +1,4 @@
-"""Which objects a command line means: KIND NAME..., KIND/NAME..., KIND,KIND, or a kind and a selector."""
+"""Parses the objects on a command line: KIND NAME..., KIND/NAME..., KIND,KIND, or a kind and a selector."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hubctl.errors import FAILED, CommandError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One kind and the names of it that are meant; none: all of it."""
+    """One kind and names of its objects; no names: all objects."""
 
     resource: ResourceKind
     names: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TargetScope:
-    """Where a command looks, and for what."""
+    """The namespace and selectors of a command."""
 
     namespace: str = ""
     selector: str = ""
@@ -36,8 +36,6 @@ class TargetScope:
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """One object."""
-
     resource: ResourceKind
     name: str
     namespace: str = ""
@@ -52,7 +50,7 @@ class One:
 
 
 def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
-    """Raises CommandError."""
+    """Parse kinds and names. Raises CommandError."""
     if not words:
         raise CommandError("say what: a kind, as in `clusters`, or KIND/NAME", code=2)
     if "/" in words[0]:
@@ -66,7 +64,7 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
 
 
 def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iterator[One]:
-    """Every object that is meant. Raises CommandError where nothing says which, or nothing is found."""
+    """Yield every chosen object. Raises CommandError when there is no choice, or none is found."""
     for target in read_targets(Catalogue(client), words):
         check(target, place)
         if target.names:
@@ -78,7 +76,7 @@ def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iter
 
 
 def check(target: Target, place: TargetScope) -> None:
-    """Raises CommandError for names where none can be, and for a name that lacks its namespace."""
+    """Raises CommandError for names together with selectors, and for a name without its namespace."""
     if target.names and (place.selector or place.fields or place.everything):
         raise CommandError("give names, or --selector, --field-selector or --all, not both", code=2)
     if target.names and target.resource.namespaced and not place.namespace:
@@ -111,7 +109,7 @@ def _slashed(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
 
 
 def each(names: Sequence[str], act: Callable[[str], None]) -> None:
-    """Acts on every name, also when one fails. Raises CommandError at the end, with their exit code if all failed alike."""
+    """Call `act` for every name, also after failures. Raises CommandError at the end, with the common exit code if any."""
     failed: list[CommandError] = []
     for name in names:
         try:

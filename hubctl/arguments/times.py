@@ -1,4 +1,4 @@
-"""Times as people give them to hubctl: an instant, so long ago, or a revision."""
+"""Parses times on the command line: an instant, a duration before now, or a revision."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ FORMS = "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (here), how 
 
 
 def moment(text: str) -> str:
-    """As the hub takes it; "" is now. A time without a zone is one of this machine's. Raises CommandError."""
+    """The time in the hub's format; empty: now. A time without zone is local. Raises CommandError."""
     asked = text.strip()
     if asked in ("", "now"):
         return ""

@@ -1,7 +1,7 @@
-"""What hubctl keeps for logins between two runs: certificates of minutes, and tokens that a browser or a pipe brought.
+"""Cache of logins between runs: short-lived certificates, and tokens from a browser or standard input.
 
-Files of the user's cache folder, mode 0600 in folders of 0700, written whole or not at all. A file that others could read or
-write is not believed: it is as if it were not there.
+Files in the user's cache folder, mode 0600 in folders of 0700, written atomically. A file that others could read or write is
+ignored.
 """
 
 import json
@@ -30,7 +30,7 @@ def wallet_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """What is kept for one login, which is known by all that it depends on."""
+    """The cached files of one login, identified by everything that it depends on."""
 
     folder: Path
     key: str
@@ -43,7 +43,7 @@ class Wallet:
         return self.folder / f"{self.key}.{what}.json"
 
     def read(self, what: str) -> Mapping[str, Any]:
-        """{}: nothing is kept, or nothing that can be believed."""
+        """The document; empty when there is none or it cannot be trusted."""
         path = self.path(what)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -60,7 +60,7 @@ class Wallet:
         return document if isinstance(document, dict) else {}
 
     def write(self, what: str, document: Mapping[str, Any]) -> Path:
-        """Raises CommandError."""
+        """Store a document; return its path. Raises CommandError."""
         path = self.path(what)
         try:
             self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class Wallet:
         return path
 
     def forget(self) -> bool:
-        """Whether there was anything."""
+        """Delete the files; return whether there were any."""
         found = [path for path in (self.path(CERTIFICATE), self.path(TOKENS)) if path.exists()]
         for path in found:
             with suppress(FileNotFoundError):
@@ -86,7 +86,7 @@ class Wallet:
 
 
 def forget_all() -> int:
-    """How many files there were."""
+    """Delete the files of all logins; return their number."""
     found = list(wallet_folder().glob("*.json"))
     for path in found:
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Credential plug-ins of kubeconfigs, run as kubectl runs them. What one tells is kept in this process's memory alone.
+"""Runs credential plug-ins of kubeconfigs as kubectl does. The credential is kept only in this process's memory.
 
-A plug-in says what it has to say on standard error, which is the person's; its standard output is read and never shown.
+A plug-in writes messages to standard error, which the user sees; its standard output is parsed and never shown.
 """
 
 import os
@@ -23,13 +23,13 @@ from machinery.client.kubeconfig import ClusterEntry, Kubeconfig
 from machinery.errors import InvalidError
 
 PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
-"""Seconds: somebody may have to find a browser's window first; nobody does while a command line is completed."""
+"""Time-outs in seconds; the first allows for a login in a browser, the second is for shell completion."""
 
 
 def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ToldCredential:
-    """What the plug-in of a kubeconfig's user tells. Raises CommandError, which holds nothing of what it wrote.
+    """Run the plug-in of a kubeconfig's user; return its credential. Raises CommandError without any of its output.
 
-    `unseen`: nobody waits for words, and nobody can be asked.
+    `unseen`: without messages and prompts.
     """
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
     interactive = _is_interactive(plugin, called, unseen=unseen)
@@ -47,7 +47,7 @@ def _asked(entry: ClusterEntry) -> AskedCluster:
 
 
 def _is_interactive(plugin: ExecUser, called: str, *, unseen: bool) -> bool:
-    """Whether it gets the terminal. Raises CommandError where it must have one, and there is none."""
+    """Whether it gets the terminal. Raises CommandError when it needs one and there is none."""
     at_terminal = not unseen and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive is Interactive.ALWAYS and not at_terminal:
         raise CommandError(f"{called} asks a person (interactiveMode: Always), and the standard input is no terminal")
@@ -55,7 +55,7 @@ def _is_interactive(plugin: ExecUser, called: str, *, unseen: bool) -> bool:
 
 
 def _program(plugin: ExecUser, called: str, source: str) -> str:
-    """Its path. One with a folder in it is meant from the kubeconfig's folder, any other from the PATH."""
+    """Its path. A command with a folder is relative to the kubeconfig's folder; any other is searched on the PATH."""
     command = plugin.command
     if os.sep in command and not Path(command).is_absolute():
         command = str(Path(source).absolute().parent / command)
@@ -90,5 +90,5 @@ def _run(plugin: ExecUser, path: str, told: str, called: str, *, interactive: bo
 
 
 def _plain(text: str) -> str:
-    """One line, without what would move a terminal's cursor."""
+    """The text on one line, without control characters."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())

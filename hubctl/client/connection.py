@@ -1,4 +1,4 @@
-"""Which kubeconfig and which context of it hubctl uses, and the options that every command takes for them."""
+"""Selects the kubeconfig and context for hubctl; the common options for them."""
 
 from collections.abc import Callable
 from functools import update_wrapper
@@ -16,17 +16,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def kubeconfig_path(given: str | None) -> Path:
-    """The file to use: of a list the first that exists. Raises CommandError."""
+    """The file to use: the first existing one of a list. Raises CommandError."""
     return KubeconfigFiles.chosen(given).first
 
 
 def load_kubeconfig(given: str | None, context: str | None = None) -> Kubeconfig:
-    """The kubeconfig to use. Raises CommandError that names the file and what is wrong with it."""
+    """The kubeconfig to use. Raises CommandError with the file and the defect."""
     return KubeconfigFiles.chosen(given).read(context)
 
 
 def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> ApiClient:
-    """A client for the hub that a kubeconfig leads to; `unseen`: nobody can be asked for anything. Raises CommandError."""
+    """A client for the hub of a kubeconfig; `unseen`: without prompts. Raises CommandError."""
     return ApiClient(load_kubeconfig(given, context), patience, unseen=unseen)
 
 
@@ -44,7 +44,7 @@ def kubeconfig_options(command: Command) -> Command:
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options --kubeconfig and --context and, as its first argument, a client."""
+    """Add the options --kubeconfig and --context to a command and pass it a client as its first argument."""
 
     @kubeconfig_options
     @click.pass_context
@@ -60,5 +60,5 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def root_option(context: click.Context, name: str) -> str | None:
-    """An option as it was given before the command."""
+    """An option that was given before the command."""
     return context.find_root().params.get(name)

@@ -1,4 +1,4 @@
-"""Every kind that the hub serves, found as kubectl finds it: by plural, singular, short name or kind, or with its group."""
+"""Discovery of the kinds that the hub serves, by plural, singular, short name or kind, with or without group, as in kubectl."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 @dataclass(frozen=True, slots=True)
 class ServedKind:
-    """A kind in one version, as discovery tells it."""
+    """A kind in one version, according to discovery."""
 
     resource: ResourceKind
     verbs: frozenset[str]
     short_names: tuple[str, ...]
     preferred: bool
-    """In the version that clients take when none is said."""
+    """Whether it is in the preferred version."""
 
     def answers_to(self, word: str) -> bool:
-        """Whether it is called so: `crt`, `certs.example.org`, `certs.v1.example.org`."""
+        """Whether `word` names it: `crt`, `certs.example.org`, `certs.v1.example.org`."""
         name, _, rest = word.partition(".")
         if not rest:
             return self.preferred and name in self.resource.words
@@ -34,13 +34,13 @@ class ServedKind:
 
 
 class Catalogue:
-    """What one hub serves; asked once, when it is needed."""
+    """The kinds that one hub serves; requested once, when needed."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     def named(self, word: str) -> ResourceKind:
-        """The kind that people call so. Raises CommandError with what may have been meant."""
+        """The kind for a word. Raises CommandError with a suggestion."""
         known = known_resource(word)
         if known is not None:
             asked = self._client.spelled(known.group_version)
@@ -62,7 +62,7 @@ class Catalogue:
 
     @cached_property
     def served(self) -> tuple[ServedKind, ...]:
-        """In the order in which the hub wants words to be understood."""
+        """In the hub's order, which decides about ambiguous words."""
         pages = (self._client.get(path, accept=AGGREGATED) for path in ("/api", "/apis"))
         return tuple(served for page in pages for served in _read(page.get("items") or ()))
 
@@ -104,7 +104,7 @@ def _served(group_version: str, entry: Mapping[str, Any], seen: set[str]) -> Ser
 
 
 def _dressed(resource: ResourceKind) -> ResourceKind:
-    """With the noun and the width that hubctl gives the kinds that it knows."""
+    """The kind with the noun and width that hubctl has for known kinds."""
     for known in ALL:
         # Group suffixes differ between hubs; the first label of a group and the plural do not.
         if (known.plural, known.group.partition(".")[0]) == (resource.plural, resource.group.partition(".")[0]):

@@ -1,4 +1,4 @@
-"""Every way in which a question to the hub fails, as a sentence that names the kubeconfig, the user, and what to do."""
+"""Turns failed requests into sentences that name the kubeconfig, the user, and what to do."""
 
 import http.client
 import json
@@ -12,16 +12,16 @@ from hubctl.errors import CommandError, ConnectionLostError, RefusedCredentialEr
 from machinery.client.kubeconfig import Kubeconfig
 
 REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
-"""Where an answer has no reason of its own: as that of a hub that stops, or of what stands before it."""
+"""For answers without a reason of their own, for example of a stopping hub or of a proxy."""
 UNTRUSTED = frozenset((18, 19, 20, 21))
 """OpenSSL's verify codes for chains that end in no trusted CA."""
 TUNNEL = "Tunnel connection failed: "
-"""How http.client begins what it says of a proxy's answer, before its status."""
+"""Prefix of http.client's message about a proxy's answer, followed by the status."""
 NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
 
 
 class Refusals:
-    """What one client says. Nothing of a credential is in it."""
+    """Errors of one client. They contain no part of a credential."""
 
     def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity) -> None:
         self._source = kubeconfig.source
@@ -31,7 +31,7 @@ class Refusals:
         self._identity = identity
 
     def of_answer(self, status: int, content: bytes, shown: Shown) -> CommandError:
-        """An answer that is a refusal."""
+        """The error for an error status."""
         try:
             told = document_of(content)
         except CommandError:
@@ -53,7 +53,7 @@ class Refusals:
         return CommandError(message, reason=reason or REASONS.get(status, ""))
 
     def of_failure(self, error: OSError | http.client.HTTPException, shown: Shown) -> CommandError:
-        """No answer."""
+        """The error for a request without an answer."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return CommandError(self._distrust(error))
         if isinstance(error, ssl.SSLError):
@@ -81,7 +81,7 @@ class Refusals:
         )
 
     def _over(self, shown: Shown) -> CommandError | None:
-        """Where the certificate is over: a hub drops such a connection in TLS, mostly without a reason."""
+        """The error for an expired certificate: a hub closes such a connection in TLS, mostly without a reason."""
         if shown.credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed
@@ -123,7 +123,7 @@ class Refusals:
 
 
 def document_of(content: bytes) -> dict[str, Any]:
-    """Raises CommandError."""
+    """Parse a JSON document. Raises CommandError."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

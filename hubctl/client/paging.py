@@ -1,4 +1,4 @@
-"""Long lists, page by page, all of one revision."""
+"""Reads long lists page by page, at one revision."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from hubctl.client.http import JSON, ApiClient
 
 PAGE = 500
-"""Objects, as kubectl asks for them."""
+"""Objects per page, as in kubectl."""
 PAGING = ("continue", "remainingItemCount")
-"""What the metadata of a list says of the rest of it."""
+"""Fields of a list's metadata about its remaining pages."""
 
 
 def pages(
     client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The answers one after the other, `limit` objects in all at most. Raises CommandError."""
+    """Yield the pages, with at most `limit` objects in total. Raises CommandError."""
     left, place = limit, ""
     while True:
         size = PAGE if left is None else min(PAGE, left)

@@ -1,4 +1,4 @@
-"""Connections to the hub's HTTPS door: straight, or through an HTTP proxy; the hub is verified at the end of either."""
+"""Connections to the hub's HTTPS door, directly or through an HTTP proxy; TLS verifies the hub in both cases."""
 
 import http.client
 import ssl
@@ -12,7 +12,7 @@ HTTPS_PORT, HTTP_PORT = 443, 80
 
 
 class HubHTTPSConnection(http.client.HTTPSConnection):
-    """Verifies the server under the name that the kubeconfig gives, if it gives one."""
+    """Verifies the server under the kubeconfig's `tls-server-name`, if it has one."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None, patience: float) -> None:
         super().__init__(host, port, timeout=patience, context=context)
@@ -21,13 +21,13 @@ class HubHTTPSConnection(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
-        # A tunnel's inner host is not on this class's public face; without one it is the host itself.
+        # The tunnel's inner host is a private attribute of this class; without a tunnel it is the host itself.
         name = self._server_name or getattr(self, "_tunnel_host", None) or self.host
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=name)
 
 
 def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
-    """The proxy that a kubeconfig names; None: none. Raises CommandError, without its password, for one that cannot be used."""
+    """The proxy in a kubeconfig; None: none. Raises CommandError for an unusable one, without its password."""
     if not entry.proxy_url:
         return None
     try:
@@ -47,7 +47,7 @@ def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
 def connection_to(
     entry: ClusterEntry, proxy: SplitResult | None, context: ssl.SSLContext, patience: float
 ) -> http.client.HTTPSConnection:
-    """A connection that is not made yet."""
+    """A connection that is not open yet."""
     server = urlsplit(entry.server)
     host, port = server.hostname or "", server.port or HTTPS_PORT
     if proxy is None:

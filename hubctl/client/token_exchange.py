@@ -1,4 +1,4 @@
-"""A token for a certificate of minutes, and the certificate again for as long as it is good: what login and plug-in share."""
+"""Exchanges a token for a short-lived certificate and caches it; used by `hubctl login` and `hubctl credential`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
 KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
 BEFORE_END = timedelta(seconds=60)
-"""A certificate that ends sooner is not told any more: who asks uses it for a moment yet."""
+"""A certificate with less validity left is not returned, because the caller still uses it for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorReference:
-    """As it stands on the command line: `jwt/NAME`, `webhook/NAME`, or `serviceaccount`."""
+    """As on the command line: `jwt/NAME`, `webhook/NAME`, or `serviceaccount`."""
 
     word: str
     name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "AuthenticatorReference":
-        """Raises CommandError with the forms that there are."""
+        """Raises CommandError with the valid forms."""
         word, _, name = text.partition("/")
         if word not in KINDS or bool(name) != (word != "serviceaccount"):
             raise CommandError(f'"{text}" is no authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
@@ -46,7 +46,7 @@ class AuthenticatorReference:
 
 @dataclass(frozen=True, slots=True)
 class LoginKey:
-    """Everything that a certificate depends on but the token."""
+    """Everything except the token that determines a certificate."""
 
     cluster: AskedCluster
     authenticator: AuthenticatorReference
@@ -57,7 +57,7 @@ class LoginKey:
         return Wallet.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
 
     def client(self) -> ApiClient:
-        """A client of the hub that shows no credential."""
+        """A client of the hub without a credential."""
         cluster = self.cluster
         endpoint = HubEndpoint("", "", group_suffix=self.group_suffix)  # type: ignore[arg-type]
         entry = ClusterEntry(
@@ -67,7 +67,7 @@ class LoginKey:
 
 
 def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | None:
-    """The certificate that is kept, while it is good. `token`: where it is at hand, the one that it must be for."""
+    """The cached certificate while it is valid. `token`, if available, must be the one that it was issued for."""
     found = wallet.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
     if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):
@@ -80,7 +80,7 @@ def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | N
 
 
 def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ToldCredential:
-    """A new certificate, kept. The key is made here. Raises CommandError."""
+    """Obtain and cache a new certificate with a local key. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise
 

@@ -1,8 +1,8 @@
-"""JSONPath as kubectl has it: templates of text and expressions in braces, with filters, slices, unions and ranges.
+"""JSONPath templates as in kubectl: text and expressions in braces, with filters, slices, unions and ranges.
 
-The grammar is that of kubectl's `-o jsonpath`; what it prints is compared with a real kubectl. Three things are kinder here:
-maps are walked in the order of the document (kubectl's order is by chance), whole and broken numbers can be compared, and a key
-in brackets may hold dots without a backslash. A `{range}` without `{end}`, and a template without any expression, are refused.
+The grammar is that of kubectl's `-o jsonpath`; tests compare the output with a real kubectl. Three extensions: maps keep the
+order of the document (kubectl's order is random), integers and floats can be compared, and a key in brackets may contain dots
+without a backslash. A `{range}` without `{end}`, and a template without any expression, are refused.
 """
 
 from hubctl.jsonpath.evaluation import results

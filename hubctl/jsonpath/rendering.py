@@ -1,4 +1,4 @@
-"""How what was found is printed: as kubectl prints it, Go's ways with numbers and JSON included."""
+"""Prints results as kubectl does, including Go's format of numbers and JSON."""
 
 import json
 from collections.abc import Mapping
@@ -10,21 +10,21 @@ from hubctl.jsonpath.tree import Template
 
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 PLAIN_BELOW, PLAIN_FROM = 1e21, 1e-4
-"""Broken numbers between these are written without an exponent."""
+"""Non-integers between these are written without an exponent."""
 
 
 def rendered(template: Template, document: Any) -> str:
-    """The template with what it finds: several values of one expression with spaces between. Raises CommandError."""
+    """The template with its results; several values of one expression are separated by spaces. Raises CommandError."""
     return "".join(" ".join(map(text_of, found)) for found in results(template, document))
 
 
 def as_json(template: Template, document: Any) -> str:
-    """What each expression finds as a JSON array. Raises CommandError."""
+    """The results of each expression as a JSON array. Raises CommandError."""
     return "".join(f"{_json(found, indent=4)}\n" for found in results(template, document))
 
 
 def text_of(value: Any) -> str:
-    """Text as it is, maps and lists as JSON on one line."""
+    """Text unchanged; maps and lists as JSON on one line."""
     if isinstance(value, str):
         return value
     if isinstance(value, float):
@@ -39,7 +39,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Broken numbers that are whole, whole."""
+    """Convert floats with integer values to integers."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):

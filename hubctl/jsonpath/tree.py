@@ -1,11 +1,11 @@
-"""What a template is made of."""
+"""The syntax tree of a template."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralStep:
-    """Text, a number or a truth value, whatever it is applied to."""
+    """Text, a number or a truth value, independent of the input."""
 
     value: str | int | float | bool
 
@@ -19,7 +19,7 @@ class FieldStep:
 
 @dataclass(frozen=True, slots=True)
 class KeyStep:
-    """The value of a key that may hold dots; where there is none so called, of the path that it reads as. `['a.b']`."""
+    """The value of a key that may contain dots; without such a key, the value at the path that it reads as. `['a.b']`."""
 
     name: str
     path: "Path"
@@ -32,7 +32,7 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """The value and all maps and lists within it, each before what it holds. `..`."""
+    """The value and all maps and lists within it, each before its contents. `..`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """What several paths find, one after the other. `['a','b']`."""
+    """The results of several paths, one after the other. `['a','b']`."""
 
     paths: tuple["Path", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The entries of a list that pass. `[?(@.a == "b")]`; without an operator: those that have it."""
+    """The entries of a list that match. `[?(@.a == "b")]`; without an operator: those that have the value."""
 
     left: "Path"
     operator: str = ""
@@ -68,7 +68,7 @@ Path = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What stands between `{range PATH}` and `{end}`: once for each value found."""
+    """The part between `{range PATH}` and `{end}`, repeated for each value found."""
 
     path: Path
     body: "Template"

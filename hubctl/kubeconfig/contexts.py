@@ -1,4 +1,4 @@
-"""Contexts of a kubeconfig, as they are offered on a command line; and what was given on it so far."""
+"""Shell completion of kubeconfig contexts, and access to options on the command line so far."""
 
 from collections.abc import Callable, Iterable
 
@@ -19,7 +19,7 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
 
 
 def option_of(context: click.Context, name: str) -> str | None:
-    """An option as given to the command, or before it."""
+    """An option given to the command, or before it."""
     at: click.Context | None = context
     while at is not None:
         if at.params.get(name):
@@ -29,7 +29,7 @@ def option_of(context: click.Context, name: str) -> str | None:
 
 
 def quietly(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
-    """The words that go on like this; none where they cannot be had."""
+    """The words with this prefix; empty after an error."""
     from hubctl.errors import CommandError  # noqa: PLC0415 - only when a key was pressed
 
     try:

@@ -1,4 +1,4 @@
-"""Rows as CSV (RFC 4180), to be opened by what people count with."""
+"""Rows as CSV (RFC 4180) for spreadsheets."""
 
 import csv
 import io
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.?\d*|\.\d+)\Z)")
-"""What programs for sheets take for the beginning of a formula, full-width signs too; a negative number is none."""
+"""Matches what spreadsheets evaluate as a formula, full-width signs included; negative numbers do not match."""
 
 
 def sheet(rows: Iterable[Sequence[str]]) -> str:
-    """Lines that end in CRLF. What would be run as a formula gets an apostrophe: agents report what stands in cells."""
+    """Lines that end in CRLF. Agents report cell contents, so a cell that looks like a formula gets an apostrophe."""
     text = io.StringIO()
     csv.writer(text).writerows([_plain(cell) for cell in row] for row in rows)
     return text.getvalue()

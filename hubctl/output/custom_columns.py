@@ -1,4 +1,4 @@
-"""-o custom-columns: a title and a path for each column, as kubectl reads them."""
+"""-o custom-columns: a title and a path for each column, parsed as in kubectl."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ NONE = "<none>"
 
 @dataclass(frozen=True, slots=True)
 class CustomColumn:
-    """A column and where its cells are found."""
+    """A column: title and path of its cells."""
 
     title: str
     path: Path
 
     def cell(self, document: Any) -> str:
-        """What the path finds, several with commas between; `<none>` without any."""
+        """The values at the path, separated by commas; `<none>` without any."""
         found = find(self.path, document)
         return ",".join(NONE if value is None else text_of(value) for value in found) or NONE
 
 
 def columns_of(spec: str) -> tuple[CustomColumn, ...]:
-    """`NAME:.metadata.name,VERSION:.status.version.kubernetes`. Raises CommandError."""
+    """Parse `NAME:.metadata.name,VERSION:.status.version.kubernetes`. Raises CommandError."""
     pairs = [part.partition(":") for part in spec.split(",")]
     wrong = [title for title, colon, path in pairs if not (title and colon and path)]
     if wrong:
@@ -35,7 +35,7 @@ def columns_of(spec: str) -> tuple[CustomColumn, ...]:
 
 
 def columns_in(text: str) -> tuple[CustomColumn, ...]:
-    """Of a file: one line with titles, one with paths, blanks between. Raises CommandError."""
+    """Parse a file: one line with titles, one with paths, separated by blanks. Raises CommandError."""
     lines: Sequence[str] = [*text.splitlines(), "", ""]
     titles, paths = lines[0].split(), lines[1].split()
     if not titles or len(titles) != len(paths):

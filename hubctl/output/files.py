@@ -1,6 +1,6 @@
-"""Files that commands write because of `-o FILE`: in the place of one of their own, and of nothing else without a word.
+"""Output files of `-o FILE`: a command replaces its own earlier output, and other files only with --overwrite.
 
-What is lost otherwise is somebody's `~/.kube/config`, with all the contexts in it.
+This protects, for example, a `~/.kube/config` with all its contexts.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE also wh
 
 
 def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> PrivateFile:
-    """The file to write, where a link leads if it is one.
+    """The file to write; symbolic links are followed.
 
-    `is_own`: whether the command itself wrote such YAML documents. Raises CommandError when something else is there.
+    `is_own` decides whether the command itself wrote such YAML documents. Raises CommandError for a file with other content.
     """
     path = Path(name).resolve()
     if path.exists() and not path.is_file():
@@ -29,7 +29,7 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
 
 
 def only_user(documents: list[Any]) -> dict[str, Any] | None:
-    """The entry of the user in a kubeconfig that has one context and nothing beside what it names; None: it is none."""
+    """The user entry of a kubeconfig with one context, cluster and user; None for any other document."""
     config = documents[0] if len(documents) == 1 else None
     if not isinstance(config, dict) or config.get("kind") != "Config":
         return None
@@ -40,7 +40,7 @@ def only_user(documents: list[Any]) -> dict[str, Any] | None:
 
 
 def _documents(path: Path) -> list[Any]:
-    """What the file holds; nothing for one that is empty, and one odd document for what is no YAML."""
+    """The file's documents; empty for an empty file, and a single None for invalid YAML."""
     from machinery.meta.bounded_yaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
 
     try:

@@ -1,4 +1,4 @@
-"""The option -o: in which form objects are shown, as kubectl names the forms."""
+"""The option -o: output formats, named as in kubectl."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.pa
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """One form, and what came after its equals sign."""
+    """An output format and its argument after the equals sign."""
 
     name: str = "table"
     argument: str = ""
     given: bool = False
-    """Somebody asked for it, instead of none."""
+    """Whether the option was given."""
 
     @property
     def is_table(self) -> bool:
-        """The hub makes the cells."""
+        """Whether the hub creates the cells."""
         return self.name in TABLES or (self.name == "csv" and not self.argument)
 
 
 class FormType(click.ParamType[OutputFormat]):
-    """Reads `json`, `jsonpath=...`; `more` are forms of one command."""
+    """Parses `json`, `jsonpath=...`; `more` are formats of one command."""
 
     name = "form"
 
@@ -66,7 +66,7 @@ class FormType(click.ParamType[OutputFormat]):
 
 
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
-    """Gives a command -o as its argument `output`, a Form."""
+    """Add -o to a command as its argument `output`, an OutputFormat."""
     told = f"{note} {HELP}" if note else f"Another form: {HELP}"
     return click.option(
         "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=told
@@ -74,7 +74,7 @@ def output_option(*more: str, note: str = "") -> Callable[[F], F]:
 
 
 def argument_of(form: OutputFormat) -> str:
-    """The template or the columns, read from the file that it names where it names one. Raises CommandError."""
+    """The template or the columns, read from the named file if the format has one. Raises CommandError."""
     if not form.name.endswith("-file"):
         return form.argument
     try:

@@ -1,4 +1,4 @@
-"""A file with a secret in it: whole or not at all, and its owner's alone."""
+"""Files with secrets: written atomically and readable only by their owner."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ from hubctl.errors import CommandError
 
 
 class PrivateFile:
-    """A file that only its owner reads, in place once the block ends well; nothing stays of one that does not."""
+    """A file readable only by its owner. It replaces the target when the block ends without error, else it is deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

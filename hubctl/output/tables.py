@@ -1,4 +1,4 @@
-"""Tables on a terminal: columns as kubectl aligns them, colours only for people, nothing that moves the cursor."""
+"""Tables on a terminal: columns aligned as in kubectl, colours only on terminals, no control characters."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ COLORED = frozenset(("AVAILABLE", "AGENT", "STATUS"))
 
 
 def printable(text: str) -> str:
-    """`text` on one line, without control characters: what agents report is shown, never obeyed by the terminal."""
+    """`text` on one line without control characters, so that reports of agents cannot control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -25,12 +25,12 @@ def shown(cell: Any) -> str:
 
 
 def wants_color() -> bool:
-    """Only on a terminal, and never with NO_COLOR."""
+    """Whether the output is a terminal, without NO_COLOR."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 class Layout:
-    """Columns and their widths. Rows that come later keep what is there and widen only themselves."""
+    """Columns and their widths. A later row does not change the widths; its longer cells only shift itself."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Layout:
         upper: bool = True,
         heads: bool = True,
     ) -> None:
-        """`upper`: titles are written in capitals. `heads`: columns are as wide as their titles at least."""
+        """`upper`: titles in capitals. `heads`: columns are at least as wide as their titles."""
         self._titles = [title.upper() if upper else title for title in titles]
         lengths = [[len(title) if heads else 0 for title in self._titles], *([len(cell) for cell in row] for row in rows)]
         self._widths = [max(column) for column in zip(*lengths, strict=True)]

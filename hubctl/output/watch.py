@@ -1,4 +1,4 @@
-"""A watch that outlives connections: it reconnects, resumes by resourceVersion, and lists again when that is too old."""
+"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "Inte
 
 
 class _ExpiredPlaceError(Exception):
-    """The place to resume from is too old."""
+    """The resourceVersion to resume from is too old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A list that was shown, and how it was asked for: what the watch goes on from."""
+    """A list that was shown, with its query; the watch continues from it."""
 
     path: str
     query: Mapping[str, str]
@@ -33,7 +33,7 @@ class Watched:
 
 
 def follow(client: ApiClient, shown: Watched, printer: Printer) -> None:
-    """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends, BrokenPipeError."""
+    """Print changes after the list, until interrupted. Raises CommandError for a permanent failure, BrokenPipeError."""
     end_with_reader()
     place = str(shown.answer["metadata"]["resourceVersion"])
     pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))

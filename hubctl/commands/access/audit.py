@@ -1,4 +1,4 @@
-"""hubctl audit: who did what, from the hub's audit records."""
+"""hubctl audit: the hub's audit records."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.printers import TableLayout, printer_of
 
 ROOMY = ("Name", "Age")
-"""Columns that only `-o wide` has room for."""
+"""Columns shown only with `-o wide`."""
 
 
 @click.command()
@@ -54,7 +54,7 @@ def _selector(chosen: dict[str, str]) -> str:
 
 
 def _instant(name: str, text: str) -> str:
-    """As the hub wants it. Raises CommandError."""
+    """The instant in the hub's format. Raises CommandError."""
     if not text:
         return ""
     from machinery.durations import parse_duration  # noqa: PLC0415 - likewise

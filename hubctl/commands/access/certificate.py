@@ -54,7 +54,7 @@ def deny(client: ApiClient, names: tuple[str, ...]) -> None:
 
 
 def pending_requests(client: ApiClient, cluster: str) -> list[str]:
-    """Names of the cluster's requests that wait for a decision."""
+    """Names of the cluster's requests without a decision."""
     found = client.get(REQUESTS.path, labelSelector=f"{CLUSTER_LABEL}={cluster}").get("items") or []
     return [item["metadata"]["name"] for item in found if not _decisions(item)]
 
@@ -68,7 +68,7 @@ def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str) -> Non
 
 
 def _meant(client: ApiClient, name: str) -> list[str]:
-    """The requests that `name` stands for: the one so called, else those that wait of the cluster so called."""
+    """The request of this name, else the pending requests of the cluster of this name."""
     try:
         client.get(REQUESTS.of(name))
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""hubctl credential: the plug-in that a kubeconfig of `hubctl login` names, which tells a certificate of minutes."""
+"""hubctl credential: the exec plug-in in a kubeconfig of `hubctl login`, which returns a short-lived certificate."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
 
 
 def obtained(login: LoginKey, source: TokenSource) -> ToldCredential:
-    """The certificate that is kept, or a new one. Raises CommandError."""
+    """The cached certificate, or a new one. Raises CommandError."""
     now, wallet = SystemClock().now(), wallet_of(login, source)
     token = current_token(source, wallet, now.timestamp()) if source.file is not None else None
     found = kept(wallet, now, token)
@@ -86,7 +86,7 @@ def _cluster(chosen: dict[str, Any]) -> AskedCluster:
 
 
 def authority_in(path: str) -> bytes:
-    """Raises CommandError."""
+    """Read the CA file. Raises CommandError."""
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:

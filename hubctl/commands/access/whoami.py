@@ -1,4 +1,4 @@
-"""hubctl whoami: as whom the hub knows the kubeconfig in use."""
+"""hubctl whoami: the hub's view of the user of the kubeconfig."""
 
 import json
 

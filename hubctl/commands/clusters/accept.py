@@ -1,4 +1,4 @@
-"""hubctl accept and deny: an operator's word on whole clusters."""
+"""hubctl accept and deny: an operator's decision about whole clusters."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def deny(client: ApiClient, names: tuple[str, ...]) -> None:
 
 
 def _hand_over(client: ApiClient, name: str) -> None:
-    """Gives the name to the cluster that asked for it last. Raises CommandError when none did."""
+    """Give the name to the cluster that asked for it last. Raises CommandError when none did."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
     uid = notes.get(WANTED_BY)
@@ -94,6 +94,6 @@ def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> None:
 
 
 def _was_judged(cluster: dict[str, Any]) -> bool:
-    """A new cluster is not accepted; only one with the condition was denied."""
+    """Whether there was a decision: a new cluster has no such condition, and only one with it was denied."""
     conditions = (cluster.get("status") or {}).get("conditions") or []
     return any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)

@@ -1,15 +1,15 @@
-"""Which addresses lead to the hub from another machine, and which only here."""
+"""Detects addresses that do not lead to the hub from another machine."""
 
 import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 
 USUAL_POD_NETWORKS = (IPv4Network("10.244.0.0/16"), IPv4Network("10.42.0.0/16"))
-"""What flannel, kubeadm's examples and k3s give to pods."""
+"""Default pod networks of flannel, kubeadm's examples and k3s."""
 INSIDE_NAMES = (".svc", ".cluster.local", ".pod")
 
 
 def unreachable(host: str) -> str | None:
-    """What keeps `host` from being an address for another machine, as in "is ..."; None: nothing that can be told from it."""
+    """Why `host` is no address for another machine, as in "is ..."; None if nothing is known against it."""
     name = host.strip("[]").rstrip(".").lower()
     address = _address(name)
     if address is None:
@@ -41,7 +41,7 @@ def _unreachable_name(name: str) -> str | None:
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:
-    """The address that `name` spells, in any spelling that the C library takes (`127.1`, `0x7f000001`)."""
+    """The address in `name`, in any notation that the C library accepts (`127.1`, `0x7f000001`)."""
     try:
         return ip_address(name.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""What `hubctl create bootstrap-kubeconfig` is told, read strictly: each raises CommandError that says what to write."""
+"""Validates the options of `hubctl create bootstrap-kubeconfig`. Each function raises CommandError with what to write."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -92,7 +92,7 @@ def grpc_address(address: str | None) -> str:
 
 
 def _lifetime(text: str) -> timedelta | None:
-    """None: what the hub gives."""
+    """None: the hub's default."""
     if not text:
         return None
     from machinery.durations import parse_duration  # noqa: PLC0415 - only needed here

@@ -1,4 +1,4 @@
-"""hubctl diagnose cluster: why a cluster is not Available, and what to do about it."""
+"""hubctl diagnose cluster: why a cluster is not Available, and what to do."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def _show(document: Mapping[str, Any], output: str | None) -> None:
 
 
 def lines(document: Mapping[str, Any], *, color: bool = False) -> list[str]:
-    """The walk for people: a line for each step, what to do below those that are not well, and the outcome."""
+    """The diagnosis as lines: one for each step, with advice below those that failed."""
     name, status = document["metadata"]["name"], document.get("status") or {}
     steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
     width = max((len(step["step"]) for step in steps), default=0)

@@ -1,4 +1,4 @@
-"""hubctl move: an operator sends a cluster's agent to another of its hubs."""
+"""hubctl move: asks a cluster's agent to move to another hub of its list."""
 
 from typing import Any
 

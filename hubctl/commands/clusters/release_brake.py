@@ -1,4 +1,4 @@
-"""hubctl release-brake: an operator's word that what the brake holds is to go on."""
+"""hubctl release-brake: releases the brake on an operator's order."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""hubctl rotate cluster: agents renew their certificates ahead of time, and what has become of it."""
+"""hubctl rotate cluster: orders early renewal of agents' certificates, and shows the progress."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ from machinery.durations import format_duration
 
 PAGE = 500
 PER_SECOND = 20
-"""Agents that renew, where all of them are asked and nobody says how fast."""
+"""Renewals per second when all agents are asked without --within."""
 LEAST = timedelta(minutes=1)
 LOOK = 1.0
-"""Seconds between two looks at those that have not renewed yet."""
+"""Poll interval in seconds while waiting for renewals."""
 
 
 @click.group()
@@ -95,7 +95,7 @@ def _wait(client: ApiClient, names: Sequence[str], timeout: timedelta | None) ->
 
 
 def _has_renewed(client: ApiClient, name: str) -> bool:
-    """A cluster without a certificate has nothing to renew; one that was deleted meanwhile has not, either."""
+    """Whether nothing is left to renew; also true for a cluster without a certificate, or deleted meanwhile."""
     try:
         status = _post(client, name, {"show": True}).get("status") or {}
     except CommandError as error:
@@ -111,7 +111,7 @@ def _post(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(client: ApiClient) -> Iterator[str]:
-    """Every cluster, page by page."""
+    """The names of all clusters, read page by page."""
     going_on = ""
     while True:
         page = client.get(CLUSTERS.path, limit=str(PAGE), **{"continue": going_on})

@@ -1,4 +1,4 @@
-"""hubctl taint: what keeps placements away from clusters, as kubectl taints nodes."""
+"""hubctl taint: sets and removes taints of clusters, as kubectl does for nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Taints = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint to set, or to remove; without an effect: with any."""
+    """A taint to set or remove; without an effect it matches any effect."""
 
     key: str
     effect: str = ""
@@ -65,7 +65,7 @@ def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: An
 
 
 def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
-    """Those to set, and those to remove. Raises CommandError."""
+    """Parse the taints to set and those to remove. Raises CommandError."""
     added: list[Taint] = []
     removed: list[Taint] = []
     for spec in specs:
@@ -85,7 +85,7 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
 def tainted(
     before: Iterable[Mapping[str, Any]], added: Sequence[Taint], removed: Sequence[Taint], *, overwrite: bool
 ) -> Taints:
-    """A cluster's taints as they are to be. Raises CommandError for what is not there, or has another value."""
+    """A cluster's taints after the changes. Raises CommandError for a missing taint, or another value without `overwrite`."""
     old = [dict(taint) for taint in before]
     for gone in removed:
         if not any(gone.is_like(taint) for taint in old):
@@ -124,7 +124,7 @@ def _apply(client: ApiClient, one: One, changes: tuple[list[Taint], list[Taint]]
         if after == before:
             click.echo(f'cluster "{one.name}" is {word} so already')
             return
-        # The list is replaced as a whole, so it must be that of the revision that was looked at.
+        # The patch replaces the whole list, so the list must still be at the revision that was read.
         patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
         try:
             client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(suffix))

@@ -1,4 +1,4 @@
-"""hubctl drain replica and uncordon replica: the sessions of one replica go elsewhere, and it takes none until told."""
+"""hubctl drain replica and uncordon replica: move the sessions of one replica away, and let it accept sessions again."""
 
 import time
 from datetime import timedelta
@@ -14,9 +14,9 @@ from hubctl.errors import TIMED_OUT, CommandError
 from hubctl.options import DURATION
 
 LOOK = 0.5
-"""Seconds between two looks."""
+"""Poll interval in seconds."""
 BEATS = 2
-"""The replica has told so often of no session: it had heard of the order when it told the second time."""
+"""Reports without sessions required from the replica; by the second one it certainly knew the order."""
 
 
 @click.group()
@@ -84,7 +84,7 @@ def _post(client: ApiClient, name: str, spec: dict[str, Any]) -> None:
 
 
 def _wait(client: ApiClient, name: str, timeout: timedelta | None) -> None:
-    """Raises CommandError when it takes too long, or the order is taken back."""
+    """Raises CommandError when it takes too long, or the order is cancelled."""
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
     empty: set[str] = set()
     told = -1

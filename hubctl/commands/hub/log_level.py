@@ -1,4 +1,4 @@
-"""hubctl log-level: how much the hub logs, changed while it runs."""
+"""hubctl log-level: changes the hub's log level at run time."""
 
 import click
 

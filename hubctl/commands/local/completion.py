@@ -1,4 +1,4 @@
-"""hubctl completion: what a shell reads to complete command lines of hubctl."""
+"""hubctl completion: prints the code for shell completion."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""Changes of kubeconfig files: each in the file that has what is changed, as kubectl does it, whole or not at all."""
+"""Edits kubeconfig files: each change in the file that holds the entry, as in kubectl, and atomically."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ Document = dict[str, Any]
 
 
 def choose_context(files: KubeconfigFiles, name: str) -> None:
-    """Makes a context the current one. Raises CommandError."""
+    """Make a context the current one. Raises CommandError."""
     _check_known(files, name)
     holder = next((path for path, document in files.documents.items() if document.get("current-context")), files.first)
     _edit(holder, lambda document: {**document, "current-context": name})
 
 
 def set_context(files: KubeconfigFiles, name: str, changes: dict[str, str]) -> bool:
-    """Makes a context, or changes it where it is; whether it is new. Raises CommandError."""
+    """Create a context, or change it in its file; return whether it is new. Raises CommandError."""
     holder = _holder(files, name)
 
     def change(document: Document) -> Document:
@@ -37,7 +37,7 @@ def set_context(files: KubeconfigFiles, name: str, changes: dict[str, str]) -> b
 
 
 def rename_context(files: KubeconfigFiles, name: str, new: str) -> None:
-    """A context gets another name, and stays the current one if it is. Raises CommandError."""
+    """Rename a context; it stays the current one if it is. Raises CommandError."""
     _check_known(files, name)
     if new in files.contexts:
         raise CommandError(f'there is a context "{new}" already', code=2)
@@ -53,7 +53,7 @@ def rename_context(files: KubeconfigFiles, name: str, new: str) -> None:
 
 
 def delete_context(files: KubeconfigFiles, name: str) -> None:
-    """Removes a context; its cluster and user stay. Raises CommandError."""
+    """Delete a context; its cluster and user stay. Raises CommandError."""
     _check_known(files, name)
 
     def change(document: Document) -> Document:
@@ -73,7 +73,7 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
 
 
 def _holder(files: KubeconfigFiles, name: str) -> Path | None:
-    """The first file that has the context."""
+    """The first file with the context."""
     for path, document in files.documents.items():
         if any(entry.get("name") == name for entry in document.get("contexts") or ()):
             return path
@@ -81,7 +81,7 @@ def _holder(files: KubeconfigFiles, name: str) -> Path | None:
 
 
 def _edit(path: Path, change: Callable[[Document], Document]) -> None:
-    """Reads the file once more under its lock, and writes it in place of itself, through a link if it is one."""
+    """Read the file again under its lock and replace it, following a symbolic link."""
     from hubctl.output.printers import as_yaml  # noqa: PLC0415 - the form in which it is written
 
     target = path.resolve()
@@ -95,7 +95,7 @@ def _edit(path: Path, change: Callable[[Document], Document]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Kubectl's lock: a file beside it. Raises CommandError when another has it."""
+    """Kubectl's lock: a file beside it. Raises CommandError when another process holds it."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

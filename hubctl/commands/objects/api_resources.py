@@ -1,4 +1,4 @@
-"""hubctl api-resources: what kinds the hub serves, and by which words."""
+"""hubctl api-resources: the kinds that the hub serves, with their words."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""hubctl apply: manifests become what they say, by server-side apply."""
+"""hubctl apply: server-side apply of manifests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
 
 
 class Applying:
-    """Server-side apply to one API server, as one manager."""
+    """Server-side apply to one API server with one field manager."""
 
     def __init__(self, client: ApiClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
         self._client = client
@@ -68,9 +68,9 @@ class Applying:
         }
 
     def all_of(self, manifests: Sequence[Manifest], namespace: str = "") -> None:
-        """In their order, also when one is refused; says of each what became of it. Raises CommandError.
+        """Apply all in order, also after a failure; print the result of each. Raises CommandError.
 
-        `namespace`: of objects that say none.
+        `namespace`: for objects without one.
         """
         numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
         each(tuple(numbered), lambda index: self._apply(numbered[index], namespace))
@@ -90,7 +90,7 @@ class Applying:
         click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if self._dry_run else ""}')
 
     def _revision(self, one: One) -> str | None:
-        """None: it is not there."""
+        """The resourceVersion; None when the object does not exist."""
         try:
             return str(self._client.get(one.path)["metadata"]["resourceVersion"])
         except CommandError as error:

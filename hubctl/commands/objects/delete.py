@@ -1,4 +1,4 @@
-"""hubctl delete: objects of any kind, and clusters that will never answer by force."""
+"""hubctl delete: deletes objects of any kind, and by force clusters that will never answer."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> None:
 
 
 def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any]:
-    """Says what will be given up, deletes it, and has it given up. The annotation comes last: none stays on what lives on."""
+    """Warn, delete the cluster, then force the deletion. The annotation comes last, so that no surviving cluster gets it."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]
@@ -104,7 +104,7 @@ def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any
     try:
         return client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=query)
     except CommandError as error:
-        if error.reason == "NotFound":  # it went by itself meanwhile
+        if error.reason == "NotFound":  # it was deleted meanwhile
             return {}
         raise
 

@@ -1,4 +1,4 @@
-"""hubctl describe bootstrap-credential: a credential and its uses, for people."""
+"""hubctl describe bootstrap-credential: a credential and its uses as text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ PARTS = ("clusterName", "agent", "heldSince", "issuedAt", "serialNumber", "reque
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:
-    """The description."""
+    """The lines of the description."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
     facts = [
         ("ID", document["metadata"]["name"]),

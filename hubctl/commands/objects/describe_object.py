@@ -1,4 +1,4 @@
-"""hubctl describe KIND NAME for kinds without a page of their own: all that the object says, and what happened to it."""
+"""hubctl describe KIND NAME for kinds without their own page: all fields of the object, and its Events."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,7 +49,7 @@ def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector
 
 
 def lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
-    """The object, part by part."""
+    """The lines of the object's description."""
     metadata = document["metadata"]
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])
@@ -64,7 +64,7 @@ def lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def happened(client: ApiClient, one: One) -> list[str]:
-    """The Events about the object, the last at the end."""
+    """The Events about the object, the newest last."""
     asked = {"involvedObject.kind": one.resource.kind, "involvedObject.name": one.name}
     try:
         answer = client.get(EVENTS, fieldSelector=",".join(f"{name}={value}" for name, value in asked.items()))

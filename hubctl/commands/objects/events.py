@@ -1,4 +1,4 @@
-"""hubctl events: what happened, the last at the end, and then what happens."""
+"""hubctl events: Events in the order of time, and with a watch new ones."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from hubctl.output.tables import Layout, shown, wants_color
 PATH = "/api/v1/{}events"
 TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
 USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
-"""So that rows that come later stand below the first."""
+"""Widens the columns so that later rows align with the first."""
 
 
 @click.command()
@@ -51,7 +51,7 @@ def events(client: ApiClient, namespace: str, about: str, types: str, output: st
 
 
 def _selector(client: ApiClient, about: str, types: str) -> str:
-    """Raises CommandError."""
+    """The field selector. Raises CommandError."""
     terms = []
     if about:
         word, slash, name = about.partition("/")
@@ -66,14 +66,14 @@ def _selector(client: ApiClient, about: str, types: str) -> str:
 
 
 def last_seen(event: Mapping[str, Any]) -> str:
-    """When it was last seen, to the second: one form of time for all of them."""
+    """The time of the last occurrence to the second, in one format for all Events."""
     series = (event.get("series") or {}).get("lastObservedTime")
     found = str(series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
     return f"{found[:19]}Z"
 
 
 class Lines:
-    """A table; what comes later stands below it."""
+    """Prints Events as a table; later ones are appended."""
 
     accept = JSON
 
@@ -90,13 +90,13 @@ class Lines:
             click.echo(self._layout.row(row))
 
     def event(self, kind: str, answer: Mapping[str, Any]) -> None:
-        """One that came or was seen again; that an old one goes is no news."""
+        """Print a new or repeated Event; the deletion of old ones is ignored."""
         if kind != "DELETED" and self._layout is not None:
             click.echo(self._layout.row(_cells(answer)))
 
 
 class EventDocuments:
-    """Each Event as it is."""
+    """Prints each Event as a document."""
 
     accept = JSON
 

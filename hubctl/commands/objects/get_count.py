@@ -1,4 +1,4 @@
-"""hubctl get --group-by and --count: how many there are, counted by the hub."""
+"""hubctl get --group-by and --count: numbers of objects, counted by the hub."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from hubctl.output.formats import OutputFormat
 from hubctl.output.printers import TableLayout, printer_of
 
 ALL = "*"
-"""Asks how many there are together."""
+"""Groups all objects together."""
 NONE = "<none>"
 
 
 @dataclass(frozen=True, slots=True)
 class CountQuery:
-    """What is counted: the words to count by, or `ALL`."""
+    """The objects to count; `words` to group by, or `ALL`."""
 
     resource: ResourceKind
     path: str
@@ -28,7 +28,7 @@ class CountQuery:
 
 
 def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> None:
-    """Prints a row per group, or a number alone. Raises CommandError."""
+    """Print a row per group, or a single number. Raises CommandError."""
     answer = client.get(counted.path, accept=TABLE, **counted.query, groupBy=counted.words)
     rows: list[dict[str, Any]] = answer.get("rows") or []
     if form.is_table:

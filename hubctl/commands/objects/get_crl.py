@@ -1,4 +1,4 @@
-"""hubctl get crl: the hub's revocation lists, as others read them."""
+"""hubctl get crl: the hub's certificate revocation lists."""
 
 import json
 from datetime import UTC
@@ -18,7 +18,7 @@ INDEX = "/crl"
 
 
 def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
-    """Prints the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
+    """Print the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
     chosen = form or "text"
     if chosen not in FORMS:
         raise CommandError(f"a revocation list comes as one of {', '.join(FORMS)}", code=2)
