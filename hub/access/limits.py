@@ -56,7 +56,7 @@ REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
 """Characters of a flow that count. Flows are kept by the thousand and are not validated yet; no valid name is longer."""
 REFUSALS, REFUSALS_AT_ONCE = 5, 100
-"""Refusals of one address without a known credential: per second, and as a burst."""
+"""Refusals of one address without a valid credential: per second, and as a burst."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
 

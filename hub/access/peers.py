@@ -2,7 +2,7 @@
 
 TLS has verified the key and the CA's signature; only the record of the serial number says what the certificate permits. Records
 are cached by the certificate's bytes, because every call and stream needs one. `run` reads revocations: at once with a
-notification, else every half second. If that fails for longer than `FRESH`, every request reads the database.
+notification, else every half second. If the last read is older than `FRESH`, requests read the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
-"""How long the last read of revocations makes cached records valid. Longer than a read may be late."""
+"""How long a read of revocations makes cached records valid (plus RARELY if notified). Longer than a read may be late."""
 BLIND = timedelta(seconds=60)
 """After this long without a read of revocations, listeners are called with None: no certificate counts as valid."""
 MAX_KEPT = 50_000

@@ -44,7 +44,7 @@ async def leave(parts: DoorContext, request: wire.LeaveRequest, record: Certific
 async def check_gone(
     parts: DoorContext, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
 ) -> wire.LeaveResponse:
-    """Answers a repeated Leave whose certificate was revoked by the first one, which lost its answer. Else raises `error`."""
+    """Answers a repeated Leave: the first one revoked the certificate, but its answer was lost. Otherwise raises `error`."""
     record = await parts.former(context)
     if not leaving.has_left(record, request.cluster_name):
         raise error

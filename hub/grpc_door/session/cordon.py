@@ -81,7 +81,7 @@ class Cordon:
             session.end(UnavailableError("this replica of the hub is drained", retry_after=RETRY))
 
     async def _told_otherwise_within(self, time: timedelta) -> bool:
-        """Waits for this time. Returns True at once if the order changes; a cordon that is renewed at once starts anew."""
+        """Waits for this time. Returns True at once if the order changes; a cordon that begins again at once starts over."""
         try:
             async with asyncio.timeout(time.total_seconds()):
                 await self._changed.wait()

@@ -77,7 +77,7 @@ class RpcCall:
     def __post_init__(self) -> None:
         """Reads the peer and metadata now, because gRPC's call may be gone when a stream ends.
 
-        Reading the peer of a call that is gone is a segmentation fault.
+        Reading the peer of a call that is gone causes a segmentation fault.
         """
         self.address = _address(self.context.peer())
         metadata = {str(name): str(value) for name, value in self.context.invocation_metadata() or ()}

@@ -156,7 +156,7 @@ class Sessions:
             await self.write()
 
     async def write(self) -> None:
-        """Writes what is waiting. Passing failures are retried after a pause; those that the database rejects are dropped."""
+        """Writes the waiting records. Errors in PASSING are retried after a pause; rejected sessions are dropped."""
         words, self._words = self._words, {}
         entries, self._entries = self._entries, ()
         left, trouble = words, await self._record(words, entries)

@@ -76,7 +76,7 @@ class ExternalAuthenticator(Protocol):
     """Authorizes the users of this authenticator; None: the hub's own roles do."""
 
     def bind(self, presence: Presence) -> None:
-        """Sets where it ends long-running requests whose credential is not valid any more."""
+        """Sets `presence`, with which it ends long-running requests of credentials that are not valid any more."""
 
     async def run(self) -> None:
         """Follows the sources of this authenticator until cancelled."""

@@ -44,7 +44,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._take(content)
 
     def bind(self, presence: Presence) -> None:
-        """Sets where long-running requests end when their CA is removed from the file."""
+        """Sets `presence`, with which it ends long-running requests of CAs that are removed from the file."""
         self._presence = presence
 
     async def run(self) -> None:
