@@ -79,7 +79,7 @@ class ByRoles(Authorizer):
         return (await self._index()).decide(actor, attributes)
 
     async def _index(self) -> RoleIndex:
-        """The current roles, read anew for each request: a hollow cluster has few roles and few such requests."""
+        """The current roles, read for each request: a hollow cluster has few roles and few such requests."""
         index = RoleIndex()
         for resource in ROLES_AND_BINDINGS:
             for stored in (await self._storage.list(resource.key, Selection())).items:

@@ -46,7 +46,7 @@ class Faults:
         return cls(**{known[word]: _read(word, value) for word, value in document.items()})
 
     def document(self) -> dict[str, Any]:
-        """The faults that are on."""
+        """The active faults as a JSON document."""
         on = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
         on["slow"] = f"{self.slow.total_seconds():g}s" if self.slow else False
         return {word: value for word, value in on.items() if value}

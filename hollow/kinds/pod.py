@@ -1,4 +1,4 @@
-"""Pod: no containers run. The only pods are those of the controller-manager and of Deployments."""
+"""Pod: no containers run. The cluster itself creates only pods of its controller-manager and of Deployments."""
 
 from hollow.kinds.cells import OPEN, part
 from machinery.apiserver.resource import STATUS, Resource

@@ -132,7 +132,7 @@ def exec_info(
             **{name: value for name, value in named.items() if value},
             **({"config": config} if config is not None else {}),
         }
-    return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec}, default=str)  # YAML knows dates
+    return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec}, default=str)  # YAML values may be dates
 
 
 def read_exec_info(text: str) -> AskedCluster:

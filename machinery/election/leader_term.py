@@ -110,7 +110,7 @@ class LeaderTerm:
             try:
                 ended = await self._ended(working)
             finally:
-                self._leadership.drop()  # before the release, and whatever happens
+                self._leadership.drop()  # before the release, even after an error
                 for task in (keeping, stopping):
                     task.cancel()
                 await asyncio.wait((keeping, stopping))

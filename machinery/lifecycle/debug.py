@@ -144,7 +144,7 @@ class DebugSocket:
                 try:
                     connection.sendall(self._inspection.report().encode())
                 except OSError:
-                    continue  # who asked is gone
+                    continue  # the client has disconnected
 
 
 class DebugSignal:

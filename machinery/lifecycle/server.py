@@ -165,7 +165,7 @@ class PreparedServer:
     async def _serve(self, stop: Stop) -> BaseException | None:
         stopped = asyncio.ensure_future(stop())
         hooks = asyncio.create_task(self._server.post_start.run(), name="post-start hooks")
-        await asyncio.sleep(0)  # launched: from here on they run
+        await asyncio.sleep(0)  # lets the hooks begin
         systemd.notify_ready()
         looking = asyncio.create_task(self._look(hooks), name="readiness")
         try:

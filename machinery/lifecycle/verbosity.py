@@ -30,7 +30,7 @@ class Verbosity:
 
     @property
     def level(self) -> str:
-        """What is logged at least, now."""
+        """The lowest level that is logged now."""
         return self._level
 
     @property

@@ -43,11 +43,11 @@ _NOISY = {
     "aiohttp.access": logging.WARNING,
     "alembic": logging.WARNING,
     "asyncio": logging.WARNING,
-    # At DEBUG it logs a server that is being freed, and the record then holds what no longer exists: the process crashes.
+    # At DEBUG it logs a server object that is being freed; using that record crashes the process.
     "grpc": logging.INFO,
-    # What tells of the sending of spans: that a collector is away, and no more.
+    # Only warnings about the export of spans, such as an unavailable collector.
     "opentelemetry": logging.WARNING,
-    # It warns of what it raises as well, once for each statement that fails.
+    # It logs a warning for each failed statement, in addition to the exception.
     "psycopg": logging.ERROR,
 }
 LEVELS = ("debug", "info", "warning", "error")

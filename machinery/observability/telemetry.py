@@ -80,7 +80,7 @@ def tracer_of(told: TraceExporter, exporter: "SpanExporter", processing: _Proces
     sdk = _sdk()
     keep = sdk.sampling.TraceIdRatioBased(told.share)
     provider = sdk.trace.TracerProvider(
-        # A caller can disable the recording of its trace, and cannot enable it: the cost is limited by our own share.
+        # A caller can disable the recording of its trace, and cannot enable it: `share` limits the cost.
         sampler=sdk.sampling.ParentBased(root=keep, remote_parent_sampled=keep),
         resource=sdk.Resource.create(
             {

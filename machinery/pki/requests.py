@@ -103,7 +103,7 @@ def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> CSRFacts:
         key_kind=keys.kind_of(key),
         key_size=getattr(key, "key_size", 0),
         key_refusal=refusal,
-        # A huge RSA key would make this check dear; a refused key needs none.
+        # The check is expensive for a huge RSA key, and unnecessary for a refused one.
         signature_valid=refusal is None and _is_signature_valid(request),
         pem_size=pem_size,
         dns_names=dns_names,

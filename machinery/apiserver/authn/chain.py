@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class Chain(Authenticator):
-    """Asks the authenticators in order. Stores the identity on the request under `IDENTITY`."""
+    """Calls the authenticators in order. Stores the identity on the request under `IDENTITY`."""
 
     def __init__(self, *authenticators: RequestAuthenticator) -> None:
         self._authenticators = authenticators
@@ -73,7 +73,7 @@ class BearerTokens(RequestAuthenticator):
         if not header:
             return None
         scheme, _, token = header.partition(" ")
-        if scheme.lower() != BEARER or not header.isascii() or len(header) > LONGEST_TOKEN:  # no token is
+        if scheme.lower() != BEARER or not header.isascii() or len(header) > LONGEST_TOKEN:  # malformed
             raise UnauthorizedError(REFUSED)
         token = token.strip()
         try:

@@ -43,7 +43,7 @@ class TokenChecks:
             return
         self._check_refused(known)
         async with self._turns.one(host):
-            self._check_refused(known)  # while it waited
+            self._check_refused(known)  # the token may have been refused meanwhile
             with self._remembering(known):
                 yield
 

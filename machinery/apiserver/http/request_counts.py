@@ -29,7 +29,6 @@ class RequestCounts:
         """Time until the response was complete, by verb, without watches."""
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        """The filter."""
         code = CUT_OFF
         try:
             response = await inner(incoming)

@@ -119,7 +119,7 @@ async def _close(request: web.Request, response: web.StreamResponse) -> None:
             await response.write_eof()
     except ConnectionResetError:  # the client may disconnect while the watch ends
         return
-    except (TimeoutError, asyncio.CancelledError):  # the latter of itself: the end came in the middle of a line, which stays so
+    except (TimeoutError, asyncio.CancelledError):  # cancelled by the timeout in the middle of a line
         if request.transport is not None:
             request.transport.abort()
         task = asyncio.current_task()

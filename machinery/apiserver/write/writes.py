@@ -24,7 +24,7 @@ from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject
 from machinery.meta.managedfields.holdings import Holdings, is_same
 from machinery.meta.timestamps import format_time
 
-FEW = 1024  # bytes: of a decision, and of who holds what it changes
+FEW = 1024  # bytes, enough for a decision and its managedFields
 _encode = msgspec.json.Encoder().encode
 
 

@@ -23,7 +23,6 @@ HUB_KUBECONFIG_KEY = "tls.key"
 
 
 def _extension(endpoint: HubEndpoint) -> dict[str, Any]:
-    """The entry of `extensions`."""
     authority = endpoint.certificate_authority
     extension = {
         "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
