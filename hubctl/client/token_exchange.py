@@ -46,7 +46,7 @@ class AuthenticatorReference:
 
 @dataclass(frozen=True, slots=True)
 class LoginKey:
-    """Everything except the token that determines a certificate."""
+    """Everything that determines a certificate, except the token."""
 
     cluster: AskedCluster
     authenticator: AuthenticatorReference

@@ -1,8 +1,8 @@
 """Leader election between processes of one agent: the holder of the agent's Lease works.
 
-Each term creates an agent whose secrets and hubs only the holder can reach. Loss of the Lease ends that agent, its session and
-its writes; the process becomes a candidate again. The process ends when stopped, and when its first agent has no usable
-bootstrap kubeconfig.
+Each term creates an agent that can write secrets and dial hubs only while it holds the Lease (one exception below). Loss of the
+Lease ends that agent, its session and its writes; the process becomes a candidate again. The process ends when stopped, and
+when its first agent has no usable bootstrap kubeconfig.
 
 An unreachable API server of its own does not end the agent's session, because the hub needs that report: while no other holder
 is seen, an open session that its hub knows continues without the Lease. Meanwhile nothing is written, and the only session that

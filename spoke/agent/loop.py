@@ -117,7 +117,7 @@ class SpokeAgent:
         )
 
     async def run(self) -> None:
-        """Run until cancelled. Raises InvalidError at the start without a usable bootstrap kubeconfig or credential."""
+        """Run until cancelled. Raises InvalidError at the start when neither bootstrap kubeconfig nor credential is usable."""
         timetable, clock = self._world.timetable, self._world.clock
         timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:

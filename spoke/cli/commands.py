@@ -1,4 +1,4 @@
-"""Wiring of the commands about an agent; they read what the agent uses, beside a running one."""
+"""Wiring of the commands about an agent (doctor, status, leave, rejoin), which may run beside it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -45,7 +45,7 @@ class Flaw(Enum):
     OTHER_HUB = "other hub"
     OTHER_SUBJECT = "other subject"
     OUTLIVED = "outlived"
-    """Signed by a former CA of the hub: usable for recovery only."""
+    """Signed by an outgoing CA of the hub: usable for recovery only."""
     UNRECORDED = "unrecorded"
     """Issued after the backup from which the hub was restored: usable for recovery only, as with OUTLIVED."""
     WRONG_KEY = "wrong key"

@@ -175,7 +175,7 @@ class Attachment(HubNews, Stay):
     # -- going elsewhere
 
     def _leaves(self) -> bool:
-        """While dialling: whether this hub is off the list, or its trial is over and another hub is better."""
+        """While dialling: whether this hub is off the list, or its trial is over and another hub is the choice."""
         if self._is_off():
             return True
         return self._trial.is_over and self._elsewhere() is not None

@@ -27,7 +27,7 @@ class Chosen:
     everything: bool = False
 
     def names(self, client: ApiClient) -> list[str]:
-        """The names. Raises CommandError, also for a cluster that does not exist."""
+        """The names. Raises CommandError, also for a cluster that does not exist, before anything is changed."""
         if sum(map(bool, (self.clusters, self.selector, self.everything))) != 1:
             raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
         if self.clusters:

@@ -16,7 +16,7 @@ from hubctl.options import DURATION
 LOOK = 0.5
 """Poll interval in seconds."""
 BEATS = 2
-"""Reports without sessions required from the replica; by the second one it certainly knew the order."""
+"""More reports than this must show no session; the replica knew the order at the latest when it sent the second one."""
 
 
 @click.group()

@@ -1,7 +1,7 @@
 """Adapter: a hub over gRPC. It decides nothing: when to dial, and how to react to a loss, is decided by the agent.
 
-The C core reads its environment when `grpc` is first imported, which happens after this module. Its own log lines about failed
-handshakes are disabled, and its preparation for forks, which never happen.
+The C core reads its environment when `grpc` is first imported, which happens after this module. This module disables the core's
+own log lines about failed handshakes, and its preparation for forks, which never happen.
 """
 
 import os

@@ -28,7 +28,7 @@ NOT_SERVED = timedelta(minutes=5)
 
 
 class HubMirror:
-    """Mirror of one cluster on one hub. `changed` is called after every change, `failed` with every error of list and watch."""
+    """Mirror of one cluster on one hub. `changed` is called after every change, `failed` with errors of list and watch."""
 
     def __init__(
         self,
