@@ -30,7 +30,7 @@ class Faults:
     stall_before_write: int = 0
     """The n-th write of a secret from now on, and every later one, is neither executed nor answered."""
     stall_after_write: int = 0
-    """The n-th write of a secret from now on is executed and not answered; later ones are neither."""
+    """The n-th write of a secret from now on is executed and not answered; later ones are neither executed nor answered."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:

@@ -1,4 +1,4 @@
-"""Deployment: its pods exist and are Running at once, without containers."""
+"""Deployment: its pods exist at once, and no container runs."""
 
 from hollow.kinds.cells import OPEN
 from machinery.apiserver.resource import STATUS, Resource

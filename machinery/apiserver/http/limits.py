@@ -22,7 +22,7 @@ from machinery.errors import TooManyRequestsError
 from machinery.runtime.clock import Clock
 
 BODY_LIMIT = 3 * 1024 * 1024
-"""Largest body of a request, and most bytes that a patch may copy, at every door."""
+"""Largest body of a request in bytes, and most bytes that a patch may copy, at every door."""
 OBJECT_LIMIT = 3 * 1024 * 1024 // 2
 """Largest JSON of an object in bytes, as in Kubernetes with etcd's limit of 1.5 MiB."""
 OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
@@ -184,7 +184,7 @@ class Pool:
         return TooManyRequestsError(TOO_MANY, retry_after=self._pushback.refused())
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for the debug socket."""
+        """Counters for metrics and the debug socket."""
         return {
             "seats": self.level.seats or "unlimited",
             "taken": self._taken,
@@ -257,7 +257,7 @@ class Openings:
                 del self._open[identity]
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for the debug socket."""
+        """Counters for metrics and the debug socket."""
         return {"identities": len(self._open), "open": self._total, "refused": self._refused}
 
 

@@ -98,7 +98,7 @@ class Changing:
             return await self._beside(_shallow(make))
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for the debug socket."""
+        """Counters for metrics and the debug socket."""
         return self._places.snapshot()
 
     @asynccontextmanager

@@ -22,7 +22,7 @@ MAX_COPIED_VALUES = 20_000
 MAX_STEPS = 100_000
 """Path segments that all operations of a JSON patch may have together."""
 MAX_MOVED = 100_000_000
-"""List entries that one JSON patch may shift by inserting and removing: a tenth of a second."""
+"""List entries that one JSON patch may shift by inserting and removing; shifting them takes a tenth of a second."""
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _UNFIT = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException)
 REJECTED = "the server rejected our request due to an error in our request"
