@@ -1,7 +1,8 @@
-"""What the hub's use cases and edges need of the world, as protocols. Adapters implement them; `app.py` introduces them.
+"""Protocols of everything that use cases and servers need from outside: database, CAs, keys, the hosting Kubernetes cluster.
 
-The store is split by subject so that a use case names what it touches. Everything on a `Transaction` is synchronous and runs on
-a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port imports it from here.
+Adapters implement them; `hub.composition` connects the two. The store is split by subject, so that a use case names what it
+uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous interface
+around it. Import ports from this package.
 """
 
 from hub.ports.authorities import AuthorityRecords

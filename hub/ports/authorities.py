@@ -1,4 +1,4 @@
-"""The hub's certificate authorities: what is kept of them, and who follows."""
+"""Database access for the hub's certificate authorities."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,36 +10,36 @@ from machinery.identity import ClusterName
 
 
 class AuthorityRecords(Protocol):
-    """Every CA that the hub ever had. A key is here only when it is sealed with one that is not in the database."""
+    """Records of all CAs that the hub ever had. A private key is stored only if an external key has sealed it."""
 
     def all(self) -> Sequence[AuthorityRecord]:
-        """In the order of their creation."""
+        """All records, in order of creation."""
 
     def put(self, authority: AuthorityRecord) -> None:
-        """Adds or replaces it, and rings: whoever is told of revocations looks for this, too. A sealed key stays."""
+        """Add or replace a record, and wake up listeners of revocations on all replicas. A sealed key is kept."""
 
     def sealed_key(self, authority: AuthorityId) -> bytes | None: ...
 
     def keep_key(self, authority: AuthorityId, sealed: bytes | None) -> None:
-        """Of a CA that is there. None: forgets it."""
+        """Store the sealed key of an existing CA; None deletes it."""
 
     def followers(self) -> Sequence[Follower]:
-        """What each replica acts upon, the ones that have ended included."""
+        """The CA states that each replica uses, including replicas that have ended."""
 
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
-        """In place of what the replica said before."""
+        """Replace the CA states that a replica uses."""
 
     def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
-        """How many certificates of each signer and purpose have neither ended nor been revoked."""
+        """Number of certificates per signer and purpose that have neither expired nor been revoked."""
 
     def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
-        """The newest certificate of that purpose of each agent, of those that have neither ended nor been revoked."""
+        """The newest certificate of this purpose of each agent, without expired and revoked certificates."""
 
     def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
-        """Clusters that had an agent's certificate of these signers, revoked for this reason, and have none that is open."""
+        """Clusters whose agent certificates of these signers were revoked for `reason`, and that have no valid one."""
 
     def name_signer(self, signer: str) -> None:
-        """Writes it into the records that name no signer: those from before that was kept."""
+        """Set the signer of the certificate records that have none: records of releases that did not store it."""
 
     def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
-        """Revokes what these signers signed and has not ended; returns how many. What is revoked already keeps its reason."""
+        """Revoke all unexpired certificates of these signers; return their number. Earlier revocations keep their reason."""

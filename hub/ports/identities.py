@@ -1,4 +1,4 @@
-"""Who may connect: certificates by serial, bootstrap credentials, and who signs."""
+"""Access to certificate records, bootstrap credentials and issuer bindings, and the signing of certificates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from machinery.pki import RevocationList
 
 
 class CertificateRecords(Protocol):
-    """A record for every serial the hub ever signed, made before the signature leaves."""
+    """One record per serial number that the hub signs, committed before the certificate is returned."""
 
     def add(self, record: CertificateRecord) -> None: ...
 
@@ -21,40 +21,44 @@ class CertificateRecords(Protocol):
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
-        """What was issued for one CertificateSigningRequest: at most one agent certificate and its recovery certificate."""
+        """Certificates issued for one CertificateSigningRequest: at most an agent certificate and its recovery certificate."""
 
     def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
-        """Every record over one public key."""
+        """All records of one public key."""
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
-        """The certificates that one bootstrap credential is."""
+        """The client certificates of one bootstrap credential."""
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
-        """The logins that were given for tokens of one ServiceAccount, by its uid."""
+        """The logins that were issued for tokens of one ServiceAccount, by its uid."""
 
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
-        """Drops the records of logins that ended before this, at most `limit`; returns how many. Nothing opens without one."""
+        """Delete at most `limit` records of logins that ended before this instant; return their number.
+
+        A certificate without a record is not accepted.
+        """
 
     def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
-        """Certificates that ended before this, at most `limit`; but never the first one of an agent for a purpose.
+        """At most `limit` certificates that ended before this instant.
 
-        By that it is known which of a cluster's agents came last.
+        The first certificate of an agent for each purpose is never included: it determines which agent of a cluster is the
+        newest.
         """
 
     def forget(self, serials: Collection[SerialNumber]) -> int:
-        """Drops these records; how many there were."""
+        """Delete these records; return the number of deleted records."""
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
-        """Serials whose revocation was written at `moment` or later, each with its reason."""
+        """Serial numbers and reasons of revocations that were written at `moment` or later."""
 
     def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
-        """What is revoked and would have been good until after that instant, in the order of serials."""
+        """Revoked certificates whose validity ends after that instant, ordered by serial number."""
 
 
 class Credentials(Protocol):
-    """Bootstrap credentials, the cluster names that each has admitted, and its uses."""
+    """Bootstrap credentials, the cluster names that each has admitted, and their uses."""
 
     def add(self, record: CredentialRecord) -> None: ...
 
@@ -65,34 +69,34 @@ class Credentials(Protocol):
     def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool: ...
 
     def spent(self, credential: CredentialId) -> int:
-        """How many cluster names it has admitted."""
+        """Number of cluster names that the credential has admitted."""
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
 
     def forget_name(self, cluster: ClusterName, credential: CredentialId | None = None) -> None:
-        """From now on this credential (None: none at all) has not admitted this name. Uses that are spent stay so."""
+        """Remove this name from the admitted names of one credential (None: of all). Spent uses stay spent."""
 
     def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
-        """Held and spent ones, oldest first."""
+        """Held and spent uses, oldest first."""
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None: ...
 
     def keep_use(self, use: CredentialUse) -> None:
-        """Adds the use of this agent, or puts it in the place of the one there is."""
+        """Add or replace the use of this agent."""
 
     def drop_use(self, use: CredentialUse) -> None: ...
 
     def tally(self, credential: CredentialId) -> UseCount:
-        """`names`: those that it has admitted and that no use is recorded for."""
+        """Counted uses. `names`: admitted names without a recorded use."""
 
     def tallies(self) -> Mapping[CredentialId, UseCount]:
-        """Of every credential that has any."""
+        """The counts of all credentials that have any use."""
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
-        """What is revoked already keeps its time, who and why."""
+        """Revoke a credential. If it is already revoked, its time, user and reason stay."""
 
     def hide(self, credential: CredentialId) -> None:
-        """Of one that is revoked: it was deleted, whatever it was revoked for."""
+        """Mark a revoked credential as deleted, whatever the reason of its revocation."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
@@ -100,62 +104,62 @@ class Credentials(Protocol):
     def all(self) -> Sequence[CredentialRecord]: ...
 
     def forget_ended(self, before: datetime) -> int:
-        """Removes credentials that expired or were revoked before, with their uses; returns how many."""
+        """Delete credentials that expired or were revoked before, with their uses; return their number."""
 
 
 class Bindings(Protocol):
-    """Which issuer each cluster's name is bound to."""
+    """The attestation issuer to which each cluster name is bound."""
 
     def of(self, cluster: ClusterName) -> Binding | None: ...
 
     def bind(self, binding: Binding) -> None:
-        """For a name that is bound to none."""
+        """Bind a name that has no binding."""
 
     def release(self, cluster: ClusterName) -> None: ...
 
 
 class Issuer(Protocol):
-    """Signs what the services decided. It checks nothing about who asked."""
+    """Signs certificates. It does not check whether the requester may have them."""
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """A certificate for `profile`, linted before and after signing."""
+        """Issue a certificate for `profile`; it is linted before and after signing."""
 
     @property
     def trust_bundle(self) -> bytes:
-        """PEM of what peers should trust now. It changes when the CA is rotated: ask each time, and keep no copy."""
+        """PEM of the CAs that peers should trust now. Do not cache it: a CA rotation changes it."""
 
 
 class ListSigner(Protocol):
-    """Signs the revocation lists of the hub's CAs: of those that are trusted still, whether or not they sign certificates."""
+    """Signs the revocation lists of all trusted CAs of the hub, including CAs that no longer issue certificates."""
 
     @property
     def authorities(self) -> Sequence[str]:
-        """The CAs by the name that records have (`signed_by`), the oldest first: records without a name are its own."""
+        """Names of the CAs as in `signed_by` of records, oldest first. Records without a name belong to the first."""
 
     def sign_list(self, authority: str, content: RevocationList) -> bytes:
-        """The list of one of `authorities` in DER. Raises NotFoundError for another."""
+        """The DER revocation list of one of `authorities`. Raises NotFoundError for any other name."""
 
 
 class LoginIssuer(Protocol):
-    """A CA that others trust, who do not hear of revocations: it signs operators' logins, and is no `Issuer`."""
+    """A CA that signs operators' logins only: other servers trust it, and they do not receive the hub's revocations."""
 
     @property
     def name(self) -> str:
-        """As errors and counts call it."""
+        """Name in errors and metrics."""
 
     def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises UnavailableError (it has no CA now), InvalidError (it does not sign such a profile)."""
+        """Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
 
 
 class AuthorityKeeper(Protocol):
-    """Where a CA that was found is put, with its key, for those who sign with it."""
+    """Receives a discovered CA and its key for the issuers that sign with it."""
 
     def set(self, certificate: bytes, key: bytes) -> None:
-        """PEM. Raises InvalidError when they are no pair or no CA's; then nothing has changed."""
+        """Set certificate and key, both PEM. Raises InvalidError, without a change, if they do not match or are not of a CA."""
 
     def unset(self) -> None:
-        """Has nobody sign with it any more."""
+        """Remove the CA; nothing is signed with it afterwards."""
 
     @property
     def signer(self) -> str:
-        """The CA that is held now, as records of certificates name it; empty: none."""
+        """Name of the current CA as in `signed_by` of records; empty without a CA."""

@@ -1,4 +1,4 @@
-"""Where the keys of the hub's CAs lie."""
+"""Storage of the private keys of the hub's CAs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -9,27 +9,30 @@ from hub.api.certificateauthorities.authority import AuthorityId
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A CA's certificate and its private key, both PEM."""
+    """Certificate and private key of a CA, both PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
 class KeyPlace(Protocol):
-    """One place, the same for all replicas or this one's. Everything raises MusterError."""
+    """Key storage that is either shared by all replicas or local to one. All methods raise MusterError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
-        """None: it is not there."""
+        """The stored pair, or None."""
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        """The newest CA that lies there and is not `known`: an operator put it there, or a leader that was killed then."""
+        """The newest stored CA that is not in `known`.
+
+        An operator stored it, or a leader that was killed before it recorded the CA.
+        """
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
-        """From now on `find` has it, on every replica. Keeping it twice is keeping it once."""
+        """Store the pair, so that `find` returns it on every replica. Idempotent."""
 
     async def forget(self, authority: AuthorityId) -> None:
-        """Nothing happens when it is not there, or is not ours to remove."""
+        """Delete the pair. Does nothing if it does not exist or the hub may not delete it."""
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be kept here, and what an operator does instead; None: it can."""
+        """The reason why this storage accepts no key and what an operator must do; None if it accepts keys."""

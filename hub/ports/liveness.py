@@ -1,4 +1,4 @@
-"""What is known of agents and replicas from moment to moment. None of it is news: no change-log row."""
+"""Access to heartbeats, sessions, replicas and transitions. Their writes are not news: they add no change-log row."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,13 +12,13 @@ from machinery.identity import AgentId, ClusterName
 
 
 class Heartbeats(Protocol):
-    """The newest beat per cluster, and who owns the cluster: not news, no change-log row."""
+    """The newest beat of each cluster, and the hub that owns its agent."""
 
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
-        """One statement for all; stores database time minus each beat's age; never moves a beat backwards.
+        """Store all beats in one statement; return the clusters with an outdated epoch, with the known epoch.
 
-        A beat ends what its agent said of another owner. One of an outdated epoch is not stored: those clusters, each with the
-        epoch that is known.
+        The stored time is database time minus the beat's age; a stored beat never moves backwards. A beat clears the other
+        owner that its agent reported. Beats of an outdated epoch are not stored.
         """
 
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
@@ -26,61 +26,62 @@ class Heartbeats(Protocol):
     def all(self) -> Sequence[LastBeat]: ...
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
-        """Records that a session is open (its id), or with None that the one recorded has ended."""
+        """Record the id of the open session; None records that the session has ended."""
 
     def claim(self, cluster: ClusterName, epoch: int) -> None:
-        """The agent owns itself to this hub, in this epoch if it is the highest: no other owner is recorded any more."""
+        """Record that this hub owns the agent and clear any other owner. Raises the stored epoch to `epoch` if that is higher.
+        """
 
     def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
-        """The agent reports to `owner` instead, in this epoch if it is the highest. What it last beat is kept."""
+        """Record that `owner` owns the agent, in `epoch` if that is the highest. The last beat is kept."""
 
     def lower_epochs(self, epoch: int, *, above: int, cluster: ClusterName | None = None) -> int:
-        """Those that are higher than `above` become `epoch`; returns how many. `cluster`: of this one alone."""
+        """Set all epochs above `above` to `epoch`, or only that of `cluster`; return the number of changed rows."""
 
     def forget(self, cluster: ClusterName) -> None: ...
 
 
 class Transitions(Protocol):
-    """Every change of a cluster's availability, kept longer than the change log."""
+    """All changes of clusters' availability. They are kept longer than the change log."""
 
     def add(self, transition: Transition) -> None: ...
 
     def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
-        """The newest first; `uid`: those of one ManagedCluster, where others had its name before."""
+        """Newest first. `uid` selects one ManagedCluster among several that had this name."""
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
-        """When each cluster ceased to be Available after that instant, oldest first; those that never did are left out.
+        """Per cluster, the instants after `since` at which it ceased to be Available, oldest first.
 
-        `among`: only these; None: all.
+        Clusters without such an instant are left out. `among`: only these clusters; None: all.
         """
 
     def silent(self, since: datetime, reason: str) -> int:
-        """How many clusters turned Unknown after that instant for that reason, and are so still."""
+        """Number of clusters that became Unknown after `since` for this reason and still are."""
 
     def trim(self, before: datetime, limit: int) -> int:
-        """Forgets what is older, at most `limit`; returns how many."""
+        """Delete at most `limit` older transitions; return their number."""
 
 
 class Marks(Protocol):
-    """The replicas' marks that beats can be stored."""
+    """The replicas' marks, which prove that they could store beats."""
 
     def all(self) -> Sequence[Checkpoint]: ...
 
     def put(self, mark: Checkpoint) -> None:
-        """Replaces the replica's mark."""
+        """Add or replace the replica's mark."""
 
     def begin_anew(self, now: datetime) -> None:
-        """The database's clock has jumped: no mark counts any more, and no beat is of the future."""
+        """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
-        """Drops marks that are older: their replicas are gone."""
+        """Delete older marks, whose replicas no longer exist."""
 
 
 class Replicas(Protocol):
-    """The processes that serve this hub; not news, no change-log row."""
+    """The processes that serve this hub. Writes are not news."""
 
     def all(self) -> Sequence[Replica]:
-        """In the order of their names."""
+        """All replicas, ordered by name."""
 
     def of(self, name: str) -> Replica | None: ...
 
@@ -90,30 +91,31 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of every agent, and which replica has it; not news either. `Heartbeats` knows one per cluster."""
+    """The newest session of each agent and its replica; `Heartbeats` has one per cluster. Writes are not news."""
 
     def open(self, session: AgentSession) -> bool:
-        """Takes the place of the agent's older one. False: a newer one is recorded, and stays."""
+        """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""
 
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
-        """Who has one, in the order of their names."""
+        """Agents with a session, ordered by name."""
 
     def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
-        """Those of its agents, in the order of their names."""
+        """Sessions of the cluster's agents, ordered by agent name."""
 
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
-        """Nothing happens when another has taken its place."""
+        """Delete the session, unless another one has replaced it."""
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
-        """Those that were opened at `moment` or later, on other replicas than `but`."""
+        """Sessions that were opened at `moment` or later on replicas other than `but`."""
 
     def replicas(self) -> Sequence[str]:
-        """All that have one."""
+        """Names of all replicas with a session."""
 
     def end_of(self, replica: str) -> int:
-        """Nobody has the sessions of this replica any more; how many they were."""
+        """Delete all sessions of this replica; return their number."""
 
     def end_all(self) -> None: ...
 
     def end_unowned(self, before: datetime) -> int:
-        """Ends what earlier releases recorded, which says no replica, where nothing was heard since `before`; how many."""
+        """End sessions that earlier releases recorded without a replica and without a beat since `before`; return their number.
+        """

@@ -1,27 +1,27 @@
-"""The Kubernetes cluster that has the hub behind it."""
+"""Access to the Kubernetes clusters that the hub works with: the one that aggregates its API, and the one it runs in."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class Management(Protocol):
-    """The Kubernetes cluster that has the hub as an aggregated API server. Everything raises MusterError."""
+    """The Kubernetes cluster that serves the hub as an aggregated API server. All methods raise MusterError."""
 
     async def config_map(self) -> Mapping[str, Any]:
-        """`kube-system/extension-apiserver-authentication`."""
+        """Data of the ConfigMap `kube-system/extension-apiserver-authentication`."""
 
     async def review(self, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The status of a TokenReview or a SubjectAccessReview."""
+        """Create a TokenReview or a SubjectAccessReview and return its status."""
 
     async def keep_bundle(self, bundle: bytes) -> None:
-        """Writes the CAs by which the cluster knows this hub (PEM) where they differ."""
+        """Write the CAs (PEM) with which the cluster verifies this hub, if they differ."""
 
 
 class KeySecret(Protocol):
-    """A Secret of the cluster that the hub runs in. Everything raises MusterError."""
+    """A Secret of the cluster that the hub runs in. All methods raise MusterError."""
 
     async def read(self) -> Mapping[str, bytes]:
-        """What is in it; nothing when there is no such Secret."""
+        """The entries of the Secret; empty if it does not exist."""
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Sets these entries and removes those that are None, and leaves all others; makes the Secret where there is none."""
+        """Set these entries and delete those that are None. Other entries stay. Creates the Secret if it does not exist."""

@@ -1,4 +1,4 @@
-"""Kubernetes-style documents of every kind, and the log of their changes."""
+"""Access to Kubernetes objects of all kinds and to the change log."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -9,11 +9,11 @@ from hub.api.meta.ordering import Facet
 from hub.api.objects.history import Ledger, Trimmed
 
 EVERYTHING = 2**31 - 1
-"""As a limit: all there is, in one transaction."""
+"""Value of `limit` that processes everything in one transaction."""
 
 
 class Written(Protocol):
-    """An object that a transaction will have written; its revision and bytes exist once the transaction has committed."""
+    """An object that a transaction writes; revision and encoded bytes exist after the commit."""
 
     @property
     def stored(self) -> StoredObject:
@@ -21,52 +21,52 @@ class Written(Protocol):
 
 
 class Objects(Protocol):
-    """Kubernetes-style documents of every kind, with their change log. Only `hub.registry` writes here."""
+    """Kubernetes objects of all kinds, with their change log. Only `hub.registry` writes here."""
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
-        """The object, this transaction's own writes included."""
+        """The object, including this transaction's own writes."""
 
     def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
-        """Has `get` answer for these without a question of its own each: for steps that take many objects together."""
+        """Load these objects with one query, so that `get` needs no query for each."""
 
     def find(self, kind: Kind, query: Query) -> ObjectPage: ...
 
     def has_any(self, kind: Kind) -> bool:
-        """Whether there is one object of the kind, this transaction's own writes included: cheaper than to look for one."""
+        """Whether an object of the kind exists, including this transaction's own writes. Cheaper than `find`."""
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-        """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
+        """Store `new` if the revision of `old` is current (None: must not exist). Raises ConflictError, AlreadyExistsError.
 
-        The kind declares which fields of the document are selectable (`hub.api.meta.change.SELECTABLE`). The row of the
-        change log and the next revision are written at the end of the transaction.
+        The kind declares its selectable fields (`hub.api.meta.change.SELECTABLE`). The change-log row and the next revision are
+        written at the end of the transaction.
         """
 
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
 
     def count(self, kind: Kind, query: Query) -> int:
-        """How many objects a query chooses, this transaction's own writes included. Its limit and revision do not count."""
+        """Number of matching objects, including this transaction's own writes. The query's limit and revision are ignored."""
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
-        """How many objects of a kind have each value of a selectable field; "" stands for those that lack it."""
+        """Number of objects per value of a selectable field; "" counts the objects without it."""
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
-        """The value that each object of a kind has of a selectable field; those that lack it are not among them."""
+        """Value of a selectable field by object, without the objects that lack it."""
 
     def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
-        """Of the clusters that a query chooses, how many have each combination of these values; None: they have none.
+        """Number of the query's clusters per combination of these values; None stands for a missing value.
 
-        What its own transaction has written does not count yet, nor do the query's limit, order and revision.
+        Ignores this transaction's own writes, and the query's limit, order and revision.
         """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
-        """Objects that were last written before `moment`, the first `limit` in the order of their revisions, each with that.
+        """The first `limit` objects, ordered by revision, whose last write is before `moment`, with their revisions.
 
-        It looks at all of the kind, so it is for a read, which holds up nobody.
+        Scans all objects of the kind: use it in a read, which blocks no writer.
         """
 
 
 class ChangeLog(Protocol):
-    """The change log."""
+    """The log of all changes of objects."""
 
     def since(
         self,
@@ -77,45 +77,45 @@ class ChangeLog(Protocol):
         name: str | None = None,
         limit: int = 500,
     ) -> Sequence[Change]:
-        """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError when they are compacted."""
+        """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError if they are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """One object's changes from that instant on, in order, after the one before them where that is kept."""
+        """Changes of one object from that instant on, in order, preceded by the last change before it if that is kept."""
 
     def newest(self) -> int: ...
 
     def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
-        """What became of one object below a revision (None: up to now), newest first, as far as it is kept."""
+        """Kept changes of one object below a revision (None: all), newest first."""
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """The object as it was when `at` was the newest revision. Raises ExpiredError when that past is forgotten."""
+        """The object as of revision `at`. Raises ExpiredError if that revision is no longer kept."""
 
     def position(self, moment: datetime) -> int:
-        """The newest revision at that instant. Raises ExpiredError when that past is forgotten."""
+        """The newest revision at that instant. Raises ExpiredError if that time is no longer kept."""
 
     def instant(self, revision: int) -> datetime | None:
-        """When the newest change up to that revision was written; None: there was none. Raises ExpiredError as `position`."""
+        """Time of the newest change up to that revision; None without one. Raises ExpiredError like `position`."""
 
     def began(self) -> datetime | None:
-        """When the first change was written that can be read about; None: nothing was written since."""
+        """Time of the oldest readable change; None if the log is empty."""
 
     def ledger(self) -> Ledger:
-        """From where on watches can resume and the past can be read, and what the log takes."""
+        """The oldest revisions for watches and for reads of the past, and the size of the log."""
 
     def oldest(self) -> int:
-        """Watches can resume from this revision on."""
+        """The oldest revision from which a watch can resume."""
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
-        """Watches cannot resume any more from what is older; what is not remembered goes. It passes `limit` rows at most.
+        """End the watch window at `before`, and delete rows that are not kept as the past. Processes at most `limit` rows.
 
-        A row with a time after now, of a clock that was ahead, is as old as the one after it; so it is for `forget`.
+        A row with a future time, written while the clock was ahead, counts as old as the next row; also in `forget`.
         """
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
-        """The past cannot be read any more from before an instant (None: as far back as watches do not need it).
+        """End the readable past at an instant (None: where the watch window begins). Processes at most `limit` rows.
 
-        It passes `limit` rows at most. What can be compacted is compacted first: nothing goes that a watch may need.
+        Compacts first, so that no row is deleted that a watch may need.
         """
 
     def measure(self, *, limit: int = EVERYTHING) -> bool:
-        """Counts what the log takes, `limit` rows of it at most; whether more may be to be counted."""
+        """Measure the size of at most `limit` more rows; return whether rows may be left to measure."""

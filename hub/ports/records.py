@@ -1,4 +1,4 @@
-"""Small facts, the audit trail and who leads."""
+"""Access to hub facts, the audit log and the leader lock."""
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -18,20 +18,20 @@ class Facts(Protocol):
     def set(self, name: str, value: str) -> None: ...
 
     def settle(self, name: str, value: str) -> str:
-        """The fact; where there is none yet it is `value` from now on, whoever else settles it at the same moment."""
+        """Return the fact, after setting it to `value` if it does not exist. Safe against concurrent calls."""
 
 
 class AuditLog(Protocol):
-    """Records of requests. They are added and, by age or for room, removed; none changes."""
+    """Audit records of requests. They are added, and removed by age or for space, but never changed."""
 
     def add(self, entries: Sequence[AuditEntry]) -> None:
-        """In one statement. What is there already, because the answer of an earlier attempt was lost, stays as it is."""
+        """Add all entries in one statement. Existing entries stay: an earlier attempt stored them and its answer was lost."""
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """In the order of time. One more than the query's limit, where there are more."""
+        """Matching records ordered by time, plus one more than the query's limit if there are more."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
-        """By caller, of the refusals of strangers, or of all other records. Reads the whole log."""
+        """Size per caller, of refused strangers' records or of all other records. Reads the whole log."""
 
     def remove(
         self,
@@ -42,46 +42,46 @@ class AuditLog(Protocol):
         user: str | None = None,
         since: datetime | None = None,
     ) -> AuditSize:
-        """Removes the oldest records, at most `limit`; what went.
+        """Remove the oldest records, at most `limit`; return the removed size.
 
-        `before`: only older ones; `strangers`: as in `sizes`; `user`: of this caller; `since`: none of these is older.
+        `before`: only older ones; `strangers`: as in `sizes`; `user`: only this caller's; `since`: no matching record is older.
         """
 
 
 class Recording(Protocol):
-    """The audit record of a request on its way, to be written in the transaction of what the request changes."""
+    """The audit record of a request in progress, written in the transaction of the request's changes."""
 
     def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
-        """The record of these changes, on the store's thread; None: no record is wanted, or one is stored already."""
+        """The record of these changes; None if no record is wanted or one is stored. Runs on the store's thread."""
 
     def committed(self, entry: AuditEntry) -> None:
-        """The transaction of the entry is committed."""
+        """Called when the transaction of the entry is committed."""
 
 
 RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
-"""The request that the current task answers."""
+"""The recording of the request that the current task answers."""
 
 
 class Leaders(Protocol):
-    """Who leads: the one lock that all replicas of a hub compete for; no news, so no change-log row.
+    """The leader lock, for which all replicas of a hub compete. Writes are not news: they add no change-log row.
 
-    Renewing does not wait for the disk, taking and releasing do.
+    A renewal does not wait for the disk; taking and releasing the lock do.
     """
 
     def record(self) -> LockRecord | None:
-        """The lock as it is; None: nobody ever held it."""
+        """The current lock; None if nobody ever held it."""
 
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        """Makes `candidate` the holder in a new term, when the record is as `seen`; else ConflictError.
+        """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.
 
-        Waits for transactions that have called `require` in the term before: none of them commits afterwards.
+        Waits for transactions that have called `require` in the previous term: none of them commits later.
         """
 
     def renew(self, held: LockRecord) -> LockRecord:
-        """Raises ConflictError unless the lock is held as in `held`. Waits for no transaction that has called `require`."""
+        """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
 
     def release(self, held: LockRecord) -> bool:
-        """Whether it was held as in `held`. The term stays: the next one is higher."""
+        """Release the lock; return whether it was as in `held`. The term stays, and the next one is higher."""
 
     def require(self, term: int) -> None:
-        """Raises NotLeaderError unless `term` is the newest, which it stays until this transaction has ended."""
+        """Raise NotLeaderError unless `term` is the newest. It then stays the newest until this transaction ends."""

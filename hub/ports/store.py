@@ -1,4 +1,4 @@
-"""The database: one transaction, and the asynchronous edge around all of them."""
+"""The database: one transaction, and the asynchronous interface to transactions."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Transaction(Protocol):
-    """One unit of work. Nothing here is visible to others before it commits."""
+    """One unit of work. Its changes are invisible to others until it commits."""
 
     @property
     def now(self) -> datetime:
-        """The database's time at the beginning of the transaction."""
+        """The database's time at the start of the transaction."""
 
     @property
     def objects(self) -> Objects: ...
@@ -71,58 +71,58 @@ class Transaction(Protocol):
     def leaders(self) -> Leaders: ...
 
     def volume(self) -> Volume:
-        """How much room the database takes, and has."""
+        """Used and available space of the database."""
 
 
 class Store(Protocol):
-    """The database, from the event loop's side."""
+    """The database, for callers on the event loop."""
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a use case in one writing transaction and commits it. A cancelled caller does not tear it.
+        """Run a use case in one writing transaction and commit it. Cancellation of the caller does not interrupt it.
 
         Raises UnavailableError when the database cannot be written now.
         """
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a query on one consistent snapshot."""
+        """Run a query on one consistent snapshot."""
 
     async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same, for a short query that is asked now and then, and can wait a moment: others may share its snapshot."""
+        """Like `read`, for short periodic queries that can wait a moment: several may share one snapshot."""
         return await self.read(query, *args, **kwargs)
 
     async def wait_for_change(self, after: int, within: timedelta) -> int:
-        """Returns the newest visible revision as soon as it is above `after`, or when the time is over."""
+        """Return the newest visible revision as soon as it is above `after`, or when `within` has passed."""
 
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
-        """Every change above `after`, in order, in batches, without end; an empty batch says that all is told up to now.
+        """Yield all changes above `after`, in order, in endless batches; an empty batch means that no more are known now.
 
         Raises ExpiredError when `after` is compacted.
         """
 
     def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        """Within the block `wake` is called, on the event loop, soon after something was revoked, or a CA of the hub changed.
+        """Within the block, call `wake` on the event loop soon after a revocation or a change of the hub's CAs on any replica.
 
-        On whichever replica, and perhaps more often. The block is given what says whether it can count on that now. It is a
-        doorbell: whoever relies on it also looks by himself now and then, and often where it cannot be counted on.
+        `wake` may be called more often. The block's value returns whether notifications arrive now. They can be lost: callers
+        also poll, and more often while the value returns False.
         """
 
     def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        """Within the block `wake` is called, on the event loop, soon after another replica has written down new sessions.
+        """Within the block, call `wake` on the event loop soon after another replica has recorded new sessions.
 
-        The block is given what says whether it can count on that now; where it cannot, it looks by itself, and `wake` is
-        called whenever that begins.
+        The block's value returns whether notifications arrive now. While it returns False the caller polls; `wake` is called
+        whenever that state begins.
         """
 
     async def check(self) -> None:
-        """Raises UnavailableError unless the database answers."""
+        """Raise UnavailableError unless the database answers."""
 
     async def close(self) -> None: ...
 
 
 class Lifeline(Protocol):
-    """A way to the database that load on the store cannot hold up: a connection and a thread of its own."""
+    """Database access with its own connection and thread, which load on the store cannot delay."""
 
     async def ask(self, use_case: Callable[[Leaders], T]) -> T:
-        """One short transaction. Raises UnavailableError. A caller that is cancelled frees the connection for the next."""
+        """Run one short transaction. Raises UnavailableError. A cancelled caller frees the connection for the next one."""
 
     async def close(self) -> None: ...

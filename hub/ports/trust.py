@@ -1,4 +1,4 @@
-"""What each agent trusts, and which certificate it holds."""
+"""Access to the CAs that each agent trusts and the certificate that it holds."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,23 +9,23 @@ from machinery.identity import AgentId, ClusterName
 
 
 class Trusts(Protocol):
-    """One row per cluster and agent. None of it is news: no change-log row."""
+    """One row per cluster and agent. Writes are not news: they add no change-log row."""
 
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
 
     def all(self) -> Sequence[AgentTrust]:
-        """In the order of clusters and agents, by their bytes."""
+        """All rows, ordered by the bytes of cluster and agent."""
 
     def ends(self) -> Mapping[ClusterName, datetime]:
-        """When the certificates end that agents hold, of several of one cluster the last."""
+        """End of the certificate that each cluster's agent holds; the latest of several agents."""
 
     def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
-        """How many of `ends` are at or before each of these moments; and last how many there are."""
+        """For each of these instants, the number of `ends` at or before it; then the number of all `ends`."""
 
     def first_end(self, after: datetime) -> datetime | None:
-        """The first of `ends` after that moment."""
+        """The earliest of `ends` after that instant."""
 
     def put(self, trust: AgentTrust) -> None:
-        """Replaces what was there of this agent."""
+        """Add or replace the row of this agent."""
 
     def forget(self, cluster: ClusterName) -> None: ...

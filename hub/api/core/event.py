@@ -1,4 +1,4 @@
-"""Events that the hub itself tells of clusters and requests, in the form of core/v1."""
+"""Events of the hub and of agents about clusters and requests, in the form of core/v1."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,12 +13,12 @@ from machinery.meta.timestamps import format_time
 NORMAL, WARNING = "Normal", "Warning"
 COMPONENT = "hub"
 AGENT = "registration-agent"
-"""The component of what agents tell."""
+"""Component of events that agents report."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """What happened to an object, and the cluster in whose namespace it is told."""
+    """An occurrence about an object, and the cluster in whose namespace the Event is stored."""
 
     cluster: str
     about: Document
@@ -26,18 +26,18 @@ class EventRecord:
     message: str
     type: str = NORMAL
     component: str = COMPONENT
-    """Who tells it."""
+    """The reporting component."""
 
     @property
     def name(self) -> str:
-        """The same for the same news of the same object, so that what happens again is counted and not piled up."""
+        """Deterministic name, so that a repeated occurrence increases the count of one Event."""
         uid = doc.mapping(self.about, "metadata").get("uid", "")
         others = () if self.component == COMPONENT else (self.component,)
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
 
     def brief(self) -> "EventRecord":
-        """The same news, without what of the object no Event shows: many may wait for their time."""
+        """The same occurrence with only the parts of the object that an Event contains, to save memory while it is queued."""
         metadata = doc.mapping(self.about, "metadata")
         kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
         about = {name: self.about[name] for name in ("apiVersion", "kind") if name in self.about}
@@ -45,7 +45,7 @@ class EventRecord:
 
 
 def event(told: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
-    """A new Event, seen for the first time."""
+    """A new Event with count 1."""
     moment, metadata = format_time(now), doc.mapping(told.about, "metadata")
     about = {
         "apiVersion": told.about.get("apiVersion"),
@@ -71,7 +71,7 @@ def event(told: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
 
 
 def seen_again(known: Document, now: datetime) -> dict[str, Any]:
-    """The Event, seen once more."""
+    """The Event with its count increased."""
     return {**known, "count": int(known.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
 
 

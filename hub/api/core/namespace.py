@@ -1,7 +1,7 @@
-"""Namespaces: which there are from the start, which a cluster brings with it, and when one ends.
+"""Namespaces: predefined ones, clusters' namespaces, and their termination.
 
-Sources: Kubernetes (`spec.finalizers` holds a namespace until its content is gone; some are never deleted), OCM's registration
-controller (an accepted cluster's namespace bears its name and the label of cluster names; it outlives the ManagedCluster).
+Sources: Kubernetes (`spec.finalizers` keeps a namespace until its content is deleted; some are never deleted), OCM's
+registration controller (an accepted cluster's namespace has its name and the cluster name label, and outlives the cluster).
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
 
 HUB = "open-cluster-management-hub"
-"""Where what belongs to the hub itself lies."""
+"""Namespace of the hub's own objects."""
 PERMANENT = ("default", "kube-system", "kube-public")
-"""May not be deleted, as in Kubernetes."""
+"""Cannot be deleted, as in Kubernetes."""
 STANDING = (*PERMANENT, "kube-node-lease", HUB)
-"""Made at every start."""
+"""Created at every start of the hub."""
 RESERVED = "open-cluster-management"
-"""No cluster has a name that begins so."""
+"""No cluster name may start with this."""
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
 
 
 def namespace(name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A new Namespace that holds objects from now on."""
+    """A new active Namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -42,33 +42,33 @@ def of_cluster(name: str) -> dict[str, Any]:
 
 
 def is_of_cluster(document: Document) -> bool:
-    """Whether a Namespace bears the label of the cluster of its name."""
+    """Whether a Namespace has the label of the cluster with its name."""
     return doc.labels(document).get(CLUSTER_LABEL) == doc.name(document)
 
 
 def labelled(document: Document) -> dict[str, Any]:
-    """The Namespace of a cluster with the label that says so."""
+    """A copy of a cluster's Namespace with the cluster name label."""
     return doc.with_metadata(document, labels={**doc.labels(document), CLUSTER_LABEL: doc.name(document)})
 
 
 def is_held(document: Document) -> bool:
-    """Whether a deleted namespace stays: its content, or somebody's finalizer."""
+    """Whether finalizers still keep a deleted namespace: the one for its content, or others."""
     return bool(doc.sequence(document, "spec", "finalizers")) or bool(doc.finalizers(document))
 
 
 def terminating(document: Document) -> dict[str, Any]:
-    """A copy that takes no new content."""
+    """A copy in the phase Terminating, which accepts no new content."""
     return doc.with_status(document, phase="Terminating")
 
 
 def emptied(document: Document) -> dict[str, Any]:
-    """A copy that its content holds no longer."""
+    """A copy without the finalizer for its content."""
     left = [name for name in doc.sequence(document, "spec", "finalizers") if name != FINALIZER]
     return doc.with_spec(document, finalizers=left)
 
 
 def remaining(held: Mapping[Kind, int], finalizers: Mapping[str, int]) -> tuple[Condition, ...]:
-    """What keeps a namespace from going: how many objects of each kind, and how many objects bear each finalizer."""
+    """Conditions about what keeps a namespace: number of objects per kind, and per finalizer."""
     if not held:
         return (
             Condition(CONTENT, FALSE, "ContentRemoved", "All content successfully removed"),

@@ -1,7 +1,7 @@
-"""Roles and bindings that every hub has: Kubernetes' own as far as they mean something here, and OCM's for joining clusters.
+"""Default roles and bindings: those of Kubernetes that apply to a hub, and OCM's role for joining clusters.
 
-Sources: Kubernetes' bootstrap policy (names, rules, labels, annotations); OCM's `open-cluster-management:bootstrap`. What an
-agent or a bootstrap credential may do is not stored but follows from the hub's records: `hub.access.rights`.
+Sources: Kubernetes' bootstrap policy (names, rules, labels, annotations); OCM's `open-cluster-management:bootstrap`. Rights of
+agents and bootstrap credentials are not stored; `hub.access.rights` derives them from the hub's records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ AUTHENTICATED, UNAUTHENTICATED, MASTERS = "system:authenticated", "system:unauth
 READ, WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
 APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
 LOGIN = "system:muster:login"
-"""Who may exchange a token for a certificate: whoever is nobody yet, because that is how one becomes somebody."""
+"""Role for exchanging a token for a certificate. Bound to unauthenticated users, who have no identity before the exchange."""
 MONITORING = "system:monitoring"
-"""Who may scrape: the role and its group, as in Kubernetes."""
+"""Role and group for scraping metrics, as in Kubernetes."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
 BOOTSTRAP_ACCOUNT = ("open-cluster-management", "agent-registration-bootstrap")
 
@@ -32,7 +32,7 @@ Rule = dict[str, Any]
 
 
 def rule(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], *names: str) -> Rule:
-    """A PolicyRule on resources."""
+    """A PolicyRule for resources."""
     parts = {"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)}
     return {**parts, "resourceNames": list(names)} if names else parts
 
@@ -73,7 +73,7 @@ def _typed(kind: str, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The API groups that end in the hub's own suffix."""
+    """The API groups with the hub's suffix."""
 
     suffix: str = GROUP_SUFFIX
 
@@ -87,7 +87,7 @@ class Groups:
 
     @property
     def login(self) -> str:
-        """Of the exchange of tokens for certificates."""
+        """Group of the exchange of tokens for certificates."""
         return f"login.{self.suffix}"
 
     @property
@@ -96,7 +96,7 @@ class Groups:
 
     @property
     def register(self) -> str:
-        """Of the virtual resources `managedclusters/accept` and `managedclusters/clientcertificates`."""
+        """Group of the virtual resources `managedclusters/accept` and `managedclusters/clientcertificates`."""
         return f"register.{self.suffix}"
 
 
@@ -106,7 +106,7 @@ _MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/read
 
 
 def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
-    """Every default ClusterRole."""
+    """All default ClusterRoles."""
     return (
         cluster_role("cluster-admin", (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]})),
         cluster_role("system:discovery", (path_rule(*_DISCOVERY, "/version", "/version/"),)),
@@ -208,19 +208,19 @@ CLUSTER_ROLE_BINDINGS = (
         ({"kind": "ServiceAccount", "namespace": BOOTSTRAP_ACCOUNT[0], "name": BOOTSTRAP_ACCOUNT[1]},),
     ),
 )
-"""Every default ClusterRoleBinding."""
+"""All default ClusterRoleBindings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A default as it shall be stored. `again`: what is there must go first, because its role cannot be changed."""
+    """A default to store. `again`: delete the stored binding first, since its roleRef is immutable."""
 
     document: dict[str, Any]
     again: bool = False
 
 
 def reconciled(default: Document, stored: Document | None) -> Reconciled | None:
-    """What is missing of a default, added; nothing is taken away. None: nothing to do."""
+    """Add what the stored object lacks of a default, and remove nothing. None if nothing changes."""
     if stored is None:
         return Reconciled(dict(default))
     if doc.annotations(stored).get(AUTOUPDATE) == "false":
@@ -242,7 +242,8 @@ def reconciled(default: Document, stored: Document | None) -> Reconciled | None:
 
 
 def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
-    """The role with the rules of those that its aggregation rule selects, each once, in the order of their names."""
+    """The role with the rules of all roles that its aggregation rule selects, without duplicates, in the order of role names.
+    """
     selectors = [selector_of(each) for each in doc.sequence(role, "aggregationRule", "clusterRoleSelectors")]
     chosen = [other for other in others if doc.name(other) != doc.name(role) and _selected(other, selectors)]
     rules: list[Any] = []
@@ -252,7 +253,7 @@ def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
 
 
 def settled(roles: Mapping[str, Document]) -> dict[str, Document]:
-    """The roles by name, those that aggregate with the rules that they have when nothing changes any more."""
+    """The roles by name, with aggregation repeated until no rules change."""
     known = dict(roles)
     aggregating = [name for name, role in known.items() if role.get("aggregationRule")]
     for _ in aggregating:

@@ -1,6 +1,6 @@
-"""What a ManagedCluster must be like to be stored, and what is filled in: OCM's webhooks as pure rules.
+"""Validation and defaults of ManagedClusters.
 
-Sources: OCM's mutating and validating webhooks (taints' `timeAdded`, client config URLs, the name is a namespace's name).
+Source: OCM's mutating and validating webhooks (`timeAdded` of taints, client config URLs, the name is a valid namespace name).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
-    """`new` with defaults filled in and taints stamped. Raises InvalidError.
+    """Return `new` with defaults and with stamped taints. Raises InvalidError.
 
-    What is stored and stays as it is was admitted once: no rule, of this release or a later one, refuses it again. So nothing
-    that an operator once wrote stops what the hub and the agent have to say of the cluster.
+    Stored values that do not change are not validated again, neither by this release nor by a later one. So an old value never
+    blocks status writes of the hub or the agent.
     """
     spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
     spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
@@ -39,7 +39,7 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
 
 
 def _check(cluster: Document, before: Document | None) -> None:
-    """`before`: the spec that is stored; None: the cluster is new."""
+    """`before`: the stored spec; None for a new cluster."""
     spec = doc.mapping(cluster, "spec")
     causes = [
         *((*_reserved_causes(cluster), *_name_causes(cluster)) if before is None else ()),
@@ -63,7 +63,7 @@ def _name_causes(cluster: Document) -> list[Cause]:
 
 
 def _reserved_causes(cluster: Document) -> list[Cause]:
-    """A cluster's agent has rights in the namespace of its name."""
+    """A cluster may not have a name of the hub's own namespaces, since its agent gets rights in the namespace of its name."""
     if doc.name(cluster) not in STANDING and not doc.name(cluster).startswith(RESERVED):
         return []
     message = f'Invalid value: "{doc.name(cluster)}": this name is the hub\'s own: give the cluster another'
@@ -92,12 +92,13 @@ def _duration_causes(cluster: Document) -> list[Cause]:
 
 
 def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetime, name: str) -> list[dict[str, Any]]:
-    """Taints with `timeAdded`: the hub's to set when a taint is new or changed, nobody's to touch when it is not.
+    """Return the taints with `timeAdded`. The hub sets it for a new or changed taint and keeps it for an unchanged one.
 
-    One key may come with several effects, so that a taint is known by all that it says. `before`: the spec that is stored.
+    Taints are compared by all fields except `timeAdded`, since one key may occur with several effects. `before`: the stored
+    spec.
     """
     there = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
-    known = {_said(taint): taint for taint in reversed(there)}  # of several that say the same the first counts
+    known = {_said(taint): taint for taint in reversed(there)}  # the first of equal taints wins
     stamped = []
     for index, taint in enumerate(taints):
         same = known.get(_said(taint))
@@ -111,12 +112,12 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
 
 
 def _said(taint: Mapping[str, Any]) -> bytes:
-    """All that a taint says, but its time."""
+    """The taint without its time, as comparable bytes."""
     return _encode({field: value for field, value in taint.items() if field != "timeAdded" and value != ""})
 
 
 def invalid(name: str, causes: list[Cause]) -> InvalidError:
-    """Kubernetes' words for an object that breaks rules."""
+    """The error in the form of Kubernetes' field validation."""
     listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     listed = listed if len(causes) == 1 else f"[{listed}]"
     group = RESOURCE.partition(".")[2]

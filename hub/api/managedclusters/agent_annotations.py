@@ -1,4 +1,4 @@
-"""What an agent reports of itself, its version and its hubs, and the hub that an operator wants it to go to: annotations."""
+"""Annotations for the agent's version, its reported hubs, and the hub to which an operator moves it."""
 
 import json
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from machinery.meta.timestamps import format_time
 
 HUBS = "hub.open-cluster-management.io/hubs"
 MOVE_TO = "hub.open-cluster-management.io/move-to"
-"""Annotation: the id of the hub that the agent is asked to go to, until it has gone."""
+"""Annotation: id of the hub that the agent is ordered to move to. Removed after the move."""
 AGENT_VERSION = "hub.open-cluster-management.io/agent-version"
-"""Annotation: the version of the agent that last reported."""
+"""Annotation: version of the agent that reported last."""
 MAX_HUBS = 16
 MAX_TEXT = 253
 MAX_URL = 1024
@@ -24,7 +24,7 @@ MAX_VERSION = 64
 
 
 class AgentHubState(StrEnum):
-    """What the agent says of itself at a hub."""
+    """The agent's state at one hub, as the agent reports it."""
 
     READY = "Ready"
     NOT_ACCEPTED = "NotAccepted"
@@ -37,7 +37,7 @@ class AgentHubState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReportedHub:
-    """One hub of an agent's list."""
+    """One entry of an agent's hub list."""
 
     hub_id: str
     name: str = ""
@@ -47,7 +47,7 @@ class ReportedHub:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is fit to be kept and shown."""
+        """Whether all texts are within bounds, ASCII and printable, and the hub has an id or a name."""
         texts = (self.hub_id, MAX_TEXT), (self.name, MAX_TEXT), (self.url, MAX_URL)
         return bool(self.hub_id or self.name) and all(
             len(text) <= most and text.isascii() and text.isprintable() for text, most in texts
@@ -55,7 +55,7 @@ class ReportedHub:
 
 
 def encoded(hubs: Iterable[ReportedHub]) -> str:
-    """The annotation: what is not sound is left out, and what is beyond the bound."""
+    """Value of the annotation HUBS. Drops invalid entries and all above MAX_HUBS."""
     sound = [each for each in hubs if each.is_sound][:MAX_HUBS]
     return json.dumps([_entry(each) for each in sound], separators=(",", ":")) if sound else ""
 
@@ -67,7 +67,7 @@ def _entry(hub: ReportedHub) -> dict[str, str]:
 
 
 def hubs_of(cluster: Document) -> list[dict[str, Any]]:
-    """What the annotation says: `id`, `name`, `url`, `state`, `credentialEndsAt`, where they are known."""
+    """The reported hubs, each with the known ones of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
     try:
         found = json.loads(doc.annotations(cluster).get(HUBS, "[]"))
     except ValueError:
@@ -76,38 +76,38 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
 
 
 def with_hubs(cluster: Document, annotation: str) -> dict[str, Any]:
-    """A copy with this list; "": with none."""
+    """A copy with this hub list; "" removes it."""
     return _annotated(cluster, HUBS, annotation)
 
 
 def agent_version(cluster: Document) -> str:
-    """Of the agent that last reported; "" where it has not said so."""
+    """Version of the agent that reported last; "" if it reported none."""
     return doc.annotations(cluster).get(AGENT_VERSION, "")
 
 
 def sound_version(version: str) -> str:
-    """The version that an agent says it has; "" where that is not fit to be kept and shown."""
+    """The version if it is at most MAX_VERSION characters, ASCII and printable; else ""."""
     return version if len(version) <= MAX_VERSION and version.isascii() and version.isprintable() else ""
 
 
 def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
-    """A copy that says so; a version that is not fit to be kept changes nothing."""
+    """A copy with this agent version; an unchanged copy if the version is invalid."""
     sound = sound_version(version)
     return _annotated(cluster, AGENT_VERSION, sound) if sound else dict(cluster)
 
 
 def move_to(cluster: Document) -> str:
-    """The id of the hub that the agent is to go to; "": it is not asked to."""
+    """Id of the hub that the agent is ordered to move to; "" without an order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 
 def ordered(cluster: Document, hub_id: str) -> dict[str, Any]:
-    """A copy that is to go there; "": that may stay."""
+    """A copy with the order to move to this hub; "" removes the order."""
     return _annotated(cluster, MOVE_TO, hub_id)
 
 
 def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
-    """The reported hub with this name, id, url, or unambiguous beginning of an id. Raises InvalidError unless it is ready.
+    """The reported hub with this name, id, URL or unique prefix of an id. Raises InvalidError unless it is ready.
 
     `here`: the id of this hub.
     """
@@ -126,7 +126,7 @@ def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
 
 
 def listed(hubs: Iterable[Document]) -> str:
-    """Names and states, for people."""
+    """Names and states of the hubs, for error messages."""
     told = ", ".join(f"{hub.get('name') or hub.get('id')} ({hub.get('state')})" for hub in hubs)
     return f"it reports {told}" if told else "it reports no hubs"
 

@@ -1,7 +1,7 @@
-"""Whether a cluster's clock and the hub's agree, measured by the hub's stamp of what the agent sent.
+"""The condition that reports whether a cluster's clock agrees with the hub's.
 
-Source: OCM's clock-sync controller (conditions, messages, five lease durations, the annotation that turns it off). Unlike
-there, a clock that is wrong is reported and stops nothing.
+Source: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the annotation that skips the check).
+Unlike there, a wrong clock is only reported and blocks nothing. The skew is measured from the agent's timestamps.
 """
 
 from datetime import timedelta
@@ -14,7 +14,7 @@ from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 
 SKIPPED = "registration.open-cluster-management.io/skip-clock-sync-check"
-"""Annotation: with the value "true" the clock passes for right."""
+"""Annotation: the value "true" skips the check and reports the clock as synced."""
 SYNCED = Condition(
     conditions.CLOCK_SYNCED,
     conditions.TRUE,
@@ -30,12 +30,12 @@ OUT_OF_SYNC = Condition(
 
 
 def judged(cluster: Document, skew: timedelta, limit: timedelta) -> Condition:
-    """`skew`: how far the agent's clock is ahead or behind; `limit`: from which on it is wrong, zero for five leases."""
+    """The condition for this skew, ahead or behind. Zero as `limit` stands for five lease durations."""
     is_skipped = doc.annotations(cluster).get(SKIPPED) == "true"
     return SYNCED if is_skipped or abs(skew) < (limit or grace(rules.lease_duration(cluster))) else OUT_OF_SYNC
 
 
 def is_news(cluster: Document, condition: Condition) -> bool:
-    """Whether the cluster's condition says something else."""
+    """Whether the cluster's stored condition has another status."""
     known = conditions.find(doc.conditions(cluster), condition.type)
     return known is None or known.status != condition.status

@@ -1,6 +1,6 @@
-"""ManagedClusters: what a join and a report say, and the rules that turn them into the document.
+"""ManagedClusters: join requests, status reports, and the rules that apply them to the document.
 
-Sources: OCM's ManagedCluster API (conditions, reasons and messages are its words); architecture D5 and D6.
+Sources: OCM's ManagedCluster API (conditions, reasons and messages); architecture D5 and D6.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ KIND = "ManagedCluster"
 RESOURCE = f"managedclusters.cluster.{GROUP_SUFFIX}"
 
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
-"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+"""Annotation: uid of the managed cluster's namespace kube-system; it distinguishes two clusters with one name."""
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
 """Annotation: the ApprovalRule that accepted the cluster."""
@@ -33,7 +33,7 @@ AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
 DUPLICATED = "ManagedClusterDuplicated"
 ATTESTED = "ManagedClusterAttested"
 NODES = "nodes"
-"""The entry of `status.capacity` that counts the nodes."""
+"""The entry of `status.capacity` with the number of nodes."""
 
 HUB_CONDITIONS = frozenset(
     (
@@ -41,7 +41,7 @@ HUB_CONDITIONS = frozenset(
         *("Deleting", "ManagedClusterImportSucceeded", "ApprovalRuleDryRun"),
     )
 )
-"""What an agent never sets, whatever it reports."""
+"""Conditions that only the hub sets; they are ignored in agents' reports."""
 MAX_CONDITIONS = 32
 MAX_CLAIMS = 256
 MAX_NAMESPACES = 1000
@@ -80,7 +80,7 @@ DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDe
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Where the managed cluster's own API server is."""
+    """Address of the managed cluster's API server."""
 
     url: str
     ca_bundle: bytes = b""
@@ -88,7 +88,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClaim:
-    """A cluster claim: a fact that the cluster tells about itself."""
+    """A cluster claim, as reported by the agent."""
 
     name: str
     value: str
@@ -96,9 +96,9 @@ class ClusterClaim:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A cluster asks to be known.
+    """The registration of a cluster.
 
-    `credential` is the bootstrap credential it came with; None: it came with its own certificate.
+    `credential`: the bootstrap credential that was presented; None if the agent presented its own certificate.
     """
 
     name: ClusterName
@@ -107,15 +107,15 @@ class JoinRequest:
     client_configs: tuple[ClientConfig, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Those that it may set."""
+    """The labels that the agent may set."""
     credential: CredentialId | None = None
     attested: Attested | None = None
-    """What the cluster has proven of itself."""
+    """The verified attestation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The ManagedCluster that a join made or found."""
+    """The ManagedCluster that a join created or found."""
 
     created: bool
     accepted: bool
@@ -124,7 +124,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """All that the agent owns of `status`. `complete` False: capacity, allocatable, version and claims stay as they are."""
+    """The agent's part of `status`. `complete` False keeps capacity, allocatable, version and claims unchanged."""
 
     conditions: tuple[Condition, ...] = ()
     complete: bool = True
@@ -135,13 +135,13 @@ class StatusReport:
     client_configs: tuple[ClientConfig, ...] = ()
     node_count: int | None = None
     namespaces: Mapping[tuple[str, str], tuple[Condition, ...]] = field(default_factory=dict)
-    """What became of the namespaces that sets want on the cluster, by set and name."""
+    """Conditions of the namespaces that cluster sets request on the cluster, by set and namespace."""
     agent_version: str = ""
-    """Of the agent that reports; "": it is not told."""
+    """Version of the reporting agent; "" if it is not reported."""
 
 
 def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[str, Any]:
-    """The ManagedCluster that a join makes: not accepted, as in OCM."""
+    """The ManagedCluster that a join creates: not accepted, as in OCM."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -159,7 +159,7 @@ def _labels(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
-    """The document of a cluster that an operator entered before it came; labels that are there stay as they are."""
+    """The document of a cluster that an operator created before its agent registered. Existing labels stay."""
     is_first = CLUSTER_UID not in doc.annotations(cluster)
     known = doc.with_annotations(cluster, joining_annotations(joining))
     if not joining.labels or not is_first:
@@ -168,13 +168,13 @@ def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
 
 
 def joining_annotations(joining: JoinRequest) -> dict[str, str]:
-    """The cluster's uid and those annotations that an agent may set."""
+    """The cluster uid and the annotations that an agent may set."""
     kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
 
 
 def is_same_cluster(cluster: Document, uid: str) -> bool:
-    """Whether the recorded cluster may be the one with this uid: none recorded yet, or the same."""
+    """Whether the stored cluster uid equals `uid` or is not yet known."""
     recorded = doc.annotations(cluster).get(CLUSTER_UID, "")
     return recorded in ("", uid)
 
@@ -186,7 +186,7 @@ def attested(proven: Attested) -> Condition:
 
 
 class Acceptance(Enum):
-    """Whether an operator accepted a cluster. DENIED: accepted once, and not now."""
+    """Acceptance of a cluster. DENIED: it was accepted before and is not now."""
 
     ABSENT = auto()
     WAITING = auto()
@@ -195,7 +195,7 @@ class Acceptance(Enum):
 
 
 def acceptance(cluster: Document) -> Acceptance:
-    """Of a cluster that exists."""
+    """The acceptance of an existing cluster; never ABSENT."""
     if is_accepted(cluster):
         return Acceptance.ACCEPTED
     return Acceptance.DENIED if is_denied(cluster) else Acceptance.WAITING
@@ -216,20 +216,20 @@ def availability(cluster: Document) -> Condition | None:
 
 
 def is_revoked(cluster: Document) -> bool:
-    """Whether its availability is not known because its agent has no certificate any more."""
+    """Whether its availability is Unknown because its agent's certificates are revoked."""
     current = availability(cluster)
     return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
 
 
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
-    """The condition for an agent's verdict in a beat; None when it told none."""
+    """The condition for an agent's verdict in a beat; None if the beat has no verdict."""
     if available is None:
         return None
     return AVAILABLE if available else UNAVAILABLE
 
 
 def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[str, Any]:
-    """The document after a status report: only what the agent owns differs. Raises InvalidError."""
+    """The document after a status report; only the agent's fields change. Raises InvalidError."""
     check_report(report)
     reported = dict(cluster)
     for condition in report.conditions:
@@ -244,14 +244,18 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
 
 
 def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
-    """Where the cluster is reached: URLs that others entered stay, the agent's get the CA bundle that it tells now."""
+    """Client configs after a report: URLs from others stay, the agent's URLs get the reported CA bundle."""
     ours = {entry["url"]: entry for entry in _client_configs(configs).get("managedClusterClientConfigs", ())}
     known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
     return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]
 
 
 def _resources(report: StatusReport, cluster: Document) -> dict[str, Any]:
-    """What is in capacity alone was added by others and stays; what the agent told before and does not now is gone."""
+    """Status fields of a complete report.
+
+    An entry that is only in capacity, and not in allocatable, was added by somebody else and stays. Entries that the agent
+    reported before and no longer reports are removed.
+    """
     before, allocatable = doc.mapping(cluster, "status", "capacity"), doc.mapping(cluster, "status", "allocatable")
     others = {name: value for name, value in before.items() if name not in allocatable and name != NODES}
     capacity = {**others, **report.capacity}
@@ -271,7 +275,7 @@ def _client_configs(configs: tuple[ClientConfig, ...]) -> dict[str, Any]:
 
 
 def check_report(report: StatusReport) -> None:
-    """Raises InvalidError when a report breaks the API's bounds."""
+    """Raise InvalidError when a report exceeds the limits of the API."""
     of_namespaces = [condition for told in report.namespaces.values() for condition in told]
     if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS or len(of_namespaces) > MAX_NAMESPACES:
         msg = (
@@ -295,32 +299,35 @@ def check_report(report: StatusReport) -> None:
 
 
 def automatically_accepted(cluster: Document, rule: str, now: datetime) -> dict[str, Any]:
-    """The document after acceptance by a rule, with the mark that it happened: it happens once."""
+    """The document after acceptance by a rule, with annotations that prevent a second automatic acceptance."""
     marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now), ACCEPTED_BY: rule})
     return doc.with_spec(marked, hubAcceptsClient=True)
 
 
 def accepted(cluster: Document) -> Condition:
-    """The condition of an accepted cluster: OCM's words, and the rule that accepted it."""
+    """The condition of an accepted cluster: OCM's text, and the name of the rule that accepted it."""
     rule = doc.annotations(cluster).get(ACCEPTED_BY)
     return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
 
 
 def is_denied(cluster: Document) -> bool:
-    """It was accepted once, and is no more; who never was waits."""
+    """Whether it was accepted before and is not now. A cluster that was never accepted is not denied."""
     return was_judged(cluster) and not is_accepted(cluster)
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
-    """Whether this takes back an acceptance that no controller has seen: without a word of it, a rule would accept again."""
+    """Whether a write revokes an acceptance that no controller has recorded yet.
+
+    Without a record of it, an approval rule would accept the cluster again.
+    """
     return before is not None and is_accepted(before) and not is_accepted(after) and not was_judged(after)
 
 
 def awaits_acceptance(cluster: Document) -> bool:
-    """Nobody has judged it yet."""
+    """Whether nobody has decided about the cluster yet."""
     return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)
 
 
 def was_judged(cluster: Document) -> bool:
-    """Whether it was ever accepted: one that is not accepted now was denied by somebody."""
+    """Whether the cluster was ever accepted. If so and it is not accepted now, an operator denied it."""
     return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

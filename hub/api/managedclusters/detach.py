@@ -1,4 +1,4 @@
-"""What an agent says before it falls silent: that it reports to another hub. Nothing is wrong with such a cluster."""
+"""Availability of clusters whose agent has reported that it uses another hub. This is not a fault."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,11 +21,11 @@ STANDBY = Condition(
     "The registration agent reports to another hub, and holds this one in reserve.",
 )
 PARTED = frozenset((MOVED.reason, STANDBY.reason))
-"""Reasons for which a cluster is Unknown without being silent: its agent said so."""
+"""Reasons for Unknown after the agent announced its departure; such a cluster is not silent."""
 
 
 class Parting(StrEnum):
-    """Why an agent said that it would fall silent."""
+    """Why an agent announced that it stops sending beats."""
 
     MOVED = "Moved"
     STANDBY = "Standby"
@@ -33,25 +33,26 @@ class Parting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """An agent says that it reports elsewhere."""
+    """An agent's report that another hub owns it."""
 
     cluster: ClusterName
     owner: HubId
-    """The hub that it reports to; "": none yet."""
+    """The hub that owns the agent; "" if none does yet."""
     epoch: int = 0
     agent: AgentId | None = None
-    """The agent that reports it; None: it is not reported."""
+    """The reporting agent; None if the report does not name it."""
 
 
 def silence(*, heard: bool, parting: Parting | None = None) -> Condition:
-    """Availability at the end of a silence's grace. `heard`: a beat ever came; `parting`: what the agent said when it left."""
+    """Availability at the end of the grace. `heard`: a beat was ever received; `parting`: the agent's announcement."""
     if parting is not None:
         return MOVED if parting is Parting.MOVED else STANDBY
     return SILENT if heard else NEVER_JOINED
 
 
 def parted(owner: str, *, heard: bool) -> Condition:
-    """Availability of a cluster whose agent reports to the hub `owner` ("": to none yet). `heard`: it has reported here."""
+    """Availability of a cluster whose agent is owned by the hub `owner` ("": none yet). `heard`: it has reported here before.
+    """
     condition = silence(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
     if not owner:
         return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")
@@ -59,5 +60,5 @@ def parted(owner: str, *, heard: bool) -> Condition:
 
 
 def has_parted(available: Condition | None) -> bool:
-    """Whether nothing is wrong with a cluster although nothing is heard of it."""
+    """Whether the cluster is Unknown only because its agent uses another hub."""
     return available is not None and available.status == conditions.UNKNOWN and available.reason in PARTED

@@ -1,4 +1,4 @@
-"""Two of what there should be one: another cluster that wants a name, and another agent that speaks for a cluster."""
+"""Duplicates: a second cluster with a name that is taken, and a second agent of one cluster."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,13 +14,13 @@ from machinery.meta.conditions import Condition
 from machinery.meta.timestamps import format_time, parse_time
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
-"""Annotation: the uid of the last cluster that wanted a name which is taken."""
+"""Annotation: uid of the last cluster that was refused because its name is taken."""
 REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
-"""Annotation: when a second agent of the cluster was last noted as refused, and the id of the first."""
+"""Annotation: time of the last recorded refusal of a second agent, and the id of the first agent."""
 GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
-"""Annotation of a write alone, never stored: the id of the agent that the cluster is given to, among several."""
+"""Annotation in write requests only, never stored: the id of the agent that gets the cluster's session."""
 NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
-"""An agent that is refused tries again within minutes."""
+"""Intervals for recording and clearing a refusal. A refused agent retries within minutes."""
 MAX_UID = 253
 TWO_AGENTS, ANOTHER_CLUSTER = "TwoAgents", "AnotherClusterWithThisName"
 ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "One agent speaks for this cluster.")
@@ -28,13 +28,13 @@ REBUILT = Condition(DUPLICATED, conditions.FALSE, "Rebuilt", "An operator let th
 
 
 def check_uid(uid: str) -> None:
-    """Raises InvalidError for what no cluster has, and would be kept and shown."""
+    """Raise InvalidError for a uid that is longer than that of any cluster, before it is stored."""
     if len(uid) > MAX_UID:
         raise InvalidError(f"the uid of a cluster has {MAX_UID} characters at most, not {len(uid)}")
 
 
 def wanted(joining: JoinRequest) -> Condition:
-    """What operators see when another cluster wanted a name that is taken."""
+    """The condition while another cluster has tried to register under a taken name."""
     return Condition(
         DUPLICATED,
         conditions.TRUE,
@@ -45,7 +45,7 @@ def wanted(joining: JoinRequest) -> Condition:
 
 
 def two_agents(holder: AgentId, other: AgentId) -> Condition:
-    """What operators see while another agent than the one that has the session wants one for the cluster."""
+    """The condition while a second agent is refused."""
     return Condition(
         DUPLICATED,
         conditions.TRUE,
@@ -55,7 +55,7 @@ def two_agents(holder: AgentId, other: AgentId) -> Condition:
 
 
 def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
-    """The refusal of the other agent, which logs it."""
+    """The error for the second agent, which logs it."""
     return AlreadyExistsError(
         f'agent "{holder}" has a session for cluster "{cluster}", so that agent "{other}" gets none: stop one of the two; '
         f"to have this one take over at once: hubctl accept {cluster} --agent {other}"
@@ -63,7 +63,7 @@ def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExi
 
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
-    """A copy that shows it. It is noted anew at times, so that its end is noticed."""
+    """A copy with the condition. The time is updated every NOTED_AGAIN, so that the end of refusals can be detected."""
     shown = doc.with_status_condition(cluster, two_agents(holder, other), now)
     noted = _refused_at(cluster)
     if noted is not None and now - noted < NOTED_AGAIN and holder_of(cluster) == holder:
@@ -72,13 +72,13 @@ def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: dateti
 
 
 def holder_of(cluster: Document) -> AgentId | None:
-    """For whose sake another agent was refused last; None: none is shown."""
+    """The agent that had the session at the last refusal; None if no refusal is shown."""
     _, _, holder = doc.annotations(cluster).get(REFUSED_AT, "").partition(" ")
     return AgentId(holder) if holder and reason(cluster) == TWO_AGENTS else None
 
 
 def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy that no longer shows a second agent, where none has been refused for a while."""
+    """A copy without the condition if no second agent was refused for FORGOTTEN_AFTER."""
     noted = _refused_at(cluster)
     if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
         return dict(cluster)
@@ -94,43 +94,43 @@ def _refused_at(cluster: Document) -> datetime | None:
 
 
 def reason(cluster: Document) -> str:
-    """Why the cluster is shown as a duplicate; "": it is not."""
+    """Reason of the condition ManagedClusterDuplicated; "" unless it is True."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.reason if found is not None and found.status == conditions.TRUE else ""
 
 
 def second_agent(cluster: Document) -> str:
-    """What the agent that has the session is told of another one that was refused; "": there was none."""
+    """The message about a refused second agent for the agent with the session; "" if there is none."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.message if found is not None and reason(cluster) == TWO_AGENTS else ""
 
 
 def uid_of(cluster: Document) -> str:
-    """The uid on record, of the managed cluster's kube-system namespace."""
+    """The recorded uid of the managed cluster's namespace kube-system."""
     return doc.annotations(cluster).get(CLUSTER_UID, "")
 
 
 def is_rebuilt(new: Document, old: Document | None) -> bool:
-    """Whether a write gives the name to another cluster than the one that had it."""
+    """Whether a write gives the name to another cluster."""
     before, after = uid_of(old) if old is not None else "", uid_of(new)
     return bool(before and after and before != after)
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent that a write gives the cluster to; None: the write does not do that."""
+    """The agent to which a write gives the cluster; None if the write has no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy in which the order is carried out: no second agent is left."""
+    """A copy after the order is executed: without the second agent's condition and annotations."""
     notes = {name: text for name, text in doc.annotations(cluster).items() if name not in (GIVEN_TO, REFUSED_AT)}
     alone = doc.with_metadata(cluster, annotations=notes or None)
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 
 
 def without_former(cluster: Document) -> dict[str, Any]:
-    """A copy without what the cluster that had the name before has left there."""
+    """A copy without the annotations of the cluster that had the name before."""
     notes = {
         name: text for name, text in doc.annotations(cluster).items() if name not in (WANTED_BY, REFUSED_AT, HUBS, MOVE_TO)
     }

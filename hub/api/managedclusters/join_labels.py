@@ -1,4 +1,4 @@
-"""Which labels an agent may set when its cluster joins: those that an operator lists, and never those that decide something."""
+"""Join labels: an agent may set the labels that an operator lists, and never a reserved label."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ ANY = "/*"
 
 
 def kept(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """Those of the agent's labels that it may set; the rest is left out."""
+    """The agent's labels that it may set; all others are dropped."""
     listed = tuple(patterns)
     return {key: value for key, value in labels.items() if _is_listed(key, listed) and _is_sound(key, value)}
 

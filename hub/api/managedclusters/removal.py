@@ -1,6 +1,6 @@
-"""The end of a cluster: what of it goes before it, in which order, until when, and what is said of that.
+"""Deletion of a cluster: order and deadline of the removal of its content, and the condition Deleting.
 
-Source: OCM's garbage collection (`…/resource-cleanup`, priorities from 0, which goes first, to 100) and its condition Deleting.
+Source: OCM's garbage collection (finalizer `…/resource-cleanup`, priorities from 0, which is first, to 100).
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ FINALIZER = "cluster.open-cluster-management.io/resource-cleanup"
 PRIORITY = "open-cluster-management.io/cleanup-priority"
 LAST = 100
 FORCED = "hub.open-cluster-management.io/force-deletion"
-"""Annotation: the cluster will never answer, so that nothing of it is waited for."""
+"""Annotation: do not wait for the cluster's content, since the cluster will not answer."""
 DELETING = "Deleting"
 GONE = Condition(DELETING, TRUE, "NoResource", "No cleaned resource in cluster ns.")
 OVERDUE = "DeletionOverdue"
@@ -27,13 +27,13 @@ _ADDON_LABELS = ("addon.open-cluster-management.io/name", "open-cluster-manageme
 
 
 def priority(document: Document) -> int:
-    """0 goes first; what is missing or no number from 0 to 100 counts as 0."""
+    """Cleanup priority, 0 first; 0 if the annotation is absent or not a number from 0 to 100."""
     text = doc.annotations(document).get(PRIORITY, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LAST)) and int(text) <= LAST else 0
 
 
 def is_made_for(document: Document, cluster: str) -> bool:
-    """Whether an object in the cluster's namespace was made for the cluster or an add-on, and not put there by somebody."""
+    """Whether an object in the cluster's namespace was created for the cluster or an add-on, according to its labels."""
     labels = doc.labels(document)
     return labels.get(CLUSTER_LABEL) == cluster or any(label in labels for label in _ADDON_LABELS)
 
@@ -43,12 +43,12 @@ def is_forced(cluster: Document) -> bool:
 
 
 def needs_steps(cluster: Document) -> bool:
-    """Whether a deleted cluster waits for the hub, or for others whose delay the hub reports."""
+    """Whether a deleted cluster waits for the hub, or for finalizers of others that the hub reports."""
     return doc.is_deleting(cluster)
 
 
 def is_emptied(cluster: Document) -> bool:
-    """Whether a deleted cluster waits for others alone: the hub's own finalizer has gone."""
+    """Whether a deleted cluster waits only for finalizers of others."""
     return FINALIZER not in doc.finalizers(cluster)
 
 
@@ -60,7 +60,7 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of a cluster: objects by kind, and by finalizer those that wait for one."""
+    """Remaining objects of a cluster by kind, and the number of deleted objects per finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)
@@ -74,14 +74,14 @@ class Remaining:
 
 
 def waiting_for_others(cluster: Document) -> Condition:
-    """What an emptied cluster says after the deadline."""
+    """The condition of an emptied cluster after the deadline."""
     names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
     advice = f"nothing of it opens anything; if they never go: hubctl delete cluster {name} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
 def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: bool) -> Condition:
-    """What the cluster says of its own end."""
+    """The condition of a cluster whose content is being removed."""
     parts = [f"{kind.partition('.')[0]}: {count} remaining" for kind, count in sorted(left.objects.items())]
     message = "; ".join(parts)
     if left.finalizers:
@@ -95,10 +95,10 @@ def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: boo
 
 
 def held(cluster: Document) -> dict[str, Any]:
-    """A copy that does not go before what belongs to it has gone."""
+    """A copy with the hub's finalizer, which keeps the cluster until its content is removed."""
     return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])
 
 
 def unheld(document: Document) -> dict[str, Any]:
-    """A copy that no finalizer holds."""
+    """A copy without finalizers."""
     return doc.with_metadata(document, finalizers=None)

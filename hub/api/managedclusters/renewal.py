@@ -1,7 +1,7 @@
-"""A renewal that an operator has ordered: an annotation of the ManagedCluster, an interval of ISO 8601.
+"""An operator's order to renew certificates: an annotation of the ManagedCluster with an ISO 8601 interval.
 
-Every certificate that was issued before the beginning of the interval is to be renewed within it. So the order is one moment
-that stays: whoever has renewed is done, and who was off for the whole of it renews when it comes back.
+All certificates issued before the start of the interval shall be renewed within it. The order never changes: an agent that has
+renewed has fulfilled it, and an agent that was offline for the whole interval renews when it returns.
 """
 
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from machinery.meta.timestamps import format_micro_time, parse_time
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST = timedelta(days=7)
 LATE = timedelta(seconds=30)
-"""For who comes when the time is over: a fleet that comes back together does not renew at one moment."""
+"""Time for an agent that returns after the interval; it prevents a returning fleet from renewing all at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalOrder:
-    """`before`: the database's time when it was given."""
+    """`before`: the database's time of the order."""
 
     before: datetime
     within: timedelta
 
     def asks(self, issued_at: datetime) -> bool:
-        """Whether a certificate of that time is meant."""
+        """Whether a certificate issued at that time must be renewed."""
         return issued_at < self.before
 
     def left(self, now: datetime) -> timedelta:
-        """How much of the time is left; a moment where it is over."""
+        """Remaining time; after the interval at most LATE."""
         return max(self.before + self.within - now, min(self.within, LATE))
 
 
 def order_of(cluster: Document) -> RenewalOrder | None:
-    """The order that stands; None: none does, or it cannot be read."""
+    """The current order; None if there is none or it cannot be parsed."""
     begin, _, seconds = doc.annotations(cluster).get(RENEW, "").partition("/PT")
     try:
         return RenewalOrder(parse_time(begin), timedelta(seconds=int(seconds.removesuffix("S"))))
@@ -45,13 +45,13 @@ def order_of(cluster: Document) -> RenewalOrder | None:
 
 
 def with_order(cluster: Document, order: RenewalOrder) -> dict[str, Any]:
-    """A copy with this order in place of the one before."""
+    """A copy with this order in place of an earlier one."""
     text = f"{format_micro_time(order.before)}/PT{order.within // timedelta(seconds=1)}S"
     return doc.with_annotations(cluster, {RENEW: text})
 
 
 def checked(within: timedelta) -> timedelta:
-    """Raises InvalidError."""
+    """Raises InvalidError unless `within` is between 0 and LONGEST."""
     if not timedelta() <= within <= LONGEST:
         raise InvalidError(f"within: between 0 and {LONGEST // timedelta(hours=1)} hours")
     return within

@@ -1,6 +1,6 @@
-"""Clusters that stay silent: when one is marked, and when it goes. Off unless an operator says so.
+"""When silent clusters are marked stale and when they are removed. Off by default.
 
-A mark comes before a removal, by the whole time between the two: who turns both on has that time to look at what is marked.
+A cluster is marked first and removed no earlier than `notice` after the mark, so that operators can check the marked clusters.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from machinery.meta.timestamps import format_time
 
 STALE = "ManagedClusterStale"
 REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))
-"""Who said that it would be silent is not stale."""
+"""Clusters whose agent announced its departure are not stale."""
 HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
 
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """After how long a silence; zero: never. A removal needs a mark."""
+    """Length of silence until the mark and until the removal; zero disables it. A removal requires a mark."""
 
     mark: timedelta = timedelta()
     remove: timedelta = timedelta()
@@ -33,12 +33,12 @@ class StalenessPolicy:
 
     @property
     def notice(self) -> timedelta:
-        """From a mark to the removal."""
+        """Minimum time from mark to removal."""
         return max(self.remove - self.mark, timedelta())
 
 
 class StalenessStep(StrEnum):
-    """What is due of a cluster."""
+    """The next step for a cluster."""
 
     MARK = "mark"
     CLEAR = "clear"
@@ -46,7 +46,7 @@ class StalenessStep(StrEnum):
 
 
 def step(cluster: Document, policy: StalenessPolicy, now: datetime) -> StalenessStep | None:
-    """None: nothing."""
+    """The step that is due; None if none is."""
     marked = conditions.find(doc.conditions(cluster), STALE)
     is_marked = marked is not None and marked.status == conditions.TRUE
     since = silent_since(cluster)
@@ -64,7 +64,7 @@ def step(cluster: Document, policy: StalenessPolicy, now: datetime) -> Staleness
 
 
 def silent_since(cluster: Document) -> datetime | None:
-    """Since when it has been silent without having said that it would; None: it is not."""
+    """Start of the silence; None if the cluster is not silent or its agent announced its departure."""
     available = rules.availability(cluster)
     if available is None or available.status != conditions.UNKNOWN or available.reason not in REASONS:
         return None

@@ -1,7 +1,8 @@
-"""Taints that say of a cluster what its availability says: rules of what is due, and when.
+"""Taints that follow a cluster's availability, and their delays.
 
 Source: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always NoSelect, no value).
-Ours beside it: a taint waits a moment for what else falls silent, and of a cluster that flaps until it holds still.
+In addition to OCM, a taint waits for a delay, so that the brake can count further silent clusters, and is damped for flapping
+clusters.
 """
 
 from dataclasses import dataclass, field
@@ -26,20 +27,20 @@ EFFECT = "NoSelect"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a taint waits. `delay`: after availability became Unknown, or while it was never told."""
+    """Delays of taints. `delay`: after availability became Unknown, or while it is absent."""
 
     delay: timedelta = timedelta(seconds=30)
     damping: Damping = field(default_factory=Damping)
 
     def wait(self, available: Condition | None, *, flaps: bool) -> timedelta:
-        """From the change of availability on, until the taints follow it."""
+        """Time from a change of availability until the taints follow it."""
         is_silent = available is None or available.status == conditions.UNKNOWN
         delay = self.delay if is_silent else timedelta()
         return max(delay, self.damping.hold) if flaps else delay
 
 
 def wanted(available: Condition | None) -> str | None:
-    """The key of the taint that belongs to this availability; None: neither does, as when the agent said that it would go."""
+    """Key of the taint for this availability; None if no taint is due, for example after an announced departure."""
     if has_parted(available):
         return None
     if available is None or available.status == conditions.UNKNOWN:
@@ -48,7 +49,7 @@ def wanted(available: Condition | None) -> str | None:
 
 
 def tainted(cluster: Document) -> dict[str, Any]:
-    """A copy whose taints say what its availability says."""
+    """A copy with the taints that its availability requires."""
     key = wanted(rules.availability(cluster))
     before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
     kept = [taint for taint in before if taint.get("key") not in OURS or (taint.get("key") == key and _is_ours(taint))]
@@ -61,12 +62,12 @@ def tainted(cluster: Document) -> dict[str, Any]:
 
 
 def is_right(cluster: Document) -> bool:
-    """Whether nothing is to be done. A cluster that is being deleted is left alone."""
+    """Whether the taints need no change. A cluster that is being deleted is never changed."""
     return doc.is_deleting(cluster) or tainted(cluster) == cluster
 
 
 def changed_at(cluster: Document) -> datetime:
-    """Since when availability is what it is."""
+    """Time of the last change of availability; creation time if there was none."""
     available = rules.availability(cluster)
     if available is not None and available.last_transition_time is not None:
         return available.last_transition_time

@@ -1,4 +1,4 @@
-"""Changes of a cluster's availability, as they are kept: when, from what to what, why, and by whom."""
+"""Transitions: recorded changes of a cluster's availability, and the damping of clusters that flap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 
 DELETED = "Deleted"
-"""The reason of the last transition of a cluster that was deleted: it has no availability any more."""
+"""Reason of the last transition of a deleted cluster; it has no availability afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step of ManagedClusterConditionAvailable. `before`, `status`: "" where there is no such condition."""
+    """One change of ManagedClusterConditionAvailable. `before`, `status`: "" if the condition is absent."""
 
     cluster: ClusterName
     uid: str
-    """Of the ManagedCluster: a later one of the same name has another."""
+    """Uid of the ManagedCluster; a later cluster of the same name has another one."""
     at: datetime
     before: str
     status: str
@@ -28,14 +28,14 @@ class Transition:
 
     @property
     def is_fall(self) -> bool:
-        """It was Available, and is no more, without having said that it would go: what flaps are counted by."""
+        """Whether the cluster ceased to be available without an announced departure. Falls are counted for damping."""
         fell = self.before == conditions.TRUE and self.status in (conditions.FALSE, conditions.UNKNOWN)
         return fell and self.reason not in PARTED
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionSubject:
-    """Whose availability it is."""
+    """The cluster of a transition."""
 
     cluster: ClusterName
     uid: str
@@ -44,7 +44,7 @@ class TransitionSubject:
 def transition(
     subject: TransitionSubject, before: Condition | None, after: Condition | None, at: datetime, actor: str
 ) -> Transition | None:
-    """What is to be kept of a write; None: neither status nor reason has changed."""
+    """The transition that a write causes; None if status and reason are unchanged."""
     old = (before.status, before.reason) if before else ("", "")
     new = (after.status, after.reason) if after else ("", DELETED)
     if old == new or (before is None and after is None):
@@ -54,12 +54,15 @@ def transition(
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """When a cluster flaps: it fell `threshold` times or more within `window`. Then what follows of a change waits `hold`."""
+    """A cluster flaps after `threshold` falls within `window`. Taints and alarms then wait for `hold`."""
 
     threshold: int = 3
     window: timedelta = timedelta(hours=1)
     hold: timedelta = timedelta(minutes=5)
 
     def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
-        """`falls`: of the window, oldest first. None: it does not flap. A threshold of 0 damps nobody."""
+        """End of the flapping; None if the cluster does not flap. A threshold of 0 disables damping.
+
+        `falls`: falls within the window, oldest first.
+        """
         return falls[-self.threshold] + self.window if 0 < self.threshold <= len(falls) else None

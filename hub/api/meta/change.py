@@ -1,4 +1,4 @@
-"""Stored objects, queries over them, and the log of their changes, as values."""
+"""Stored objects, queries over them, and entries of the change log, as values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from hub.api.meta.ordering import Place, SortOrder
 from machinery.meta.selectors import Requirement
 
 Document = Mapping[str, Any]
-"""A Kubernetes object as decoded JSON; never changed in place."""
+"""A Kubernetes object as decoded JSON; never modified in place."""
 
 Kind = NewType("Kind", str)
-"""`<resource>.<group>`, as in `leases.coordination.k8s.io`, and `managedclusters.cluster` whatever the suffix of our groups."""
+"""`<resource>.<group>`, as in `leases.coordination.k8s.io`. The hub's groups are without suffix: `managedclusters.cluster`."""
 
 MANAGED_CLUSTERS = Kind("managedclusters.cluster")
 ADDONS = Kind("managedclusteraddons.addon")
@@ -42,7 +42,7 @@ JWT_AUTHENTICATORS = Kind("jwtauthenticators.login")
 WEBHOOK_AUTHENTICATORS = Kind("webhookauthenticators.login")
 
 SEALED = frozenset((SECRETS,))
-"""Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""
+"""Kinds whose documents the store encrypts. Names, labels and selectable fields are not encrypted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,7 +58,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object with the very bytes that are served; they are decoded when somebody looks into the document."""
+    """An object with the exact bytes that are served; `document` decodes them at the first access."""
 
     kind: Kind
     key: Key
@@ -76,9 +76,9 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which objects of a kind, in the order of their keys. `at`: as of an earlier revision.
+    """Selects objects of a kind, ordered by key. `at`: as of an earlier revision.
 
-    `past`: also of one that is only remembered, from which no watch could go on.
+    `past`: also of a revision that is kept for history only, from which no watch can resume.
     """
 
     namespace: str | None = None
@@ -90,18 +90,18 @@ class Query:
     where: Where | None = None
     past: bool = False
     order: SortOrder | None = None
-    """Instead of that of the keys; `after` is then the key of the object at `order.after`."""
+    """Sort order in place of the keys' order; `after` is then the key of the object at `order.after`."""
 
     @property
     def moves(self) -> bool:
-        """Whether it asks about heartbeats, which have no past."""
+        """Whether the query uses heartbeats, which have no history."""
         named = (self.where.named() if self.where else frozenset()) | (self.order.named if self.order else frozenset())
         return FieldSource.BEAT in named or FieldSource.SESSION in named
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """`place`: where the last object of a page with more to come stands in the order that was asked for."""
+    """`place`: sort position of the page's last object, if more follow."""
 
     items: tuple[StoredObject, ...]
     revision: int
@@ -118,7 +118,8 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row of the change log. `encoded` is the document after (at a delete the last one, with the delete's revision)."""
+    """One row of the change log. `encoded`: the document after the change; for a deletion the last one with the new revision.
+    """
 
     revision: int
     at: datetime
@@ -132,11 +133,11 @@ class Change:
 
     @property
     def document(self) -> Document:
-        """Decoded anew each time."""
+        """Decoded at each access."""
         decoded: Document = msgspec.json.decode(self.encoded)
         return decoded
 
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 SELECTABLE: dict[Kind, FieldExtractor] = {}
-"""Per kind: the selectable fields beside metadata.name and metadata.namespace; filled by `hub.api.query.selection`."""
+"""Selectable fields per kind, besides metadata.name and metadata.namespace; filled by `hub.api.query.selection`."""

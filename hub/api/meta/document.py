@@ -1,4 +1,4 @@
-"""Kubernetes documents as values: reading their parts, and copies with a part changed. Nothing here changes its argument."""
+"""Read parts of Kubernetes objects, and copy objects with changes. No function modifies its arguments."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")
 
 
 def mapping(document: Document, *path: str) -> Mapping[str, Any]:
-    """The mapping at `path`; an empty one when it is absent or null."""
+    """The mapping at `path`; empty if it is absent or null."""
     part: Any = document
     for step in path:
-        # asked first, because asking an abstract class is dear, and this is asked tens of times per write
+        # `isinstance` with an abstract class is slow, and this runs tens of times per write
         part = part.get(step) if type(part) is dict or isinstance(part, Mapping) else None
     return part if type(part) is dict or isinstance(part, Mapping) else {}
 
 
 def sequence(document: Document, *path: str) -> Sequence[Any]:
-    """The list at `path`; an empty one when it is absent or null."""
+    """The list at `path`; empty if it is absent or null."""
     part = mapping(document, *path[:-1]).get(path[-1])
     return part if isinstance(part, list | tuple) else ()
 
@@ -53,7 +53,7 @@ def is_deleting(document: Document) -> bool:
 
 
 def deleted_at(document: Document) -> datetime | None:
-    """When its deletion began; None: it is not being deleted."""
+    """Start of the deletion; None if the object is not being deleted."""
     began = mapping(document, "metadata").get("deletionTimestamp")
     return parse_time(str(began)) if began else None
 
@@ -64,18 +64,18 @@ def conditions(document: Document) -> list[Mapping[str, Any]]:
 
 
 def typed(document: Document, api_version: str, kind: str) -> dict[str, Any]:
-    """A copy with this type, which stands first as people expect it."""
+    """A copy with `apiVersion` and `kind`, as the first fields."""
     kept = {part: value for part, value in document.items() if part not in ("apiVersion", "kind")}
     return {"apiVersion": api_version, "kind": kind, **kept}
 
 
 def with_part(document: Document, part: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy in which the top-level `part` is `value`."""
+    """A copy with the top-level field `part` replaced."""
     return {**document, part: dict(value)}
 
 
 def with_metadata(document: Document, **fields: Any) -> dict[str, Any]:
-    """A copy with these metadata fields set; None removes one."""
+    """A copy with these metadata fields set; None removes a field."""
     metadata = {**mapping(document, "metadata"), **fields}
     return with_part(document, "metadata", {field: value for field, value in metadata.items() if value is not None})
 
@@ -98,9 +98,9 @@ def with_status_condition(document: Document, condition: Condition, now: datetim
 
 
 def stamped(new: Document, old: Document | None, *, uid: str, now: datetime, generations: bool) -> dict[str, Any]:
-    """`new` with the metadata that is nobody's to choose: uid and creation of the object, and its generation.
+    """Return `new` with the metadata that clients cannot set: uid, creation time and generation.
 
-    The generation is 1 at first and goes up when anything but metadata and status changes, or when deletion begins.
+    The generation starts at 1 and increases when anything but metadata and status changes, or when deletion begins.
     """
     metadata = {field: value for field, value in mapping(new, "metadata").items() if field not in OWNED_BY_STORE}
     before = mapping(old, "metadata") if old is not None else {}
@@ -133,10 +133,10 @@ def _without_revision(document: Document) -> dict[str, Any]:
 
 
 def deleting(document: Document, now: datetime) -> dict[str, Any]:
-    """The document of an object that waits for its finalizers."""
+    """The document with a deletion timestamp, for an object with finalizers."""
     return with_metadata(document, deletionTimestamp=format_time(now), deletionGracePeriodSeconds=0)
 
 
 def base64_text(raw: bytes) -> str:
-    """Bytes as Kubernetes' JSON has them."""
+    """Bytes in the encoding of Kubernetes' JSON."""
     return b64encode(raw).decode("ascii")

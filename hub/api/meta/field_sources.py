@@ -1,7 +1,7 @@
-"""A condition on stored objects: what `where` asks, and in which part of an object each of its words is found.
+"""Conditions (`where`) on stored objects, and the sources of their fields.
 
-Everything comes from an object's name, labels, selectable fields and creation, and from its newest heartbeat: so a database
-answers without reading a document, and a watch knows whether the object fitted before it changed.
+All fields come from an object's name, labels, selectable fields, creation time and newest heartbeat. So a database evaluates a
+condition without reading documents, and a watch can evaluate it for the state before a change.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from machinery.expression.types import FieldType
 
 
 class FieldSource(Enum):
-    """What is looked at."""
+    """The part of an object that a field is read from."""
 
     NAME = "the object's name"
     LABELS = "its labels"
@@ -27,12 +27,12 @@ class FieldSource(Enum):
 
 
 MOVING = frozenset((FieldSource.CREATION, FieldSource.BEAT, FieldSource.SESSION))
-"""What changes without a change of the object, so that no watch tells of it."""
+"""Sources that change without a write of the object, so that no watch reports the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """Where the value of one word is: under `key`, or for a map under all keys that begin so."""
+    """The source of one field: the value at `key`, or for a map all values whose keys start with `key`."""
 
     of: FieldSource
     type: FieldType
@@ -41,7 +41,7 @@ class ValueSource:
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """What of an object may be asked about. `created` in whole seconds."""
+    """The parts of an object that conditions can use. `created` has a resolution of one second."""
 
     name: str
     labels: Mapping[str, str]
@@ -50,7 +50,7 @@ class QueryRecord:
     beat: LastBeat | None = None
 
     def instant(self, of: FieldSource) -> datetime | None:
-        """What an age of this object counts from."""
+        """Start of this age of the object."""
         if of is FieldSource.CREATION:
             return self.created
         return None if self.beat is None else self.beat.at
@@ -62,18 +62,18 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on objects of one kind, asked at `now`; `sources` by word."""
+    """A condition on objects of one kind, evaluated at `now`; `sources` by field name."""
 
     expression: Expression
     now: datetime = field(compare=False)
     sources: Mapping[str, ValueSource] = field(compare=False, repr=False)
 
     def holds(self, known: QueryRecord) -> bool:
-        """Whether it is true of an object; what is unknown is not."""
+        """Whether the condition is true of an object; unknown is false."""
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
     def named(self) -> frozenset[FieldSource]:
-        """All that the condition depends on."""
+        """All sources that the condition uses."""
         return frozenset(self.sources[name].of for name in self.expression.names())
 
     def _value(self, source: ValueSource, known: QueryRecord) -> Any:

@@ -1,7 +1,7 @@
-"""In which order objects are answered, and by what they are counted: by the values that `where` asks about, one at a time.
+"""Sort order and grouping of objects, by the fields of `where`.
 
-What an object lacks comes last, whichever way the order goes; equals come in the order of their keys. A page goes on after the
-values of the last object of the page before, so that it costs what a page costs, wherever it begins.
+Objects without a value come last in both directions; equal ones are ordered by key. A page begins after the values of the last
+object of the previous page, so that the cost of a page does not depend on its position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from machinery.expression import Type
 from machinery.expression.sorting import sort_key
 
 Place = tuple[str | int | None, ...]
-"""Where an object stands in an order: by each key a text, or an instant in microseconds since 1970; None: it has none."""
+"""Sort position: per key a text or an instant in microseconds since 1970; None for a missing value."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Keyed(Protocol):
-    """Something with a place among its like."""
+    """Something with a namespace and a name."""
 
     @property
     def namespace(self) -> str: ...
@@ -34,18 +34,18 @@ K = TypeVar("K", bound=Keyed)
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """One value of an object, and the word that names it; a map's with its key."""
+    """One field of an object and its name; for a map, with the key."""
 
     word: str
     source: ValueSource
 
     @property
     def is_instant(self) -> bool:
-        """An age: kept as the instant that it counts from."""
+        """Whether it is an age, which is compared by the instant from which it counts."""
         return self.source.type is Type.DURATION
 
     def text(self, known: QueryRecord) -> str | None:
-        """The value as people read it, for counting; None: it has none."""
+        """The displayed value, for counting; None if it is missing."""
         match self.source.of:
             case FieldSource.NAME:
                 return known.name
@@ -57,7 +57,7 @@ class Facet:
                 return (known.labels if self.source.of is FieldSource.LABELS else known.fields).get(self.source.key)
 
     def place(self, known: QueryRecord) -> str | int | None:
-        """What objects are compared by."""
+        """The value for comparisons."""
         if self.is_instant:
             since = known.instant(self.source.of)
             return None if since is None else (since - EPOCH) // _MICROSECOND
@@ -70,20 +70,20 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """One key of an order."""
+    """One sort key."""
 
     facet: Facet
     descending: bool = False
 
     @property
     def falls(self) -> bool:
-        """Whether places go from high to low: the youngest was made last."""
+        """Whether values descend. An age is inverted, since it is compared by its instant."""
         return self.descending != self.facet.is_instant
 
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """The keys, the most significant first; `after`: the place behind which a page begins."""
+    """The keys, most significant first. `after`: the position after which a page begins."""
 
     keys: tuple[By, ...]
     after: Place | None = None
@@ -96,14 +96,14 @@ class SortOrder:
         return tuple(by.facet.place(known) for by in self.keys)
 
     def arranged(self, places: Mapping[K, Place]) -> Sequence[K]:
-        """All in order."""
+        """All keys in sort order."""
         found: Sequence[K] = sorted(places, key=lambda key: (key.namespace, key.name))
         for index in reversed(range(len(self.keys))):
             found = _by(found, {key: place[index] for key, place in places.items()}, falls=self.keys[index].falls)
         return found
 
     def follows(self, key: Keyed, place: Place, last: Keyed) -> bool:
-        """Whether an object comes after `last`, which stood at `after`."""
+        """Whether an object comes after `last`, the object at `after`."""
         for by, mine, other in zip(self.keys, place, self.after or (), strict=False):
             if mine != other:
                 return _beyond(mine, other, falls=by.falls)
