@@ -29,7 +29,9 @@ class Heartbeats(Protocol):
         """Record the id of the open session; None records that the session has ended."""
 
     def claim(self, cluster: ClusterName, epoch: int) -> None:
-        """Record that this hub owns the agent and clear any other owner. Raises the stored epoch to `epoch` if that is higher.
+        """Record that this hub owns the agent, and clear any other owner.
+
+        The stored epoch becomes `epoch` if that is higher.
         """
 
     def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
@@ -117,5 +119,4 @@ class AgentSessions(Protocol):
     def end_all(self) -> None: ...
 
     def end_unowned(self, before: datetime) -> int:
-        """End sessions that earlier releases recorded without a replica and without a beat since `before`; return their number.
-        """
+        """End sessions without a replica, of earlier releases, whose last beat is before `before`; return their number."""

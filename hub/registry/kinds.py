@@ -1,7 +1,7 @@
-"""Every kind whose objects are documents in the store, with its one write path: what is not in this table is not written.
+"""All stored kinds, each with its only write path. Kinds that are not in this table cannot be written.
 
-A kind without rules of its own is one line, `plain(...)`. `hub.api.query.selection` has its selectable fields. The `Resource`
-in `hub.https_door.groups` has its schema, columns and subresources.
+A kind without rules of its own is one line, `plain(...)`. Its selectable fields are in `hub.api.query.selection`; schema,
+columns and subresources are in its `Resource` in `hub.https_door.groups`.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,13 +46,13 @@ from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
-"""Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
+"""Create (old object None) or update for a requester. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
 Remove = Callable[[Transaction, StoredObject, Requester], Written]
 
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """How the objects of one kind are written."""
+    """How objects of one kind are written."""
 
     kind: Kind
     put: Put
@@ -61,7 +61,7 @@ class WritePath:
 
 
 def plain(kind: Kind, *, namespaced: bool, generations: bool = False) -> WritePath:
-    """A kind without rules of its own. `generations`: metadata.generation counts its changes outside metadata and status."""
+    """A kind without rules of its own. `generations`: metadata.generation counts changes outside metadata and status."""
     return WritePath(
         kind,
         lambda tx, new, old, who: objects.put(tx, kind, new, old, who.user, generations=generations),

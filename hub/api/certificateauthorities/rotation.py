@@ -1,16 +1,16 @@
-"""When the next step of a change of CA is due, and what it waits for: decided from one look at everything.
+"""When the next step of a CA rotation is due, and what it waits for: pure decisions from one snapshot.
 
-    nobody distributing, and the issuing one is to go     make another
-    distributing, every replica has its key, every        let it issue; the one before is outgoing
-      agent that can be told trusts it
-    outgoing, every agent holds a certificate of          retire it: what it signed opens Recover alone
-      another, and people have none of it
-    retiring, and its time is over                        retired
+    no CA is distributing, the issuing one shall be replaced    make another CA
+    distributing: every replica has its key, every agent that   it issues; the previous CA is outgoing
+      reports its trusted CAs trusts it
+    outgoing: every agent holds a certificate of another CA,    retire it: `Recover` only
+      and operators hold none of it
+    retiring: its time has ended                                retired
 
-Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they
-come back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A
-compromised CA waits for those alone that are connected and can still be moved, in two phases that have `within` each: to trust
-the next one, and to renew. So an agent that does not answer takes from no other the time to renew.
+Absent agents delay a step for the configured patience, counted from the start of the phase; later they return by `Recover`. The
+order to proceed skips agents, but never a replica that lacks the key. A compromised CA waits only for connected agents that can
+still renew, in two phases of length `within`: to trust the next CA, and to renew. Separate phases ensure that an unresponsive
+agent does not use up the time of the others to renew.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,11 +23,11 @@ from hub.api.certificates.certificate import Purpose
 from machinery.identity import AgentId, ClusterName
 
 WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)
-"""Nobody renews these by himself, and some are copied to other machines: they are waited for, while there is patience."""
+"""Nothing renews these automatically, and some are copied to other machines; the patience covers them."""
 
 
 class Act(StrEnum):
-    """What the leader does."""
+    """An act of the leader."""
 
     MAKE = "make"
     ISSUE = "issue"
@@ -36,12 +36,12 @@ class Act(StrEnum):
 
 
 MOVE = timedelta(seconds=60)
-"""For each of the phases in which agents leave a compromised CA, where a release gave it up that kept one time for both."""
+"""Length of each phase in which agents leave a compromised CA, if an earlier release stored one time for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class RotationStep:
-    """The act, and the CA that it is done to; of MAKE the one that another is to follow."""
+    """An act and its CA; for MAKE the CA that is replaced."""
 
     act: Act
     authority: AuthorityId
@@ -49,47 +49,47 @@ class RotationStep:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The agent of one accepted cluster. `signer`: of the certificate that it holds; None: not one of the hub's CAs."""
+    """The agent of one accepted cluster. `signer`: of its certificate; None: not one of the hub's CAs."""
 
     cluster: ClusterName
     agent: AgentId
     signer: AuthorityId | None
     connected: bool = False
-    """It has a session: it is told at once, and can answer."""
+    """It has a session, and so can receive and answer requests."""
     away: bool = False
-    """Nothing is known of its cluster now."""
+    """Its cluster's availability is Unknown."""
     silent: bool = False
-    """It has a session, and no beat came for longer than its lease."""
+    """It has a session, and sent no beat for longer than its lease duration."""
     trusted: frozenset[str] | None = None
-    """The fingerprints of the CAs that it says it trusts; None: it says nothing of it."""
+    """Fingerprints of the CAs that it reports as trusted; None: it does not report them."""
 
     @property
     def can_move(self) -> bool:
-        """It is there, and takes another certificate when it is asked to."""
+        """Whether it is connected and renews its certificate on request."""
         return self.connected and self.trusted is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RotationSurvey:
-    """One look. `fingerprints`: hex SHA-256 of each CA's certificate."""
+    """Snapshot of everything a rotation depends on. `fingerprints`: hex SHA-256 of each CA's certificate."""
 
     now: datetime
     authorities: tuple[AuthorityRecord, ...]
     fingerprints: Mapping[AuthorityId, str]
     members: tuple[Member, ...] = ()
     signed: Mapping[AuthorityId, Mapping[Purpose, int]] = field(default_factory=dict)
-    """How many certificates of each CA have not ended."""
+    """Number of unexpired certificates per CA and purpose."""
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
-    """The replicas that serve, as far as can be told."""
+    """Serving replicas, as far as known."""
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
-    """Of each CA that was given up: the clusters whose agent had no other certificate, and has none since."""
+    """Per compromised CA: clusters whose agent had only certificates of it, and has got no other since."""
 
     def of(self, phase: Phase) -> tuple[AuthorityRecord, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)
 
     def lagging(self, authority: AuthorityRecord) -> tuple[str, ...]:
-        """The replicas that do not act upon its phase yet, or lack its key where it is to sign."""
+        """Replicas that do not apply its phase yet, or lack its key although it signs or will sign."""
         needs_key = authority.phase in (Phase.DISTRIBUTING, Phase.ISSUING)
         current = {
             each.replica
@@ -99,33 +99,33 @@ class RotationSurvey:
         return tuple(sorted(self.living - current))
 
     def untold(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """The agents that say whom they trust, and not this one."""
+        """Agents that report their trusted CAs, without this one."""
         mark = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and mark not in each.trusted)
 
     def holding(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """The agents whose certificate is of this one."""
+        """Agents with a certificate of this CA."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
     def with_people(self, authority: AuthorityRecord) -> int:
-        """How many certificates of it people have that are good still."""
+        """Number of its unexpired certificates that no agent renews."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
     def movable(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """Who holds a certificate of it, and takes another when it is asked to."""
+        """Agents that hold a certificate of it and can renew on request."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
     def silent(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """Who could be moved from it, if it answered."""
+        """Movable agents that currently send no beats."""
         return tuple(each for each in self.movable(authority) if each.silent)
 
     def stranded(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
+        """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
 def due_steps(seen: RotationSurvey, patience: timedelta) -> tuple[RotationStep, ...]:
-    """All that are due now, each whatever becomes of the others; nothing: none is, or something is waited for."""
+    """All steps that are due now; they are independent of each other."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
     is_followed = old is not None and not coming and old.wish in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
     made = (RotationStep(Act.MAKE, old.id),) if old is not None and is_followed else ()
@@ -134,9 +134,9 @@ def due_steps(seen: RotationSurvey, patience: timedelta) -> tuple[RotationStep, 
 
 
 def goes_by_time(seen: RotationSurvey, step: RotationStep) -> bool:
-    """Whether a CA loses something by this step because so much time has passed, and not by an operator's word alone.
+    """Whether this step disables a CA because of elapsed time, not only because of an operator's order.
 
-    What an operator gives up goes by time where agents are left that were given a while to move, and still could.
+    For a compromised CA: whether agents remain that had time to renew and still could.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
     if step.act not in (Act.RETIRE, Act.END) or one.wish is AuthorityOrder.PROCEED:
@@ -171,12 +171,12 @@ def _may_issue(seen: RotationSurvey, new: AuthorityRecord, old: AuthorityRecord 
 
 
 def _trusted_until(old: AuthorityRecord, new: AuthorityRecord) -> datetime:
-    """Until when agents of a compromised CA are waited for that do not trust the next one yet."""
+    """End of the wait for agents of a compromised CA that do not trust the next one yet."""
     return max(old.ends_at, new.since + (old.within or timedelta())) if old.ends_at is not None else new.since
 
 
 def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
-    """Until when agents of a compromised CA may renew, which issues no more from `now` on, however late that is."""
+    """End of the time for agents of a compromised CA to renew, counted from `now`, when it stops issuing."""
     return now + (old.within or MOVE) if old.ends_at is not None else None
 
 
@@ -205,12 +205,12 @@ def _is_late(seen: RotationSurvey, old: AuthorityRecord) -> bool:
 
 
 def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
-    """Whether a step can be made without these: there are none, or they have been away and the patience is over."""
+    """Whether a step can ignore these agents: there are none, or all are away and the patience has ended."""
     return not missing or (patient and all(each.away for each in missing))
 
 
 def waits_for(seen: RotationSurvey, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
-    """What the next step of this CA waits for, in words; nothing: it is due, or there is none."""
+    """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
     lagging, is_patient = seen.lagging(one), seen.now - one.since <= patience
     told = [f"replica {name} does not act upon it yet, or lacks its key" for name in lagging]
     match one.phase:

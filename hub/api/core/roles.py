@@ -242,8 +242,7 @@ def reconciled(default: Document, stored: Document | None) -> Reconciled | None:
 
 
 def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
-    """The role with the rules of all roles that its aggregation rule selects, without duplicates, in the order of role names.
-    """
+    """The role with the rules of all roles that its aggregation rule selects: no duplicates, ordered by role name."""
     selectors = [selector_of(each) for each in doc.sequence(role, "aggregationRule", "clusterRoleSelectors")]
     chosen = [other for other in others if doc.name(other) != doc.name(role) and _selected(other, selectors)]
     rules: list[Any] = []

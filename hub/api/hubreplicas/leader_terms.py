@@ -1,4 +1,4 @@
-"""Terms that nobody was told of yet: written down with the taking of the lock, and told by whoever leads then."""
+"""Leader terms without an Event yet: recorded when the lock is taken, reported by the next leader that can."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from machinery.meta.timestamps import format_time
 
 FACT = "untold-terms"
 KEPT = 100
-"""So many terms are told one by one; of those before them their number is."""
+"""Number of terms that are reported individually; earlier ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A term: who took the lock, and when by the database's clock."""
+    """A term: its holder and its start by the database's clock."""
 
     term: int
     holder: str
@@ -25,7 +25,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class UnreportedTerms:
-    """In their order; `left_out` came before them."""
+    """Terms in order; `left_out`: number of earlier ones that were dropped."""
 
     terms: tuple[Began, ...] = ()
     left_out: int = 0
@@ -35,7 +35,7 @@ class UnreportedTerms:
         return UnreportedTerms(terms[-KEPT:], self.left_out + max(0, len(terms) - KEPT))
 
     def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
-        """What there is to be told by the leader of `term`, which knows of its own how it came about: `ours`."""
+        """Events that the leader of `term` must write. `ours`: the Event of its own term, with the cause of the change."""
         if self.left_out:
             yield replace(ours, message=f"the {self.left_out} changes of leader before term {self.terms[0].term} are left out")
         for each in self.terms:

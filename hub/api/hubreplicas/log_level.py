@@ -1,4 +1,4 @@
-"""How much all replicas of a hub log, where an operator has ordered something: a level, until a time."""
+"""An operator's order that sets the log level of all replicas until a time."""
 
 from datetime import datetime, timedelta
 
@@ -10,23 +10,23 @@ from machinery.errors import Cause, InvalidError
 LEVELS = ("debug", "info", "warning", "error")
 LONGEST = timedelta(days=7)
 USUAL = timedelta(minutes=15)
-"""For which `debug` is ordered when nobody says for how long: it is forgotten otherwise."""
+"""Duration if none is given, so that `debug` does not stay forever."""
 
 
 class LogLevelOrder(msgspec.Struct, frozen=True):
-    """What was ordered, and who did."""
+    """The ordered level, its end, and the operator."""
 
     level: str
     until: datetime
     by: str
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it still counts."""
+        """Whether the order is still in force."""
         return now < self.until
 
 
 def ordered(level: str, lasts: timedelta, by: str, now: datetime) -> LogLevelOrder:
-    """Raises InvalidError for what cannot be ordered."""
+    """Raises InvalidError for an unknown level or an invalid duration."""
     if level not in LEVELS:
         message = f'there is no level "{level[:20]}": one of {", ".join(LEVELS)}'
         raise InvalidError(message, causes=(Cause("FieldValueNotSupported", message, "level"),))

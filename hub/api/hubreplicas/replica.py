@@ -1,4 +1,4 @@
-"""Replicas of the hub, and the agents' sessions that each has, as values."""
+"""Replicas of the hub and their agent sessions, as values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,57 +7,57 @@ from datetime import datetime, timedelta
 from machinery.identity import AgentId, ClusterName
 
 BEAT = timedelta(seconds=2)
-"""How often a replica says that it is there."""
+"""How often a replica updates its row."""
 LOST_AFTER = timedelta(seconds=10)
-"""A replica that has not said so for this long is taken for dead: its sessions are nobody's."""
+"""A replica that has not updated its row for this long counts as dead; its sessions are void."""
 FORGOTTEN_AFTER = timedelta(minutes=10)
-"""Then nobody is told of it any more."""
+"""After this time the replica is no longer listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a replica measured of itself when it told last."""
+    """A replica's load at its last update."""
 
     watches: int
-    """On its HTTPS door."""
+    """Open watches at the HTTPS door."""
     cpu: float
-    """Processor seconds per second since it told before."""
+    """Processor seconds per second since the previous update."""
     memory: int
-    """Bytes that are resident."""
+    """Resident memory in bytes."""
     ahead: timedelta
-    """How far its clock is before the database's."""
+    """How far its clock is ahead of the database's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One process that serves this hub, as its row says."""
+    """Database row of one process of this hub."""
 
     name: str
     home: str
-    """What only one process at a time can have, its data directory: who has it may take the name over at once."""
+    """Its data directory. Only one process at a time can hold it, so its holder may take over the name at once."""
     instance: str
-    """This one start of the process."""
+    """Identifies one start of the process."""
     version: str
     grpc: str
     https: str
-    """The addresses that are listened on."""
+    """Listen addresses."""
     started: datetime
     seen: datetime
     sessions: int = 0
     ready: bool = False
     draining: bool = False
-    """The process ends."""
+    """The process is shutting down."""
     drained: bool = False
-    """An operator wants no session on it; ends with the process."""
+    """An operator has ordered that it holds no session; valid until the process ends."""
     load: Load | None = None
-    """None: it is of a release that does not tell."""
+    """None: a release that does not report it."""
 
     def is_lost(self, now: datetime) -> bool:
-        """It has not said for so long that it lives, or said it by a clock that was ahead, and not since that was put right."""
+        """Whether its last update is too old, or too far in the future since a clock was ahead and has been corrected."""
         return abs(now - self.seen) > LOST_AFTER
 
     def state(self, now: datetime) -> str:
-        """For people: Starting, Ready, Draining, Drained or Lost."""
+        """Displayed state: Starting, Ready, Draining, Drained or Lost."""
         if self.is_lost(now):
             return "Lost"
         if self.draining:
@@ -75,7 +75,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """The newest session of one agent, on whichever replica. `at`: when it was opened, in database time."""
+    """The newest session of one agent on any replica. `at`: its start in database time."""
 
     cluster: ClusterName
     agent: AgentId
@@ -84,18 +84,18 @@ class AgentSession:
     at: datetime
 
     def is_newer_than(self, session: str, at: datetime) -> bool:
-        """Whether it takes the place of that session. Of two that were opened at one instant all replicas choose the same."""
+        """Whether it replaces that session. All replicas choose the same of two sessions with equal times."""
         return self.session != session and (self.at, self.session) > (at, session)
 
 
 def could_tell(since: datetime | None, now: datetime) -> bool:
-    """Whether all replicas had the time that they always have to say that they live.
+    """Whether every replica had time to update its row. Until then no silent replica counts as dead.
 
-    `since`: from when on the hub could write without a gap; None: it cannot now. Until then nobody is dead who was silent.
+    `since`: since when the hub could write without a gap; None: it cannot write now.
     """
     return since is not None and now - since > LOST_AFTER
 
 
 def alive(replicas: Iterable[Replica], now: datetime) -> frozenset[str]:
-    """The names of those that are not lost."""
+    """Names of the replicas that are not lost."""
     return frozenset(replica.name for replica in replicas if not replica.is_lost(now))

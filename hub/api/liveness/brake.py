@@ -1,8 +1,8 @@
-"""The brake: when a large part of the fleet falls silent at once, it is likelier that the hub has lost it than that it is gone.
+"""The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
 
-It holds what follows from Unknown (taints, stale marking, removal), never Unknown itself. It lets go by itself when so many
-have come back that half of what puts it on is not reached any more, and when an operator says so: then it counts only who falls
-silent later.
+The brake postpones the consequences of Unknown (taints, stale marks, removal), never Unknown itself. It ends when so many
+clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
+clusters that become silent later count.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """More than `share` of the living fleet, and `at_least` clusters, within `window`. A share of 0: no brake."""
+    """Thresholds: more than `share` of the living fleet and `at_least` clusters within `window`. A share of 0: no brake."""
 
     share: float = 0.2
     at_least: int = 10
@@ -23,31 +23,31 @@ class BrakeLimits:
         return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
 
     def are_left(self, silent: int, fleet: int) -> bool:
-        """Half of them are left behind: not so near the edge that it would be put on again at once."""
+        """Whether less than half of either threshold is reached; this hysteresis prevents frequent switching."""
         return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
 
 
 class Brake(msgspec.Struct, frozen=True):
-    """What is kept of it. `since` None: it does not hold."""
+    """Stored state of the brake. `since` None: it does not hold."""
 
     since: datetime | None = None
     silent: int = 0
-    """Clusters that had fallen silent when it was put on, of `fleet` that lived before."""
+    """Number of silent clusters when the brake began to hold, of `fleet` living ones."""
     fleet: int = 0
     released: datetime | None = None
-    """When an operator released it last."""
+    """Time of an operator's last release."""
 
     @property
     def holds(self) -> bool:
         return self.since is not None
 
     def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
-        """Who fell silent after this instant, and is so still, counts."""
+        """Clusters that became silent after this instant, and still are, count."""
         start = (self.since or now) - limits.window
         return max(start, self.released) if self.released else start
 
     def judged(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
-        """What it is now, with `silent` of a living `fleet`."""
+        """The new state, with `silent` clusters of a living `fleet`."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
         if self.holds and (not limits.share or limits.are_left(silent, fleet)):
@@ -55,7 +55,7 @@ class Brake(msgspec.Struct, frozen=True):
         return self
 
     def let_go(self, now: datetime) -> "Brake":
-        """By an operator."""
+        """The state after an operator's release."""
         return Brake(released=now)
 
 

@@ -1,7 +1,7 @@
-"""Since when every beat that an agent sent could be stored by some replica: only that time counts as an agent's silence.
+"""Coverage: since when replicas could store all beats. Only covered time counts as silence of agents.
 
-Each replica marks, in the database, that it listens and can store. A mark is fresh for a while; as long as the fresh marks of
-all replicas leave no gap, time counts, whoever leads and whoever comes and goes.
+Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while
+the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
 """
 
 from collections.abc import Iterable
@@ -9,37 +9,37 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 FRESH = timedelta(seconds=5)
-"""A mark vouches for so long; without a newer one, beats may have been lost."""
+"""How long a mark is fresh. Later, beats may have been lost."""
 JUMP = timedelta(seconds=2)
-"""A clock that differs by more from what was to be expected has jumped."""
+"""A clock that differs by more from its expected value has jumped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A replica's word, in database time: it could store beats `at`, and somebody could without a gap from `since` on."""
+    """A replica's mark, in database time: it could store beats `at`, and some replica could without a gap since `since`."""
 
     replica: str
     since: datetime
     at: datetime
 
     def is_fresh(self, now: datetime) -> bool:
-        """Not in the past too far, and not in the future: then the database's clock went back."""
+        """Whether it is recent and not in the future. A mark in the future means that the database's clock moved back."""
         return -JUMP <= now - self.at <= FRESH
 
     def is_ahead(self, now: datetime) -> bool:
-        """The database's clock went back since it was made."""
+        """Whether the database's clock moved back since the mark was written."""
         return self.at - now > JUMP
 
 
 def heard_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
-    """From when on beats could be stored without a gap until now; None: they cannot be, as far as anybody knows."""
+    """Since when beats could be stored without a gap; None if no fresh mark exists."""
     return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
 
 
 def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
-    """What `replica`, which can store beats now, has to mark. `began`: it has just started, and vouches for nothing before.
+    """The next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark does not count.
 
-    A replica that was away takes over what the others heard meanwhile; where there is no other, time counts from now on.
+    A replica without a fresh mark continues the coverage of the others; without others, coverage begins now.
     """
     known = tuple(marks)
     own = next((mark for mark in known if mark.replica == replica), None)

@@ -8,31 +8,31 @@ from machinery.identity import ClusterName
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A beat on its way to the database: how old it was when the flush began, by the replica's monotonic clock."""
+    """A beat that waits for the flush. `age`: at the start of the flush, by the replica's monotonic clock."""
 
     cluster: ClusterName
     age: timedelta
     available: bool | None
-    """The agent's verdict on its API server; None: not told."""
+    """The agent's verdict on its API server; None: no verdict."""
     epoch: int = 0
-    """Of the session that it came by; 0: its agent keeps none."""
+    """Epoch of the session; 0: the agent has no epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastBeat:
-    """What the database knows of a cluster's beats."""
+    """Stored state of a cluster's heartbeats."""
 
     cluster: ClusterName
     at: datetime | None
     available: bool | None
     session: str | None
-    """Id of the open session; None: none is open."""
+    """Id of the open session; None without one."""
     agent_version: str | None = None
     epoch: int = 0
-    """The highest that was heard of from this cluster, by whatever way."""
+    """The highest known epoch of this cluster, from any message."""
     owner: str | None = None
-    """The hub that its agent reports to instead of this one ("": to none yet); None: it has not said so since the last beat."""
+    """The other hub that owns the agent ("": none yet); None if the agent has not reported one since its last beat."""
 
     def outdates(self, epoch: int) -> bool:
-        """Whether what comes with this epoch is of an owner that is over. Who keeps none (0) is never outdated."""
+        """Whether this epoch is lower than the known one. Agents without epochs (0) are never outdated."""
         return 0 < epoch < self.epoch

@@ -1,6 +1,6 @@
-"""When silence becomes news: grace, expiry and the verdict at the end of it.
+"""Grace and expiry of clusters' leases.
 
-Sources: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace, exactly); D6.
+Sources: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace); architecture D6.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ LEASE_NAME = "managed-cluster-lease"
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What came of a look at one cluster's silence."""
+    """Result of a check of one cluster's silence."""
 
     expired: bool
-    """True: availability is Unknown now, by this look or one before."""
+    """True: availability is Unknown, by this check or an earlier one."""
     look_again: timedelta | None
-    """After this time; None: at the next beat or change. Zero: now, because the silence is over the grace and not told yet."""
+    """Delay until the next check. None: at the next beat or change. Zero: the grace has ended and Unknown is not set yet."""
 
     @property
     def is_due(self) -> bool:
@@ -30,11 +30,11 @@ def grace(lease_duration: timedelta) -> timedelta:
 
 
 def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
-    """The instant from which a cluster is silent: never before a full grace after `since`, when beats could first be stored."""
+    """The instant at which a cluster becomes silent: at least a full grace after `since`, when coverage began."""
     heard = since if last_beat is None else max(last_beat, since)
     return heard + grace(lease_duration) + window
 
 
 def time_left(expiry: datetime, now: datetime) -> timedelta:
-    """Zero at the expiry and after it."""
+    """Time until the expiry; zero after it."""
     return max(expiry - now, timedelta())

@@ -51,8 +51,7 @@ def silence(*, heard: bool, parting: Parting | None = None) -> Condition:
 
 
 def parted(owner: str, *, heard: bool) -> Condition:
-    """Availability of a cluster whose agent is owned by the hub `owner` ("": none yet). `heard`: it has reported here before.
-    """
+    """Availability of a cluster whose agent is owned by the hub `owner` ("": none yet). `heard`: it once reported here."""
     condition = silence(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
     if not owner:
         return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")

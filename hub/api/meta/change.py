@@ -118,8 +118,7 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row of the change log. `encoded`: the document after the change; for a deletion the last one with the new revision.
-    """
+    """One row of the change log. `encoded`: the document after the change; for a deletion its last state, new revision."""
 
     revision: int
     at: datetime

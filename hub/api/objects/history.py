@@ -1,4 +1,4 @@
-"""What is remembered of objects beyond the watch window, and for how long."""
+"""Retention of history beyond the watch window."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,28 +9,27 @@ from hub.api.core.namespace import HUB
 from hub.api.meta.change import EVENTS, LEASES, SECRETS, Kind
 
 UNREMEMBERED = frozenset((SECRETS, EVENTS, LEASES))
-"""Secrets are nobody's to read later, Events are the past already, and Leases change by the second and say nothing then."""
+"""Old Secrets must not be readable, Events are history themselves, and Leases change too often."""
 SHORTENED, FILLS_UP, FULL = "HistoryShortened", "DatabaseFillsUp", "DatabaseAlmostFull"
 AUDIT_SHORTENED, AUDIT_FILLS_UP = "AuditLogShortened", "AuditLogFillsUp"
-"""Reasons of Events of the hub's own namespace."""
+"""Reasons of Events in the hub's namespace."""
 ABOUT = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}}
 BYTES_OF_A_ROW = 200
-"""What a change takes beside its document, labels and fields: its other columns and its places in the indexes."""
+"""Size of a change-log row besides document, labels and fields: other columns and index entries."""
 
 
 def is_remembered(kind: Kind) -> bool:
-    """Whether the past of objects of this kind is kept for longer than watches need it."""
+    """Whether the history of this kind is kept beyond the watch window."""
     return kind not in UNREMEMBERED
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long things are kept. `window`: a watch resumes from changes that are at most this old.
+    """Retention periods. `window`: a watch can resume from changes up to this age.
 
-    `history`: the past of objects can be read this far back, unless the change log grew above `history_bytes` before.
-    `events`: how long an Event stays unwritten; `transitions`: changes of availability. `records`: audit records, unless they
-    took more than `records_bytes` before.
-    `reserve`: so many bytes stay free where the database lies, at the cost of history.
+    `history`: how far back objects can be read, unless the change log exceeds `history_bytes`. `events`: age of the last update
+    at which an Event is removed. `transitions`: changes of availability. `records`: audit records, unless they exceed
+    `records_bytes`. `reserve`: bytes of disk space that stay free, at the cost of history.
     """
 
     window: timedelta
@@ -45,7 +44,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """One portion of the change log was looked at: rows that went, and whether more may be due."""
+    """Result of one batch: removed rows, and whether more may be due."""
 
     rows: int = 0
     more: bool = False
@@ -53,9 +52,9 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Where the change log stands. Watches resume from `compacted` on, the past can be read from `floor` on.
+    """State of the change log. Watches resume from `compacted`, the past can be read from `floor`.
 
-    `bytes`: what the rows up to `measured` take; later ones are not counted yet.
+    `bytes`: size of the rows up to `measured`; later rows are not measured yet.
     """
 
     compacted: int
@@ -66,9 +65,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The room of a database, in bytes. `size`: what it takes; `reusable`: of that, what later writes take first.
+    """Space of a database in bytes. `size`: used; `reusable`: the part of it that later writes reuse.
 
-    `free`: what is left where it lies; None: its server does not say.
+    `free`: free space on its disk; None: unknown, since the server does not report it.
     """
 
     size: int
@@ -77,14 +76,14 @@ class Volume:
 
     @property
     def left(self) -> int | None:
-        """What can still be written; None: unknown."""
+        """Bytes that can still be written; None: unknown."""
         return None if self.free is None else self.free + self.reusable
 
 
 def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
-    """What operators are to hear after everything that is old has gone. `early`: some of it before its time.
+    """Events for operators after old history was removed. `early`: some was removed before its time.
 
-    The words hold no numbers that change: what is told again is counted, and not piled up.
+    The messages contain no changing numbers, so that repeated ones are counted in one Event.
     """
     if early:
         yield _told(SHORTENED, "the oldest history went before its time, for room: see --history-size and --disk-reserve")
@@ -97,7 +96,7 @@ def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[Event
 
 
 def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[EventRecord]:
-    """What operators are to hear of audit records that take so many bytes. `early`: some went before their time."""
+    """Events about the size of the audit records. `early`: some were removed before their time."""
     if early:
         yield _told(AUDIT_SHORTENED, "the oldest audit records went before their time: see --audit-size")
     elif taken >= 0.8 * keeping.records_bytes:

@@ -1,7 +1,7 @@
-"""Who holds which fields when the hub itself writes, and which lists of its kinds are maps.
+"""Field managers for the hub's own writes, and the merge keys of lists by kind.
 
-The hub's controllers write as `muster-hub`, what an agent tells is written as `muster-agent`; what they write into the status
-is held apart from the rest, as Kubernetes does for subresources.
+The hub's controllers write as `muster-hub`; agents' reports are written as `muster-agent`. Fields of the status are owned under
+the subresource, as in Kubernetes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,11 +62,12 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     NAMESPACES: {"status.conditions": ("type",)},
     SERVICE_ACCOUNTS: {"secrets": ("name",)},
 }
-"""By kind: the lists whose entries have holders of their own, and the keys that tell the entries apart.
+"""By kind: lists whose entries have separate managers, and their keys.
 
-These are OCM's and Kubernetes' own declarations; every other list has one holder."""
+Source: the declarations of OCM and Kubernetes. Every other list is atomic.
+"""
 FIXED: Mapping[Kind, tuple[str, ...]] = {REQUESTS: ("spec",), NAMESPACES: ("spec",)}
-"""Parts that nobody can change, and so nobody holds."""
+"""Immutable parts, which have no manager."""
 WHOLE: Mapping[Kind, tuple[str, ...]] = {
     APPROVAL_RULES: ("spec.clusterSelector",),
     CLUSTER_ROLE_BINDINGS: ("roleRef",),
@@ -74,11 +75,12 @@ WHOLE: Mapping[Kind, tuple[str, ...]] = {
     EVENTS: ("involvedObject", "related"),
     ROLE_BINDINGS: ("roleRef",),
 }
-"""By kind: the maps that have one holder, whatever is in them."""
+"""By kind: atomic maps."""
 SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDONS, "v1alpha1"): addon_versions.add_on_shown}
-"""How a stored document reads in another version, for those who hold fields in that one's spelling.
+"""Conversion of a stored document to another version, for managers that own fields in that version.
 
-A version that is not here is taken to spell like the stored one."""
+Versions without an entry have the same fields as the stored one.
+"""
 _CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "login", "multicluster.x-k8s.io"))
 _STATUS = field("status")
 _PARTS: Notation = {field("spec"): {}, _STATUS: {}}
@@ -87,7 +89,10 @@ _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
 def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
-    """`new` with its managedFields after a write by `manager`. An object that came without any stays without."""
+    """Return `new` with the managedFields after a write by `manager`.
+
+    An existing object without managedFields stays without.
+    """
     before = (old or {}).get("metadata", {}).get("managedFields") or []
     if old is not None and not before:
         return new
@@ -106,12 +111,12 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
 
 
 def is_kubernetes_own(kind: Kind) -> bool:
-    """Objects of such a kind have `spec` and `status` even when these are empty: nobody holds the parts themselves."""
+    """Whether objects of the kind always have `spec` and `status`, so that nobody owns these fields themselves."""
     return kind.partition(".")[2] not in _CUSTOM_GROUPS
 
 
 def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[str, Notation]]:
-    """What is held through the status, and what through the object itself. Nobody creates an object with a status."""
+    """Split the fields into those of the status and the others. A create never owns status fields of Kubernetes kinds."""
     if is_kubernetes_own(kind):
         unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
         fields = minus({name: part for name, part in fields.items() if name not in unheld}, _PARTS)
@@ -123,7 +128,7 @@ def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[st
 
 
 def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:
-    """Maps by names and lists as wholes, but for these lists and maps."""
+    """Granular maps and atomic lists, except for the given ones."""
     inner = {name.removeprefix(path).partition(".")[0] for name in (*lists, *whole) if name.startswith(path)}
     return Structure(FieldForm.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
 

@@ -1,4 +1,4 @@
-"""The words of `where` about clusters, in the language of `machinery.expression`. Approval rules have the same, and more."""
+"""Fields of `where` for clusters, in the language of `machinery.expression`. Approval rules have these and more."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -53,7 +53,7 @@ _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 
 
 def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa: FBT001, FBT002 - the form of `Resource.where`
-    """Raises BadRequestError with the column and what would be right."""
+    """Parse a condition. Raises BadRequestError with the column and a correction."""
     try:
         asked = Where(parse(text, _FIELDS), now, CLUSTER)
     except ExpressionError as error:
@@ -67,9 +67,9 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
 
 
 def facet_of(text: str, what: str) -> Facet:
-    """The one value of a cluster that a word names, as in `version` or `labels["env"]`; `what` begins the error's message.
+    """The field of a cluster that `text` names, as in `version` or `labels["env"]`. Raises BadRequestError.
 
-    Raises BadRequestError.
+    `what` starts the error message.
     """
     try:
         found = parse_operand(text, _FIELDS)
@@ -81,7 +81,7 @@ def facet_of(text: str, what: str) -> Facet:
 
 
 def order_of(kind: Kind, name: str, value: str) -> str | None:
-    """By what a database compares a selectable field that is a version or a quantity; None: by the text that it is."""
+    """Sort key of a selectable field that is a version or a quantity; None if it is compared as text."""
     if kind != MANAGED_CLUSTERS:
         return None
     of = (

@@ -1,7 +1,7 @@
-"""By which fields beside name and namespace objects can be selected: `--field-selector status.available=Unknown`.
+"""Selectable fields besides name and namespace, as in `--field-selector status.available=Unknown`.
 
-A field that an object lacks is the empty string: `status.available=` selects the clusters that were never heard of, and
-`status.available!=True` all that are not known to be well. One row per field stands beside the stored document.
+A missing field equals the empty string: `status.available=` selects clusters that never reported, `status.available!=True` all
+clusters that are not known to be available. The store keeps one row per field.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from machinery.meta import conditions
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
-"""`where` finds all of these; a field selector names taints."""
+"""`where` uses all of these; field selectors use taints only."""
 HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.kubernetes", "status.agentVersion"
 CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, AGENT_VERSION, f"{CONDITIONS}*", f"{CLAIMS}*", f"{TAINTS}*")
-"""Names that may stand in a selector; `*` is the type of a condition, the name of a claim, or the key of a taint."""
+"""Fields of a selector; `*` stands for a condition type, a claim name or a taint key."""
 CLUSTER_LABELS: Mapping[str, str] = {"spec.clusterSet": SET_LABEL, "status.addons.*": f"{ADDON_PREFIX}*"}
-"""Names for what labels say: the set that a cluster is in, and how one of its add-ons is."""
+"""Fields that are stored as labels: the cluster set, and the state of each add-on."""
 CLUSTER_ALIASES: Mapping[str, str] = {
     "status.accepted": f"{CONDITIONS}{conditions.HUB_ACCEPTED}",
     "status.available": f"{CONDITIONS}{conditions.AVAILABLE}",
@@ -50,5 +50,5 @@ def of_cluster(cluster: Document) -> dict[str, str]:
 
 
 def of_conditions(document: Document) -> dict[str, str]:
-    """The statuses of an object's conditions."""
+    """Status by condition."""
     return {f"{CONDITIONS}{entry.get('type')}": str(entry.get("status") or "") for entry in doc.conditions(document)}

@@ -1,4 +1,4 @@
-"""Whether an object is in a query: the rule that every store follows, in SQL or in memory."""
+"""Whether an object matches a query. Every store implements this rule, in SQL or in memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 
 
 def fields_of(kind: Kind, document: Document) -> dict[str, str]:
-    """The selectable fields of a document beside its name and namespace."""
+    """Non-empty selectable fields of a document, besides name and namespace."""
     extract = SELECTABLE.get(kind)
     return {field: value for field, value in extract(document).items() if value} if extract else {}
 
 
 def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-    """Namespace, labels and fields fit. A field that an object lacks is the empty string, as in Kubernetes."""
+    """Whether namespace, labels and fields match. A missing field is the empty string, as in Kubernetes."""
     if query.namespace is not None and key.namespace != query.namespace:
         return False
     known = {**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}
@@ -56,13 +56,13 @@ def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[s
 
 
 def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> QueryRecord:
-    """What of an object may be asked about."""
+    """The parts of an object that conditions can use."""
     key = doc.key(document)
     return QueryRecord(key.name, doc.labels(document), fields_of(kind, document), created_at(document), beat)
 
 
 def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None = None) -> bool:
-    """As `matches`, for a whole document, and with the condition of the query."""
+    """Like `matches`, for a whole document and including the query's condition."""
     known = known_of(kind, document, beat)
     if not matches(query, doc.key(document), known.labels, known.fields):
         return False
@@ -71,7 +71,7 @@ def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What a query chooses of some objects: a page, how many more, and where its last object stands in the order."""
+    """Result of a query: a page, the number of further objects, and the sort position of the last one."""
 
     items: tuple[StoredObject, ...]
     rest: int
@@ -79,7 +79,7 @@ class Portion:
 
 
 def portion(query: Query, objects: Iterable[StoredObject], beats: Mapping[ClusterName, LastBeat]) -> Portion:
-    """What a store answers from memory. `beats`: by cluster, where the query asks about them."""
+    """Evaluate a query in memory. `beats`: by cluster, if the query uses them."""
 
     def beat(each: StoredObject) -> LastBeat | None:
         return beats.get(ClusterName(each.key.name))

@@ -1,4 +1,4 @@
-"""The words of `sortBy` and `groupBy` about clusters: those of `where`, and for orders also the paths of kubectl's users."""
+"""Parse `sortBy` and `groupBy` for clusters: fields of `where`, and in `sortBy` also paths of kubectl's `--sort-by`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from hub.api.query.query_fields import facet_of
 from machinery.errors import BadRequestError
 
 MOST = 4
-"""Keys of one order, and of one grouping."""
+"""Largest number of keys in one order or grouping."""
 _PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
 _PATHS: Mapping[str, str] = {
     ".metadata.name": "name",
@@ -17,11 +17,11 @@ _PATHS: Mapping[str, str] = {
     ".status.version.kubernetes": "version",
 }
 _MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
-"""Paths of maps; the last step is the word of the map."""
+"""Paths of maps; the last element is the field's name."""
 
 
 def sort_of(text: str, after: Place | None = None) -> SortOrder:
-    """`-memory,name`: a word each, with `-` from the highest to the lowest. Raises BadRequestError."""
+    """Parse for example `-memory,name`; `-` means descending. Raises BadRequestError."""
     keys = tuple(_key(part) for part in _parts(text, "sortBy"))
     if after is not None and len(after) != len(keys):
         raise BadRequestError("invalid continue token: it belongs to another order")
@@ -29,7 +29,7 @@ def sort_of(text: str, after: Place | None = None) -> SortOrder:
 
 
 def groups_of(text: str) -> tuple[Facet, ...]:
-    """`version,labels["env"]`. Raises BadRequestError."""
+    """Parse for example `version,labels["env"]`. Raises BadRequestError."""
     facets = tuple(facet_of(part, "groupBy") for part in _parts(text, "groupBy"))
     for facet in facets:
         if facet.is_instant:
@@ -55,7 +55,7 @@ def _key(part: str) -> By:
 
 
 def _translated(word: str) -> str:
-    """A path of kubectl's `--sort-by` in words of ours; what is none of those stays as it is."""
+    """The field for a path of kubectl's `--sort-by`; other text is returned unchanged."""
     path = word.removeprefix("{").removesuffix("}")
     if not path.startswith("."):
         return word

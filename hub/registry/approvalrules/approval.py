@@ -1,7 +1,7 @@
-"""Deciding without a human: renewals and add-ons by the hub's own rules, clusters and registrations by an operator's.
+"""Automatic decisions: renewals and add-ons by built-in rules, clusters and registrations by operators' rules.
 
-Nothing is denied here: what no rule is for waits for an operator. Whatever a rule is for, a request must be strict: its label,
-its subject and who made it name the same cluster, whole, and it asks for nothing but a client's certificate.
+Nothing is denied here: without a matching rule a request waits for an operator. Every request must be strict: its label, its
+subject and its requester name the same cluster exactly, and it is for a client certificate only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,26 +32,26 @@ from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 
 RULE_ACTOR = f"system:{NAME}:rule:"
-"""Who the change log names for what a rule decided; its name follows."""
+"""Prefix of the actor in the change log for decisions of a rule; the rule's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutcome:
-    """What was written. `decisions`: by which rules; none when the hub's own decided.
+    """Result of a decision that was written. `decisions`: of operators' rules; empty for built-in ones.
 
-    `accepted`: the cluster that is from now on. `asking`: the cluster that rules may accept for what was asked.
+    `accepted`: the cluster that was accepted. `asking`: the cluster that rules may accept because of the request.
     """
 
     decisions: tuple[RuleDecision, ...] = ()
     accepted: str = ""
     asking: str = ""
     records: tuple[AuditRecord, ...] = ()
-    """The audit records of the decisions, which are written with them."""
+    """Audit records of the decisions, written in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A strict request: what it entitles to, and who made it."""
+    """A strict request, its grant and its requester."""
 
     request: Document
     grant: CertificateGrant
@@ -67,7 +67,7 @@ class _Asked:
 
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
-    """Every rule there is, that of `--auto-approve` first and the others by their names."""
+    """All rules: the one of `--auto-approve` first, then the others by name."""
     return (*by_rule.of_flag(globs), *_stored_rules(tx))
 
 
@@ -75,12 +75,12 @@ def _stored_rules(tx: Transaction) -> Iterator[ApprovalRule]:
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
         try:
             yield rule_of(stored.encoded)
-        except InvalidError:  # written by another version of the hub: what cannot be read decides nothing
+        except InvalidError:  # written by another version of the hub; an unreadable rule decides nothing
             continue
 
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
-    """For reviews of many requests in one transaction: they, and the clusters that they are for, are read together."""
+    """Load many requests and their clusters with few queries."""
     request_objects.read_ahead(tx, names)
     found = [tx.objects.get(REQUESTS, Key("", name)) for name in names]
     clusters_asked = {doc.labels(stored.document).get(CLUSTER_LABEL, "") for stored in found if stored}
@@ -88,7 +88,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approves a request that needs no human; None: nothing was written. Raises NotFoundError."""
+    """Approve a request if a rule matches; None if nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
     if rules.phase(stored.document) is not RequestPhase.PENDING:
         return None
@@ -114,7 +114,7 @@ def _approve(tx: Transaction, stored: StoredObject, message: str, actor: str) ->
 
 
 def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str) -> ApprovalOutcome | None:
-    """Says on the request which dry runs would have approved it, once."""
+    """Record on the request, once, which dry-run rules would have approved it."""
     told = _would(fitting, "approve this request")
     if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == told for entry in doc.conditions(stored.document)):
         return None
@@ -126,7 +126,7 @@ def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Accepts a cluster that a rule is for, once: what an operator decided, before or after, stands. None: nothing written."""
+    """Accept a cluster that a rule matches, once. An operator's decision always stands. None if nothing was written."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
         return None
@@ -134,7 +134,7 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
     deciding = next((rule for rule in fitting if not rule.dry_run), None)
     if deciding is None:
         return _told(tx, stored, fitting) if fitting else None
-    if clusters.is_accepted(stored.document):  # by hand, a moment ago: a denial by hand shall stand too
+    if clusters.is_accepted(stored.document):  # by an operator just now: prevents that a rule accepts it again after a denial
         marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
         return ApprovalOutcome()
@@ -145,7 +145,7 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
 
 
 def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
-    """The cluster that a request is for, where some rule accepts clusters for what they ask; "": none has to be looked at."""
+    """The request's cluster, if some rule accepts clusters by their requests; else ""."""
     if not any(_needs_request(rule) for rule in known):
         return ""
     return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
@@ -156,13 +156,13 @@ def _needs_request(rule: ApprovalRule) -> bool:
 
 
 def is_open(cluster: Document) -> bool:
-    """Whether rules may still accept this cluster: nobody has judged it, no rule and no operator."""
+    """Whether rules may still accept this cluster: no rule and no operator has decided."""
     judged = clusters.was_judged(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
     return not judged and not doc.is_deleting(cluster)
 
 
 def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Says on the cluster which dry runs would have accepted it, once."""
+    """Record on the cluster, once, which dry-run rules would have accepted it."""
     told = by_rule.dry_run(_would(fitting, "accept this cluster"))
     new = doc.with_status_condition(stored.document, told, tx.now)
     if clusters.is_accepted(stored.document) or not doc.differs(new, stored.document):
@@ -172,7 +172,7 @@ def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]
 
 
 def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalRule]) -> list[ApprovalRule]:
-    """The rules that fit the cluster by itself, or with one of its requests."""
+    """Rules that match the cluster alone or with one of its requests."""
     deciding = [rule for rule in known if RuleVerdict.ACCEPT in rule.decides and not rule.paused]
     candidates = [RuleInput(ClusterName(cluster.key.name), cluster.document, tx.now)]
     if any(map(_needs_request, deciding)):
@@ -181,7 +181,7 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 
 
 def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
-    """The requests for an agent of this cluster that nobody has refused."""
+    """Requests for an agent of this cluster that are neither denied nor failed."""
     of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = (RequestPhase.DENIED, RequestPhase.FAILED)
     for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
@@ -191,7 +191,7 @@ def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
 
 
 def _asked(tx: Transaction, request: Document) -> _Asked | None:
-    """None: it breaks a rule, so that only a human can decide, or another signer does."""
+    """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer."""
     if not rules.is_for_a_client(request):
         return None
     try:
@@ -210,7 +210,7 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
 
 
 def _asker(tx: Transaction, asked: _Asked) -> Asker | None:
-    """Who made the request; None: somebody who may not ask for this."""
+    """The requester; None if it may not request this."""
     spec = doc.mapping(asked.request, "spec")
     user, groups = str(spec.get("username") or ""), tuple(map(str, spec.get("groups") or ()))
     if (credential := rules.bootstrap_credential(asked.request)) is not None:
@@ -222,7 +222,7 @@ def _asker(tx: Transaction, asked: _Asked) -> Asker | None:
 
 
 def _needs_no_rule(tx: Transaction, asked: _Asked) -> bool:
-    """A renewal by the subject itself, or an add-on's certificate as it is registered, for the cluster's own agent."""
+    """Whether it is a renewal by the subject itself, or a registered add-on's certificate, from the cluster's own agent."""
     if asked.requester is None:
         return False
     if asked.grant.purpose is Purpose.ADDON:
@@ -231,7 +231,7 @@ def _needs_no_rule(tx: Transaction, asked: _Asked) -> bool:
 
 
 def _is_own(tx: Transaction, asked: _Asked) -> bool:
-    """Whether the cluster's own agent asks, and is in good standing."""
+    """Whether the requester is the cluster's own agent, in good standing."""
     requester, cluster = asked.requester, asked.grant.holder.cluster
     if requester is None or cluster is None or requester.purpose is not Purpose.AGENT or requester.cluster != cluster:
         return False
@@ -241,7 +241,7 @@ def _is_own(tx: Transaction, asked: _Asked) -> bool:
 
 
 def _is_denied(cluster: StoredObject | None) -> bool:
-    """Whether somebody denied the cluster after it was accepted, or has it deleted: no rule undoes that."""
+    """Whether an operator denied or deleted the cluster; no rule reverts that."""
     if cluster is None:
         return False
     document = cluster.document

@@ -1,4 +1,4 @@
-"""Use cases about ApprovalRules: the one write path of the kind, and what is counted of their decisions."""
+"""Use cases about ApprovalRules: the kind's only write path, and the counts of their decisions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ _COUNTS = ("accepted", "approved", "wouldAccept", "wouldApprove")
 
 @dataclass(frozen=True, slots=True)
 class DecisionCount:
-    """What one rule has decided since it was last noted. `last`: the newest decision, and when it was made."""
+    """Decisions of one rule since the last status update. `last`: the newest, made at `at`."""
 
     counts: Mapping[str, int]
     last: RuleDecision
@@ -52,7 +52,10 @@ def _counted(decision: RuleDecision) -> str:
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
+    """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
+
+    `writer`: see `hub.registry.objects.write.store`.
+    """
     before = old.document if old else None
     document = doc.stamped(reading.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
@@ -61,14 +64,14 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes; while finalizers remain, marks it as deleting. What it has decided stands."""
+    """Delete; mark as deleting while finalizers remain. Past decisions stay."""
     if doc.finalizers(old.document) and not doc.is_deleting(old.document):
         return put(tx, doc.deleting(old.document, tx.now), old, actor)
     return tx.objects.delete(APPROVAL_RULES, old, actor)
 
 
 def note(tx: Transaction, tallies: Mapping[str, DecisionCount], actor: str) -> None:
-    """Adds what rules have decided to their statuses; a rule that is gone has none."""
+    """Add decision counts to the rules' statuses; deleted rules are ignored."""
     for name, tally in tallies.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
@@ -83,7 +86,7 @@ def _counted_status(stored: StoredObject, tally: DecisionCount) -> dict[str, Any
 
 
 def describe(tx: Transaction, name: str, actor: str) -> None:
-    """Says in the status whether the rule decides."""
+    """Set the condition that shows whether the rule decides."""
     stored = tx.objects.get(APPROVAL_RULES, Key("", name))
     if stored is None:
         return
@@ -101,13 +104,13 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 
 
 def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """Names of requests that wait for a decision: a page, and where the next one begins."""
+    """One page of names of undecided requests, and the start of the next page."""
     page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
     return _undecided(page.items), page.items[-1].key if page.more else None
 
 
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
-    """Names of the requests of these clusters that wait for a decision."""
+    """Names of undecided requests of these clusters."""
     names = []
     for cluster in clusters:
         of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
@@ -120,7 +123,7 @@ def _undecided(requests: Iterable[StoredObject]) -> list[str]:
 
 
 def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """Names of clusters that rules may still accept: a page, and where the next one begins."""
+    """One page of names of clusters that rules may still accept, and the start of the next page."""
     page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
     names = [stored.key.name for stored in page.items if is_open(stored.document)]
     return names, page.items[-1].key if page.more else None

@@ -1,7 +1,7 @@
-"""Use cases about the hub's CAs: what operators want of them, what the leader does, and one look at how far that is.
+"""Use cases about the hub's CAs: operators' orders, the leader's steps, and the state of a rotation.
 
-No revision, no change-log row. Each step is one transaction that looks again whether it is still to be made, so that a leader
-that was killed anywhere, or two that believe they lead, leave nothing half done.
+No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
+that believe to lead, leave no half-done step.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ from machinery.identity import AgentId, ClusterName
 from machinery.meta.selectors import Operator, Requirement
 
 KNOWN = "ca-sha256"
-"""The fact: the hash of the key of the CA that issues. A release that knows one CA alone is held to it."""
+"""Fact: hash of the issuing CA's key. Releases that know only one CA check it."""
 COMPROMISED = "the CA that signed it is compromised"
 _ACCEPTED = (Requirement(selectable.HUB_ACCEPTS, Operator.EQUALS, ("true",)),)
 _AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN, ("Unknown", "")),)
@@ -44,7 +44,7 @@ _AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A CA that was made and whose key is kept, or is to be kept here: `sealed`."""
+    """A new CA. `sealed`: its key, if it is stored in the database."""
 
     certificate: bytes
     cross_signed: bytes | None
@@ -60,7 +60,7 @@ def all_of(tx: Transaction) -> Sequence[AuthorityRecord]:
 
 
 def adopt(tx: Transaction, made: Made) -> AuthorityRecord:
-    """The first CA, which issues at once; whoever comes second reads whose it is."""
+    """Record the first CA, which issues at once. Returns the recorded one if another replica was faster."""
     known = issuing(tx.authorities.all())
     if known is not None:
         return known
@@ -85,9 +85,9 @@ def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
 
 
 def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> AuthorityRecord:
-    """Another CA is to take the place of the one that issues, which is returned. Wished twice, it is done once.
+    """Order the replacement of the issuing CA and return it. Idempotent.
 
-    `cannot`: why no other can be made here. Raises ConflictError: that, or a change of CA is under way.
+    `cannot`: why no other CA can be made here. Raises ConflictError for that reason, or while a rotation is in progress.
     """
     everyone = tx.authorities.all()
     old = issuing(everyone)
@@ -102,7 +102,7 @@ def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = F
 
 
 def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> AuthorityRecord:
-    """The next step of this CA is to be made without those that have not moved. Raises NotFoundError, ConflictError."""
+    """Order the next step of this CA without waiting for agents. Raises NotFoundError, ConflictError."""
     one = find(tx, authority)
     if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
         raise ConflictError(f"the CA {one.id} is {one.phase.value}: nothing of it is waited for")
@@ -112,10 +112,10 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> AuthorityRecord:
-    """It is compromised: nothing of it counts any more, as soon as agents have moved. Raises NotFoundError, ConflictError.
+    """Record that a CA is compromised: it ends as soon as agents have moved. Raises NotFoundError, ConflictError.
 
-    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Agents have `within` to trust
-    that one, and `within` to renew; nobody is given more time by a second word.
+    The issuing CA must be replaced first, hence `cannot` as in `rotate`. Agents have `within` to trust the next CA, and
+    `within` to renew. A repeated order never extends the time.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
@@ -139,7 +139,7 @@ def _wished(tx: Transaction, authority: AuthorityRecord, wish: AuthorityOrder, a
 
 
 def propose(tx: Transaction, made: Made) -> AuthorityRecord:
-    """The next CA, from now on trusted; the one there is, if another has proposed one meanwhile."""
+    """Record the next CA, which agents shall trust from now on. Returns an already recorded one."""
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
         return coming
@@ -148,7 +148,7 @@ def propose(tx: Transaction, made: Made) -> AuthorityRecord:
         raise InvalidError(f"the CA {one} is known already, and does not come back")
     new = AuthorityRecord(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
     tx.authorities.put(new)
-    if len(known) == 1:  # while there is no doubt whose they are: its list has them, however long it is retired
+    if len(known) == 1:  # with one CA the signer is certain, and its revocation list keeps these records after it has retired
         tx.authorities.name_signer(known[0].signer)
     if made.sealed is not None:
         tx.authorities.keep_key(new.id, made.sealed)
@@ -189,14 +189,14 @@ def _end(tx: Transaction, one: AuthorityRecord) -> AuthorityRecord:
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
-    """The accepted clusters whose agent had certificates of this compromised CA alone, and has got none since."""
+    """Accepted clusters whose agent had only certificates of this compromised CA, and has got no other since."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
     lost = tx.authorities.bereft(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
 
 
 def _signers(one: AuthorityRecord, everyone: Sequence[AuthorityRecord]) -> list[str | None]:
-    """How records name it: those from before signers were kept name none, and are the first CA's."""
+    """Its names in records. Records without a signer belong to the first CA."""
     first = min(everyone, key=lambda each: each.created_at)
     return [one.signer, *([None] if one.id == first.id else [])]
 
@@ -207,7 +207,7 @@ def _put(tx: Transaction, authority: AuthorityRecord) -> AuthorityRecord:
 
 
 def survey(tx: Transaction) -> RotationSurvey:
-    """One look at everything that a change of CA waits for."""
+    """Read everything that a rotation depends on."""
     everyone = tuple(tx.authorities.all())
     return RotationSurvey(
         now=tx.now,
@@ -222,7 +222,7 @@ def survey(tx: Transaction) -> RotationSurvey:
 
 
 def _living(tx: Transaction) -> frozenset[str]:
-    """The replicas that serve; after the database was away also those that had no time yet to say that they do."""
+    """Serving replicas; after a database outage also those that had no time to update their rows yet."""
     everybody = tx.replicas.all()
     if could_tell(hearing.since(tx), tx.now):
         return alive(everybody, tx.now)
@@ -230,7 +230,7 @@ def _living(tx: Transaction) -> frozenset[str]:
 
 
 def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Member, ...]:
-    """One agent per accepted cluster: the one that is connected or said something last, else the one that came last."""
+    """One agent per accepted cluster: the one whose certificate was issued last."""
     accepted = {
         stored.key.name: rules.lease_duration(stored.document)
         for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items

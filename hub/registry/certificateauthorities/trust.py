@@ -1,7 +1,7 @@
-"""Use cases about what agents trust, and which certificates they hold: no revision, no change-log row.
+"""Use cases about the CAs that agents trust and the certificates they hold. No write adds a change-log row.
 
-Who wants to know how far a change of CA has come reads `standing`. An agent that never said a word to a release that asks, or
-that comes through the Kubernetes API alone, has no row: of such only the records of certificates tell.
+An agent has no row if it never reported to a release that stores this, or uses the Kubernetes API only. For such agents only
+certificate records exist.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,23 +15,23 @@ from hub.ports import Transaction
 
 @dataclass(frozen=True, slots=True)
 class TrustReport:
-    """An agent came with this certificate, and trusts this."""
+    """The certificate that an agent presented, and the CAs that it trusts."""
 
     record: CertificateRecord
     trusted: frozenset[str] | None
 
 
 def news(tx: Transaction, words: Iterable[TrustReport]) -> Sequence[AgentTrust]:
-    """What of it is not on record: a query."""
+    """Reports that differ from the stored rows. Read-only."""
     said = [_said(tx, word) for word in words if word.record.cluster is not None and word.record.agent is not None]
     return [each for each in said if not each.is_as(_known(tx, each))]
 
 
 def note(tx: Transaction, words: Iterable[TrustReport]) -> int:
-    """Keeps what agents said, and returns how many rows that took; what is on record already is not written.
+    """Store reports and return the number of written rows. Unchanged reports are not written.
 
-    The certificate that an agent came with last counts, and not the newest: it may have gone back to the one before. A cluster
-    that is gone meanwhile has no row.
+    The certificate presented last counts, not the newest: an agent may have returned to an earlier one. Deleted clusters get no
+    row.
     """
     written = 0
     for said in news(tx, words):
@@ -42,7 +42,7 @@ def note(tx: Transaction, words: Iterable[TrustReport]) -> int:
 
 
 def standing(tx: Transaction) -> Sequence[AgentTrust]:
-    """Of every agent that has said so, and whose certificate has not ended: what it trusts and which certificate it holds."""
+    """Rows of all agents whose certificate has not expired."""
     return [each for each in tx.trusts.all() if each.not_after > tx.now]
 
 

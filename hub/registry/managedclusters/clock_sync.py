@@ -1,4 +1,4 @@
-"""Use case: a cluster's clock was compared with the hub's."""
+"""Use case: record the result of a clock comparison."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from machinery.identity import ClusterName
 
 
 def note(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
-    """Sets the condition where it is news; of a cluster that is gone, or not accepted, nothing is said."""
+    """Set the condition if its status changed. Ignored if the cluster does not exist or is not accepted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or not cluster_rules.is_accepted(stored.document):
         return

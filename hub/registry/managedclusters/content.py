@@ -1,4 +1,4 @@
-"""What belongs to a cluster and goes with it: add-ons, what was made for it in its namespace, requests nobody has decided."""
+"""Content that is deleted with a cluster: add-ons, objects made for it in its namespace, and undecided requests."""
 
 from collections.abc import Iterator
 
@@ -23,11 +23,11 @@ from machinery.meta.selectors import Operator, Requirement
 
 PAGE = 200
 MADE = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)
-"""Kinds of which the objects that bear the labels of a cluster or an add-on were made for it."""
+"""Kinds whose objects with labels of a cluster or add-on were made for it."""
 
 
 def of_cluster(tx: Transaction, name: str) -> Iterator[StoredObject]:
-    """Add-ons first."""
+    """All content, add-ons first."""
     yield from _all(tx, ADDONS, Query(namespace=name))
     for kind in MADE:
         yield from (stored for stored in _all(tx, kind, Query(namespace=name)) if rules.is_made_for(stored.document, name))
@@ -38,7 +38,7 @@ def of_cluster(tx: Transaction, name: str) -> Iterator[StoredObject]:
 
 
 def is_there(tx: Transaction, name: str) -> bool:
-    """Whether anything must go before the cluster."""
+    """Whether anything must be removed before the cluster."""
     return next(of_cluster(tx, name), None) is not None
 
 

@@ -1,4 +1,4 @@
-"""A ManagedCluster's exclusive set, as OCM's webhook has it: where there is a set `default`, no cluster is without one."""
+"""Default of a ManagedCluster's exclusive set, as in OCM's webhook: the set `default`, if it exists."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hub.ports import Transaction
 
 
 def with_default(tx: Transaction, cluster: Document) -> dict[str, Any]:
-    """The ManagedCluster in the set `default`, if it is in none and the hub has that set."""
+    """The ManagedCluster in the set `default`, if it has no set and the hub has that set."""
     if doc.is_deleting(cluster) or not rules.lacks_set(cluster):
         return dict(cluster)
     found = tx.objects.get(CLUSTER_SETS, Key("", rules.DEFAULT))

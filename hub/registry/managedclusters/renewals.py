@@ -1,4 +1,4 @@
-"""Use cases about certificates that an operator wants renewed ahead of their time."""
+"""Use cases about an operator's order to renew certificates early."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from machinery.identity import AgentId, ClusterName
 
 @dataclass(frozen=True, slots=True)
 class RenewingAgent:
-    """An agent of the cluster, with the newest of its certificates that is good."""
+    """An agent and its newest valid certificate."""
 
     agent: AgentId
     issued_at: datetime
@@ -26,14 +26,14 @@ class RenewingAgent:
 
 @dataclass(frozen=True, slots=True)
 class RenewalProgress:
-    """The order that stands, and how far its agents are with it."""
+    """The current order and the state of the agents."""
 
     order: RenewalOrder | None
     holders: Sequence[RenewingAgent]
 
 
 def order(tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False) -> RenewalProgress:
-    """Has every certificate renewed that was issued until now. Raises NotFoundError, InvalidError."""
+    """Order the renewal of all certificates issued until now. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     given = RenewalOrder(tx.now, renewal.checked(within))
     if not dry_run:
@@ -42,13 +42,13 @@ def order(tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, 
 
 
 def progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
-    """How far the agents of a cluster are with the order that stands. Raises NotFoundError."""
+    """The state of a cluster's agents for the current order. Raises NotFoundError."""
     standing = renewal.order_of(clusters.find(tx, cluster).document)
     return RenewalProgress(standing, _holders(tx, cluster, standing))
 
 
 def wanted_of(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
-    """The order that stands, and the database's time. Raises NotFoundError."""
+    """The current order and the database's time. Raises NotFoundError."""
     return renewal.order_of(clusters.find(tx, cluster).document), tx.now
 
 

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusters: the one write path of the kind."""
+"""Use cases about ManagedClusters, including the kind's only write path."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,9 +34,9 @@ GROUP = rules.RESOURCE.partition(".")[2]
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Creates (`old` None) or updates; owns defaults and admission. A bootstrap credential admits the name that it creates.
+    """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
 
-    `writer`: see `writing.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    `writer`: see `hub.registry.objects.write.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
     if old is None:
@@ -50,27 +50,27 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         if not content.is_there(tx, old.key.name):
             return remove(tx, old, actor)
-        document = removal.held(document)  # somebody put it there while others held the cluster
+        document = removal.held(document)  # content was created while other finalizers kept the cluster
     if rules.is_denial(before, document):
         document = doc.with_status_condition(document, rules.DENIED, tx.now)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
     if before is not None and rules.is_revoked(before) and not certificates.has_agent(tx, ClusterName(doc.name(document))):
-        # a beat or a report that its former agent has sent meanwhile
+        # a late beat or report of the former agent must not change this
         document = doc.with_status_condition(document, rules.REVOKED, tx.now)
     _note(tx, before, document, actor)
     return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
 
 
 def _admitted(tx: Transaction, credential: CredentialId, new: dict[str, Any]) -> dict[str, Any]:
-    """The ManagedCluster that a bootstrap credential makes by itself, with the labels that it bestows."""
+    """A new ManagedCluster that a bootstrap credential creates, with the labels of the credential."""
     record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
     labels = credential_uses.bestowed(record)
     return doc.with_metadata(new, labels={**doc.labels(new), **labels}) if labels else new
 
 
 def _note(tx: Transaction, before: Document | None, after: Document | None, actor: str) -> None:
-    """Keeps what became of the availability."""
+    """Record a transition if availability changed."""
     document = after or before
     old, new = (rules.availability(each) if each else None for each in (before, after))
     if document is None or (old is None and new is None):
@@ -81,9 +81,9 @@ def _note(tx: Transaction, before: Document | None, after: Document | None, acto
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes, with its beats, and revokes its certificates; marks it as deleting while finalizers or its content remain.
+    """Delete the cluster with its beats and revoke its certificates. Mark it as deleting while finalizers or content remain.
 
-    What else belongs to it goes first: `hub.registry.deletion.clusters`, which the hub's own finalizer waits for.
+    The content is deleted first: see `hub.registry.deletion.clusters`, whose finalizer keeps the cluster.
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or content.is_there(tx, old.key.name)):
@@ -106,13 +106,13 @@ def find(tx: Transaction, name: ClusterName) -> StoredObject:
 
 
 def acceptance(tx: Transaction, name: ClusterName) -> rules.Acceptance:
-    """Whether an operator accepted the cluster."""
+    """Acceptance of the cluster; ABSENT if it does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     return rules.acceptance(stored.document) if stored is not None else rules.Acceptance.ABSENT
 
 
 def require_accepted(stored: StoredObject) -> None:
-    """Raises ForbiddenError for a cluster that the hub denies, or has not accepted yet."""
+    """Raise ForbiddenError for a cluster that is denied or not accepted yet."""
     name = stored.key.name
     if not rules.is_accepted(stored.document):
         raise ForbiddenError(
@@ -121,17 +121,18 @@ def require_accepted(stored: StoredObject) -> None:
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
-    """Creates or finds the ManagedCluster of a join.
+    """Create or find the ManagedCluster of a join.
 
-    A bootstrap credential is checked and admits the name at most once. AlreadyExistsError: the name belongs to a cluster with
-    another uid; commit `note_duplicate` in a transaction of its own, so that operators see it. ForbiddenError: the credential
-    is not for this name. NotFoundError: a cluster came with its own certificate, and the hub has forgotten it.
+    A bootstrap credential is checked and admits the name at most once. Raises AlreadyExistsError if the name belongs to a
+    cluster with another uid: then commit `note_duplicate` in a separate transaction, so that operators see it. Raises
+    ForbiddenError if the credential is not for this name, and NotFoundError if the agent presented its own certificate and the
+    cluster was deleted.
     """
     cluster_name(joining.name)
     duplicate.check_uid(joining.cluster_uid)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
     if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
-        if joining.credential is not None:  # who may not register this name is told nothing of it, and notes nothing
+        if joining.credential is not None:  # without a right to the name, no information and no recorded duplicate
             credential_uses.check(tx, joining.credential, joining.name, joining.agent)
         raise AlreadyExistsError(
             f'the cluster name "{joining.name}" belongs to another cluster: register under another name, or, if this is that '
@@ -149,7 +150,7 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
 
 
 def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
-    """Creates the ManagedCluster of a join, not accepted. Whether that may be was found out before, and that none is there."""
+    """Create the ManagedCluster of a join, not accepted. The caller has checked that it is allowed and does not exist."""
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
@@ -171,9 +172,9 @@ def _join(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
 
 
 def _adopt(tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: str, bestowed: Mapping[str, str]) -> None:
-    """Notes the uid of a cluster that an operator entered before it came, and what else the agent may set.
+    """Record the uid of a cluster that an operator created before its agent registered, and other fields the agent may set.
 
-    `bestowed`: labels that its bootstrap credential gives it, once.
+    `bestowed`: labels from the bootstrap credential, given once.
     """
     new = rules.adopted(stored.document, joining)
     if bestowed:
@@ -186,7 +187,7 @@ def _adopt(tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: s
 
 
 def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
-    """Sets the condition ManagedClusterDuplicated: another cluster wanted this name. An operator may let it have it."""
+    """Set the condition ManagedClusterDuplicated, so that an operator can give the name to the other cluster."""
     stored = find(tx, joining.name)
     new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
     noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
@@ -194,7 +195,7 @@ def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
 
 
 def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
-    """The rebuilt cluster takes the name: nothing of the one before opens anything, and nothing is known of its life."""
+    """Give the name to a rebuilt cluster: revoke the certificates and delete the state of the previous one."""
     name = ClusterName(doc.name(new))
     certificates.revoke_cluster(tx, name, CLUSTER_REBUILT)
     tx.bindings.release(name)
@@ -204,13 +205,13 @@ def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
 
 
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value
-    """Sets `spec.hubAcceptsClient`. Raises NotFoundError."""
+    """Set `spec.hubAcceptsClient`. Raises NotFoundError."""
     stored = find(tx, name)
     return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor, HUB_WRITER)
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
-    """Replaces what the agent owns in the status; equal content writes nothing. ForbiddenError: the hub denies the cluster."""
+    """Replace the agent's part of the status. No write if nothing changes. Raises ForbiddenError unless accepted."""
     stored = find(tx, name)
     require_accepted(stored)
     new = with_agent_version(rules.with_report(stored.document, report, tx.now), report.agent_version)
@@ -221,13 +222,13 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
 
 
 def set_condition(tx: Transaction, name: ClusterName, condition: Condition, actor: str) -> Written | StoredObject:
-    """Sets one condition that the hub owns; equal content writes nothing. Raises NotFoundError."""
+    """Set a condition that the hub owns. No write if nothing changes. Raises NotFoundError."""
     stored = find(tx, name)
     return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor, HUB_WRITER)
 
 
 def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
-    """Availability is unknown from now on where the cluster's agents have no certificate left. None of that name: nothing."""
+    """Set availability to Unknown if the cluster's agents have no valid certificate. Ignored if it does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is not None and rules.availability(stored.document) is not None and not certificates.has_agent(tx, name):
         set_condition(tx, name, rules.REVOKED, actor)
