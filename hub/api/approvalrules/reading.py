@@ -1,4 +1,4 @@
-"""From an ApprovalRule's document to the rule, with a cause for every mistake in it."""
+"""Parse ApprovalRule documents, with a cause for each mistake."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -21,12 +21,12 @@ KIND = "ApprovalRule"
 
 @lru_cache(maxsize=512)
 def rule_of(encoded: bytes) -> ApprovalRule:
-    """The rule that an object says, by the bytes that are stored. Raises InvalidError with a cause per mistake."""
+    """The rule of a stored object. Raises InvalidError with a cause per mistake."""
     return read(msgspec.json.decode(encoded))
 
 
 def read(document: Document) -> ApprovalRule:
-    """The rule that a document says. Raises InvalidError with a cause per mistake."""
+    """The rule of a document. Raises InvalidError with a cause per mistake."""
     spec = doc.mapping(document, "spec")
     causes: list[Cause] = []
     rule = ApprovalRule(
@@ -91,7 +91,7 @@ def _invalid(name: str, causes: Sequence[Cause]) -> InvalidError:
 
 
 def admitted(new: Document, before: Document | None) -> dict[str, Any]:
-    """`new` as it is stored. Raises InvalidError, but not for what is stored already: another release may have written it."""
+    """Return `new` in stored form. Raises InvalidError, except for an unchanged spec: another release may have written it."""
     if before is None or doc.mapping(new, "spec") != doc.mapping(before, "spec"):
         read(new)
     return doc.typed(new, API_VERSION, KIND)

@@ -1,8 +1,8 @@
-"""ApprovalRules: whom an operator lets in without looking, as a rule that is read from an object and asked about a candidate.
+"""ApprovalRules: an operator's automatic decisions, as pure rules about a candidate.
 
-All that a rule names must fit: who asked, the cluster's name, its labels, the condition. Names are compared whole. What is not
-known fits nothing. A rule without `requesters` approves for whoever holds a bootstrap credential, and accepts a cluster whoever
-made it known; with `requesters`, a cluster is accepted when one of them has asked for its certificate.
+A rule matches if everything that it names matches: requester, cluster name, labels, condition. Names are compared exactly;
+unknown values never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster
+from any source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,20 +24,20 @@ from machinery.meta.selectors import LabelSelector
 from machinery.meta.timestamps import parse_time
 
 DRY_RUN = "ApprovalRuleDryRun"
-"""Type of the condition that says what dry runs would have decided."""
+"""Condition type for the decisions of dry runs."""
 FLAG = "--auto-approve"
-"""The name under which the globs of this setting decide: no object can have it."""
+"""Rule name for the globs of this setting; no object can have this name."""
 
 
 class RuleVerdict(StrEnum):
-    """What a rule decides."""
+    """A decision of a rule."""
 
     ACCEPT = "Accept"
     APPROVE = "Approve"
 
 
 class AskerKind(StrEnum):
-    """What somebody came with. AGENT: the cluster's own agent, which renews."""
+    """Kind of a requester. AGENT: the cluster's own agent, which renews."""
 
     CREDENTIAL = "BootstrapCredential"
     USER = "User"
@@ -47,7 +47,7 @@ class AskerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who made a certificate request, by the hub's records. `name`: of a credential its id, else the user's name."""
+    """The requester of a certificate, by the hub's records. `name`: a credential's id, else the user name."""
 
     kind: AskerKind
     name: str
@@ -57,7 +57,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Requesters:
-    """One entry of `spec.requesters`. Without a name any of the kind."""
+    """One entry of `spec.requesters`. Without a name it matches any requester of the kind."""
 
     kind: AskerKind
     name: str = ""
@@ -70,7 +70,7 @@ class Requesters:
 
 @dataclass(frozen=True, slots=True)
 class RuleInput:
-    """What a rule is asked about. `request`: the CertificateSigningRequest; `asker`: who made it."""
+    """The candidate of a rule. `request`: the CertificateSigningRequest; `asker`: its requester."""
 
     cluster: ClusterName
     document: Document | None
@@ -82,7 +82,7 @@ class RuleInput:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """A rule as it decides."""
+    """A parsed rule."""
 
     name: str
     decides: frozenset[RuleVerdict]
@@ -94,7 +94,7 @@ class ApprovalRule:
     paused: bool = False
 
     def fits(self, verdict: RuleVerdict, candidate: RuleInput) -> bool:
-        """Whether all that the rule names is so."""
+        """Whether everything that the rule names matches."""
         return (
             not self.paused
             and verdict in self.decides
@@ -117,7 +117,7 @@ class ApprovalRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """What a rule decided, or in a dry run would have, of one object."""
+    """A decision of a rule about one object, executed or in a dry run."""
 
     rule: str
     verdict: RuleVerdict
@@ -127,17 +127,17 @@ class RuleDecision:
 
 
 def dry_run(message: str) -> Condition:
-    """What a cluster says of dry runs."""
+    """The condition of a cluster that dry-run rules would accept."""
     return Condition(DRY_RUN, TRUE, "WouldAccept", message)
 
 
 def of_flag(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
-    """The rule that `--auto-approve` is."""
+    """The rule of the setting `--auto-approve`."""
     return (ApprovalRule(FLAG, frozenset(RuleVerdict), globs),) if globs else ()
 
 
 def matches_glob(name: str, globs: Iterable[str]) -> bool:
-    """Whether a shell pattern (case counts) is for this whole name."""
+    """Whether a shell pattern matches the whole name, case-sensitively."""
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
@@ -165,11 +165,11 @@ CLUSTER_FIELDS = Fields(
         "lifetime": Type.DURATION,
     }
 )
-"""What a condition may speak of: the ManagedCluster, and the request with who made it."""
+"""Fields of a rule's condition: from the ManagedCluster, the request and its requester."""
 
 
 def values_of(candidate: RuleInput) -> dict[str, Any]:
-    """The fields of a candidate; what it lacks is missing."""
+    """Values of a candidate's fields; missing ones are absent."""
     asker, request = candidate.asker, candidate.request
     credential = asker.name if asker is not None and asker.kind is AskerKind.CREDENTIAL else None
     return {

@@ -1,4 +1,4 @@
-"""Certificates as the hub decides and remembers them."""
+"""Certificates: purposes, profiles and records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from enum import StrEnum
 from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, CredentialId, SerialNumber
 
 BACKDATED = timedelta(minutes=5)
-"""How far a client's certificate begins before it is made, at least: peers' clocks differ."""
+"""Minimum time by which a client certificate's start precedes its issuance, since peers' clocks differ."""
 
 
 class Purpose(StrEnum):
-    """What a certificate opens. A serial without a record opens nothing (later: only Recover)."""
+    """What a certificate authorizes. A serial number without a record authorizes nothing."""
 
     AGENT = "agent"
     RECOVERY = "recovery"
@@ -20,17 +20,17 @@ class Purpose(StrEnum):
     BOOTSTRAP = "bootstrap"
     OPERATOR = "operator"
     LOGIN = "login"
-    """An operator's for minutes, given for a token."""
+    """An operator's short-lived certificate, issued for a token."""
     SERVING = "serving"
 
 
 AGENTS_PURPOSES = frozenset((Purpose.AGENT, Purpose.RECOVERY, Purpose.ADDON))
-"""What a cluster and its add-ons hold."""
+"""Purposes of the certificates of a cluster and its add-ons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Every field of a certificate to be: from the hub's records; only the public key comes from the request."""
+    """All fields of a certificate to be signed. They come from the hub's records, except for the public key."""
 
     purpose: Purpose
     subject: CertificateSubject
@@ -44,30 +44,30 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class CertificateHolder:
-    """For whom a certificate is: what its record keeps beside the profile."""
+    """For whom a certificate is issued; stored in its record besides the profile."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """See `CertificateRecord`."""
+    """As in `CertificateRecord`."""
     request_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificate:
-    """PEM, leaf first. `signed_by` names the issuer and its CA, as records, status and logs tell it."""
+    """PEM chain, leaf first. `signed_by`: the issuer and its CA, as in records, status and logs."""
 
     serial: SerialNumber
     chain: bytes
     signed_by: str = ""
     not_after: datetime | None = None
-    """Where it ends when that is not where the profile does: no certificate outlives its CA."""
+    """Its end if that differs from the profile: no certificate outlives its CA."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateRecord:
-    """What the certificate with this serial opens."""
+    """What the certificate with this serial number authorizes."""
 
     serial: SerialNumber
     purpose: Purpose
@@ -82,27 +82,29 @@ class CertificateRecord:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """The bootstrap credential that this certificate is, or that its request came with; of a login for the token of a
-    ServiceAccount, the account's uid."""
+    """The bootstrap credential that this certificate is, or that its request used.
+
+    For a login with a ServiceAccount's token: the uid of the account.
+    """
     request_uid: str | None = None
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
     signed_by: str | None = None
-    """Which issuer and CA; None: signed before that was recorded, by the hub's first CA."""
+    """Issuer and CA. None: signed by the hub's first CA before signers were recorded."""
 
     @property
     def is_readopted(self) -> bool:
-        """A recovery certificate that a restored hub had forgotten: every other came with a request."""
+        """Whether it is a recovery certificate that a restored hub readopted; all others have a request."""
         return self.purpose is Purpose.RECOVERY and self.request_uid is None
 
     def is_open(self, now: datetime) -> bool:
-        """Within its validity and not revoked."""
+        """Whether it is valid now and not revoked."""
         return self.revoked_at is None and self.not_before <= now <= self.not_after
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long certificates live, and how far a leaf's beginning lies back."""
+    """Validity periods of certificates, and how far their start is backdated."""
 
     agent: timedelta = timedelta(days=30)
     recovery: timedelta = timedelta(days=90)
@@ -116,9 +118,9 @@ class Lifetimes:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward.
+    """The agent that registered last, among those with an unrevoked certificate. A renewal does not count as registration.
 
-    Of an agent that a restored hub has forgotten, the recovery certificate that it came back with is all that there is.
+    A readopted agent has only its recovery certificate, which counts here.
     """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()

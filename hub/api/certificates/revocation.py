@@ -1,7 +1,7 @@
-"""Revocations: what an operator takes back, why, what ended with it, and what is said of it to whom it concerns.
+"""Revocations: target, reason, result, and the messages for holders of revoked certificates.
 
-Certificate records keep a reason in one word: the hub's own (a deleted cluster), or the operator's, of which RFC 5280 has the
-list. From that word follow both what the holder is told and what a revocation list says.
+A certificate record has a one-word reason: one of the hub's own (for example a deleted cluster), or an operator's, from the
+list of RFC 5280. It determines the holder's message and the reason code in revocation lists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 MAX_SHOWN = 100
-"""Certificates that a Revocation names; the count is of all."""
+"""Largest number of certificates listed in a Revocation; the count includes all."""
 
 
 class Reason(StrEnum):
-    """An operator's, as RFC 5280 (5.3.1) has them."""
+    """Reasons of operators, from RFC 5280 (5.3.1)."""
 
     UNSPECIFIED = "Unspecified"
     KEY_COMPROMISE = "KeyCompromise"
@@ -38,7 +38,7 @@ CLUSTER_DELETED, CLUSTER_LEFT, CLUSTER_REBUILT, CREDENTIAL_REVOKED = (
     "ClusterRebuilt",
     "CredentialRevoked",
 )
-"""The hub's own."""
+"""Reasons of the hub itself."""
 
 _LISTED = {
     CLUSTER_DELETED: "cessationOfOperation",
@@ -65,17 +65,17 @@ _MESSAGES = {
 
 
 def listed_reason(reason: str | None) -> str:
-    """The word of a revocation list for a record's reason; empty: none in particular."""
+    """Reason code in a revocation list for a record's reason; empty if unspecified."""
     return _LISTED.get(reason or "", "")
 
 
 def recorded_reason(listed: str) -> str:
-    """A record's reason for the word of a revocation list: an operator's, since a list does not tell the hub's own apart."""
+    """A record's reason for a reason code of a list. Lists do not distinguish the hub's own reasons, so it is an operator's."""
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
 def verdict_on(reason: str | None) -> tuple[DenialCause, str]:
-    """What the holder of a certificate that was revoked for this reason is told, and in which words."""
+    """Denial cause and message for the holder of a certificate that was revoked for this reason."""
     verdict = _VERDICTS.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
     why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""
     revoked = f"this certificate is revoked{why}: register again with a new bootstrap kubeconfig"
@@ -84,7 +84,7 @@ def verdict_on(reason: str | None) -> tuple[DenialCause, str]:
 
 @dataclass(frozen=True, slots=True)
 class RevocationTarget:
-    """What is revoked: a cluster with all that it holds, one of its agents, what one key is for, or a bootstrap credential."""
+    """A cluster with everything it holds, one of its agents, all certificates of one key, or a bootstrap credential."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
@@ -94,23 +94,23 @@ class RevocationTarget:
 
 @dataclass(frozen=True, slots=True)
 class RevokedObjects:
-    """What ended with a revocation."""
+    """Everything that a revocation ended."""
 
     certificates: tuple[CertificateRecord, ...] = ()
     credentials: tuple[CredentialId, ...] = ()
     requests: tuple[str, ...] = ()
     accounts: int = 0
-    """ServiceAccounts of add-ons, whose tokens are worth nothing any more."""
+    """ServiceAccounts of add-ons whose tokens are no longer accepted."""
 
     @property
     def cluster(self) -> ClusterName | None:
-        """Whose all of it was; None: nobody's, or of several."""
+        """The cluster to which all certificates belong; None for none or several clusters."""
         found = {record.cluster for record in self.certificates}
         return found.pop() if len(found) == 1 else None
 
 
 def target_of(document: Document) -> RevocationTarget:
-    """The spec of a Revocation that has passed `violations`."""
+    """The target of a Revocation that has passed `violations`."""
     spec = doc.mapping(document, "spec")
     serial = spec.get("serial")
     return RevocationTarget(
@@ -126,7 +126,7 @@ def reason_of(document: Document) -> Reason:
 
 
 def violations(document: Document) -> Sequence[Cause]:
-    """What is wrong with the spec beyond its schema."""
+    """Mistakes in the spec that the schema does not detect."""
     spec = doc.mapping(document, "spec")
     named = [name for name in ("cluster", "serial", "bootstrapCredential") if spec.get(name)]
     causes = []
@@ -139,7 +139,7 @@ def violations(document: Document) -> Sequence[Cause]:
 
 
 def status_of(ended: RevokedObjects, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
-    """What a Revocation says of itself. `cluster`, `uid`: the ManagedCluster that it is about, if there is one."""
+    """Status of a Revocation. `cluster`, `uid`: of the ManagedCluster that it concerns, if any."""
     shown = sorted(ended.certificates, key=lambda record: (record.purpose, record.serial))[:MAX_SHOWN]
     status: dict[str, Any] = {
         "revokedBy": actor,
@@ -161,19 +161,19 @@ def _shown(record: CertificateRecord) -> dict[str, str]:
 
 
 def revoked_at(document: Document) -> datetime | None:
-    """When; None: a document that nobody's service has written."""
+    """Time of the revocation; None in a document without status."""
     text = doc.mapping(document, "status").get("revokedAt")
     return parse_time(str(text)) if text else None
 
 
 def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
-    """When the whole cluster was revoked last, among Revocations that name it."""
+    """Time of the last revocation of the whole cluster, from Revocations that name it."""
     whole = (document for document in documents if not doc.mapping(document, "spec").get("agent"))
     return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
 
 
 def told(document: Document) -> str:
-    """What ended, in words: the message of the Event, and what hubctl prints."""
+    """Description of the result, for the Event and for hubctl."""
     spec, status = doc.mapping(document, "spec"), doc.mapping(document, "status")
     counted = (
         ("certificate", int(status.get("certificatesRevoked") or 0)),
@@ -191,7 +191,7 @@ def told(document: Document) -> str:
 
 
 def subject_of(document: Document) -> str:
-    """What was revoked, in words."""
+    """Description of the target."""
     spec = doc.mapping(document, "spec")
     if spec.get("agent"):
         return f'agent "{spec["agent"]}" of cluster "{spec.get("cluster")}"'

@@ -1,7 +1,7 @@
-"""What a CertificateSigningRequest must be like to be stored: Kubernetes' own rules in its own words.
+"""Validation of CertificateSigningRequests with the rules and messages of Kubernetes.
 
-Sources: Kubernetes' validation of certificates.k8s.io/v1: the spec never changes, decisions are never taken back, a certificate
-is never replaced.
+Source: Kubernetes' validation of certificates.k8s.io/v1: the spec is immutable, decisions are final, a certificate is never
+replaced.
 """
 
 import re
@@ -27,7 +27,7 @@ _SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 
 def created(new: Document, requester: Requester) -> dict[str, Any]:
-    """A new request, with the requester's own names whatever it claims, and no status. Raises InvalidError."""
+    """A new request without status, with the requester's actual identity in the spec. Raises InvalidError."""
     spec = {field: value for field, value in doc.mapping(new, "spec").items() if field not in REQUESTERS}
     spec["username"] = requester.user
     if requester.uid:
@@ -43,7 +43,7 @@ def created(new: Document, requester: Requester) -> dict[str, Any]:
 
 
 def updated(new: Document, old: Document, now: datetime) -> dict[str, Any]:
-    """A request with new metadata or status: the spec stays, decisions and certificate stand. Raises InvalidError."""
+    """A request with new metadata or status. Spec, decisions and certificate cannot change. Raises InvalidError."""
     causes = [*_decision_causes(new, old), *_certificate_causes(new, old)]
     if causes:
         raise invalid(doc.name(new), causes)
@@ -117,7 +117,7 @@ def _certificate_causes(new: Document, old: Document) -> list[Cause]:
 
 
 def invalid(name: str, causes: list[Cause]) -> InvalidError:
-    """Kubernetes' words for an object that breaks rules."""
+    """The error in the form of Kubernetes' field validation."""
     listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     listed = listed if len(causes) == 1 else f"[{listed}]"
     subject = ErrorSubject(name=name, group=GROUP, kind=KIND)

@@ -1,7 +1,7 @@
-"""Who needs no human by the hub's own rules: renewals of a good standing, and add-ons as they are registered.
+"""Built-in approvals: renewals of agents in good standing, and certificates of registered add-ons.
 
-Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9. What operators add to
-that is in `hub.api.approvalrules.rule`.
+Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9. Operators' rules are
+in `hub.api.approvalrules.rule`.
 """
 
 from datetime import datetime
@@ -16,12 +16,12 @@ ADDON_PREFIX = f"{SUBJECT_PREFIX}cluster:"
 
 
 def is_renewal(requester: CertificateRecord, subject: CertificateSubject) -> bool:
-    """The requester asks for a certificate of exactly its own identity."""
+    """Whether an agent requests a certificate for exactly its own identity."""
     return requester.purpose is Purpose.AGENT and requester.user == subject.common_name
 
 
 def is_in_good_standing(requester: CertificateRecord, cluster: Document | None, own: AgentId | None, now: datetime) -> bool:
-    """An agent whose cluster is accepted, that no other has taken the place of, and whose certificate is not revoked.
+    """Whether the cluster is accepted, `requester` is its own agent, and the certificate is not revoked.
 
     `own`: the cluster's own agent.
     """
@@ -36,7 +36,7 @@ def is_in_good_standing(requester: CertificateRecord, cluster: Document | None, 
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:
-    """Whether a registered subject claims nobody else's name: no operator's, and none of an agent's of any cluster."""
+    """Whether a registered subject contains no name of an operator or of an agent of any cluster."""
     if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
         return False
     names = (each for each in subject.organizations if each.startswith(SUBJECT_PREFIX))

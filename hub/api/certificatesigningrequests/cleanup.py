@@ -1,7 +1,7 @@
-"""When a CertificateSigningRequest goes, as Kubernetes' controller-manager has it go.
+"""Removal times of CertificateSigningRequests, as in Kubernetes' controller-manager.
 
-Issued, denied and failed ones an hour after that, and issued ones at the latest with their certificate; what nobody decided,
-and what was approved and never signed, after a day.
+Issued, denied and failed requests are removed an hour after that, issued ones at the latest with their certificate's end.
+Requests without a decision, and approved ones without a signature, are removed after a day.
 """
 
 from collections.abc import Collection
@@ -16,14 +16,14 @@ from machinery.meta.timestamps import parse_time
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How long requests are kept when they are finished, and when nothing becomes of them."""
+    """Retention of finished requests, and of requests that never finish."""
 
     finished: timedelta = timedelta(hours=1)
     pending: timedelta = timedelta(hours=24)
 
 
 def goes_at(request: Document, ends: Ends, not_after: datetime | None) -> datetime:
-    """When it goes. `not_after`: the end of the certificate that was issued."""
+    """Removal time. `not_after`: end of the issued certificate."""
     finished = finished_at(request)
     if finished is None:
         return _waits_since(request) + ends.pending
@@ -32,7 +32,7 @@ def goes_at(request: Document, ends: Ends, not_after: datetime | None) -> dateti
 
 
 def _waits_since(request: Document) -> datetime:
-    """The creation of an undecided request; the approval of one that nobody signs."""
+    """Creation of an undecided request; approval of an unsigned one."""
     moments = _moments(request, (APPROVED,)) if phase(request) is RequestPhase.APPROVED else []
     return max(moments, default=created_at(request))
 

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: what a requester submits, the strict checks on it, and the state that the document tells.
+"""CertificateSigningRequests: submission, strict checks, and the state of a request.
 
 Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); architecture D9.
 """
@@ -42,20 +42,20 @@ REFUSED_REASON = "SignerValidationFailure"
 
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 RECOVERY_ANNOTATION = "hub.open-cluster-management.io/recovery-certificate"
-"""Annotation: PEM chain of the recovery certificate that was issued with the certificate."""
+"""Annotation: PEM chain of the recovery certificate that was issued together with the certificate."""
 SERIAL_EXTRA = "hub.open-cluster-management.io/certificate-serial"
-"""Key of `spec.extra`: the serial, in hex, of the certificate that the requester came with."""
+"""Key of `spec.extra`: hex serial number of the requester's certificate."""
 
 MIN_DURATION = timedelta(minutes=10)
 MAX_ASKED_SECONDS = 2**31 - 1
-"""What Kubernetes' field holds; a greater number asks for no more."""
+"""Maximum of Kubernetes' field; a greater number is treated as this one."""
 MAX_PENDING = 20
-"""Undecided requests of one requester for one cluster."""
+"""Largest number of undecided requests of one requester for one cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnRequest:
-    """The add-on that a certificate is for, and the signer its registration names."""
+    """The add-on that a certificate is for, and the signer of its registration."""
 
     name: AddOnName
     signer_name: str
@@ -63,7 +63,7 @@ class AddOnRequest:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A CSR as an agent hands it in. `requester` is the record of the certificate that the peer came with."""
+    """A CSR from an agent. `requester`: the record of the certificate that the agent presented."""
 
     cluster: ClusterName
     agent: AgentId
@@ -74,12 +74,12 @@ class Submission:
     requested_duration: timedelta | None = None
     addon: AddOnRequest | None = None
     attested: Attested | None = None
-    """What the cluster has proven of itself."""
+    """The verified attestation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who creates a CSR through the Kubernetes API: goes into `spec.username`, `groups`, `uid` and `extra`."""
+    """Who creates a CSR through the Kubernetes API; stored in `spec.username`, `groups`, `uid` and `extra`."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ FINAL_PHASES = (RequestPhase.DENIED, RequestPhase.FAILED, RequestPhase.ISSUED)
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """Where a request stands. The chains are PEM, leaf first, with ISSUED only."""
+    """State of a request. The chains are PEM, leaf first, and set only if ISSUED."""
 
     phase: RequestPhase
     reason: str = ""
@@ -114,7 +114,7 @@ class RequestState:
 
 
 class RequestFacts(Protocol):
-    """What a parsed request says of itself; `machinery.pki.check_request` tells it and has checked signature and key."""
+    """Content of a parsed CSR. `machinery.pki.check_request` returns it after checking signature and key."""
 
     @property
     def subject(self) -> CertificateSubject: ...
@@ -133,7 +133,7 @@ class RequestFacts(Protocol):
 
 
 def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: tuple[str, ...] = ()) -> None:
-    """The request asks for exactly what is expected. Raises InvalidError with what is wrong and what to do."""
+    """Raise InvalidError, with the correction, unless the request has exactly the expected subject and permitted names."""
     if facts.subject != expected or facts.other_attributes:
         raise InvalidError(
             f"the subject of the certificate request is {_words(facts.subject)[:400]}, expected is {_words(expected)}: "
@@ -146,14 +146,14 @@ def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: 
 
 
 def is_for_a_client(request: Document) -> bool:
-    """Whether it asks this hub's signer for a client's certificate, and for no other use of the key."""
+    """Whether it requests a client certificate of this hub's signer, without other key usages."""
     spec = doc.mapping(request, "spec")
     usages = spec.get("usages") or ()
     return spec.get("signerName") == SIGNER and "client auth" in usages and set(usages) <= set(USAGES)
 
 
 def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
-    """Cluster and agent that a request is for, whether or not it names the group of all clusters. Raises InvalidError."""
+    """Cluster and agent of a request. The group of all clusters may be missing. Raises InvalidError."""
     claimed = parse_agent_user(facts.subject.common_name)
     if claimed is None:
         raise InvalidError(
@@ -171,7 +171,7 @@ def _words(subject: CertificateSubject) -> str:
 
 
 def check_key_is_new(cluster: ClusterName, known: Iterable[CertificateRecord]) -> None:
-    """A key belongs to one cluster. Raises ForbiddenError when a record shows it elsewhere, or revoked."""
+    """Raise ForbiddenError if the key belongs to another identity or to a revoked certificate."""
     for record in known:
         if record.cluster != cluster or (record.credential is not None and record.agent is None):
             raise ForbiddenError("the key of the certificate request is already in use by another identity: make a new key")
@@ -180,7 +180,7 @@ def check_key_is_new(cluster: ClusterName, known: Iterable[CertificateRecord]) -
 
 
 def phase(request: Document) -> RequestPhase:
-    """Issued, denied, failed, approved or pending, in this order."""
+    """The first that applies: issued, denied, failed, approved, pending."""
     if doc.mapping(request, "status").get("certificate"):
         return RequestPhase.ISSUED
     present = {entry.get("type") for entry in doc.conditions(request) if entry.get("status", "True") == "True"}
@@ -205,7 +205,7 @@ def state(request: Document) -> RequestState:
 
 
 def pem(request: Document) -> bytes:
-    """`spec.request`. Raises InvalidError when it is not base64."""
+    """`spec.request`. Raises InvalidError if it is not base64."""
     try:
         return b64decode(str(doc.mapping(request, "spec").get("request") or ""), validate=True)
     except ValueError:
@@ -213,14 +213,14 @@ def pem(request: Document) -> bytes:
 
 
 def fingerprint(request: Document) -> str:
-    """Equal for the same requester with the same bytes for the same purpose."""
+    """Equal for requests with the same requester, CSR and purpose."""
     spec = doc.mapping(request, "spec")
     asked = (spec.get("username"), spec.get("signerName"), doc.labels(request).get(ADDON_LABEL), spec.get("request"))
     return sha256("\0".join(str(part or "") for part in asked).encode()).hexdigest()
 
 
 def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
-    """The request with the label of the cluster that it is for. Raises InvalidError when it names another one."""
+    """The request with the label of its cluster. Raises InvalidError if its label names another one."""
     named = doc.labels(request).get(CLUSTER_LABEL)
     if named not in (None, cluster):
         raise InvalidError(f'the label {CLUSTER_LABEL} names "{named[:80]}", but the request is for cluster "{cluster}"')
@@ -228,12 +228,12 @@ def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
 
 
 def counted_with(request: Document) -> tuple[str, bool]:
-    """Requests with the same value count together: the requester, and whether it is for an add-on."""
+    """Key under which undecided requests are counted: the requester, and whether it is for an add-on."""
     return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)
 
 
 def submitted_document(submission: Submission, name: str) -> dict[str, Any]:
-    """The CertificateSigningRequest that an agent's submission becomes."""
+    """The CertificateSigningRequest of an agent's submission."""
     requester = submission.requester
     labels = {CLUSTER_LABEL: str(submission.cluster)}
     signer = SIGNER
@@ -260,13 +260,13 @@ def name_prefix(submission: Submission) -> str:
 
 
 def requester_serial(request: Document) -> SerialNumber | None:
-    """The serial of the certificate that the requester came with, as the hub noted it; None: it came with none."""
+    """Serial number of the requester's certificate, as recorded by the hub; None without one."""
     values = doc.sequence(request, "spec", "extra", SERIAL_EXTRA)
     return SerialNumber(int(str(values[0]), 16)) if values else None
 
 
 def bootstrap_credential(request: Document) -> CredentialId | None:
-    """The bootstrap credential that the requester came with; None: it came with something else."""
+    """The requester's bootstrap credential; None if the requester used anything else."""
     return parse_bootstrap_user(str(doc.mapping(request, "spec").get("username") or ""))
 
 
@@ -278,7 +278,7 @@ def requested_duration(request: Document) -> timedelta | None:
 
 
 def with_decision(request: Document, decision: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
-    """The document with the condition Approved, Denied or Failed added."""
+    """A copy with the condition Approved, Denied or Failed."""
     moment = format_time(now)
     entry = {
         "type": decision,
@@ -292,7 +292,7 @@ def with_decision(request: Document, decision: str, reason: str, message: str, n
 
 
 def with_certificate(request: Document, chain: bytes, recovery: bytes) -> dict[str, Any]:
-    """The document of an issued request."""
+    """A copy with the issued certificate."""
     issued = doc.with_status(request, certificate=doc.base64_text(chain))
     return doc.with_annotations(issued, {RECOVERY_ANNOTATION: recovery.decode("ascii")} if recovery else {})
 
@@ -302,7 +302,7 @@ def created_at(request: Document) -> datetime:
 
 
 def finished_at(request: Document) -> datetime | None:
-    """When the request was decided for good; None while it is not."""
+    """When the request reached a final phase; None before."""
     if phase(request) not in FINAL_PHASES:
         return None
     moments = [entry.get("lastUpdateTime") or entry.get("lastTransitionTime") for entry in doc.conditions(request)]
@@ -310,5 +310,5 @@ def finished_at(request: Document) -> datetime | None:
 
 
 def selectable(request: Document) -> dict[str, str]:
-    """The fields that requests can be found by."""
+    """Selectable fields of requests."""
     return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}

@@ -1,4 +1,4 @@
-"""Use cases about operators: who may do everything at the HTTPS door."""
+"""Use case: certificates of operators, who have all rights at the HTTPS door."""
 
 from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.ports import Issuer, Transaction
@@ -7,7 +7,7 @@ from machinery.identity import OPERATOR_GROUP, CertificateSubject
 
 
 def admit(tx: Transaction, user: str, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
-    """Records and signs an operator's client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    """Record and sign an operator's client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
     profile = Profile(
         purpose=Purpose.OPERATOR,
         subject=CertificateSubject(user, frozenset((OPERATOR_GROUP,))),

@@ -1,7 +1,7 @@
-"""Revocation lists, one per CA: signed when what is revoked has changed, or half of the last one's time is over.
+"""Revocation lists, one per CA; renewed when their content has changed or half of their validity has passed.
 
-Whichever replica is asked first signs, and writes the list down for all: they publish the same bytes. A list holds what is
-revoked until a whole list's time after the certificate would have ended by itself, as RFC 5280 (3.3) wants it.
+The first replica that needs a new list signs and stores it, so all replicas publish the same bytes. A certificate stays listed
+until one list validity after its own end (RFC 5280, 3.3).
 """
 
 from base64 import b64decode, b64encode
@@ -24,7 +24,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A list as it stands. `der`: signed."""
+    """The current list. `der`: signed."""
 
     authority: str
     number: int
@@ -33,12 +33,12 @@ class Published:
 
 
 def standing(tx: Transaction, signer: ListSigner, authority: str) -> Published | None:
-    """The list that may be shown; None: `sign` is due. Raises NotFoundError: the hub has no such CA."""
+    """The list that may be published; None if `sign` is due. Raises NotFoundError for an unknown CA."""
     return _standing(tx, authority, _digest(_entries(tx, signer, authority)))
 
 
 def sign(tx: Transaction, signer: ListSigner, authority: str) -> Published:
-    """The list; a new one where none may be shown. Raises NotFoundError."""
+    """The list; a new one if the current one may not be published. Raises NotFoundError."""
     entries = _entries(tx, signer, authority)
     if (found := _standing(tx, authority, _digest(entries))) is not None:
         return found

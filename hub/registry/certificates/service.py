@@ -1,4 +1,4 @@
-"""Use cases about certificates: a record for every serial before a signature leaves."""
+"""Use cases about certificates: each serial number is recorded before its certificate is returned."""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -19,9 +19,9 @@ from machinery.identity import ClusterName, SerialNumber
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """Signs `profile` with a fresh serial and records it: the signature leaves with the transaction, or not at all.
+    """Sign `profile` with a fresh serial number and record it; the certificate exists only if the transaction commits.
 
-    Raises RuntimeError for a profile that does not fit its purpose, InvalidError for a key that cannot be used.
+    Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
     """
     if found := refusals(profile, holder, tx.now):
         raise RuntimeError(f"refusing to issue a certificate: {'; '.join(found)}")
@@ -49,10 +49,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
 
 @lru_cache(maxsize=1024)
 def checked_request(request: bytes) -> pki.CSRFacts:
-    """What a CSR says, when a certificate can be made of it; each is parsed once, though it is looked at thrice.
-
-    Raises TooLargeError, InvalidError.
-    """
+    """Content of a valid CSR; cached, since one CSR is read several times. Raises TooLargeError, InvalidError."""
     return pki.check_request(request)
 
 
@@ -62,17 +59,17 @@ def key_hash(public_key: bytes) -> str:
 
 
 def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
-    """The record of a certificate; None: this hub never signed it, so it opens nothing."""
+    """The record of a certificate; None: this hub never signed it, so it authorizes nothing."""
     return tx.certificates.by_serial(serial)
 
 
 def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
-    """Whether an agent of the cluster holds a certificate that neither has ended nor is revoked."""
+    """Whether an agent of the cluster has a certificate that has neither expired nor been revoked."""
     return any(record.purpose is Purpose.AGENT and record.is_open(tx.now) for record in tx.certificates.of_cluster(cluster))
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revokes what the cluster and its add-ons hold and is not revoked yet; returns how many. Not its bootstrap credential."""
+    """Revoke all certificates of the cluster and its add-ons and return their number. Not its bootstrap credential."""
     records = tx.certificates.of_cluster(cluster)
     serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
     if serials:

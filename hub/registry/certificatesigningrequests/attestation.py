@@ -1,4 +1,4 @@
-"""A cluster's name is bound to the issuer that its first attested registration came from, until the cluster goes."""
+"""Binding of a cluster's name to the issuer of its first attested registration, until the cluster is deleted."""
 
 from hub.api.bootstrapcredentials.attestation import AttestationError, Attested, Binding, check_binding
 from hub.api.bootstrapcredentials.credential import CredentialRecord
@@ -7,9 +7,9 @@ from machinery.identity import ClusterName
 
 
 def bind(tx: Transaction, record: CredentialRecord, cluster: ClusterName, attested: Attested | None) -> None:
-    """Binds the name to who is attested, or holds him against who it is bound to. Raises AttestationError.
+    """Bind the name to the attested issuer, or check it against the existing binding. Raises AttestationError.
 
-    A name that is bound is only for who brings a token, whatever the credential demands.
+    A bound name requires an attestation, whatever the credential requires.
     """
     binding = tx.bindings.of(cluster)
     if attested is not None:

@@ -1,4 +1,4 @@
-"""The end of CertificateSigningRequests: which are due is looked up beside other work, and a portion goes at a time."""
+"""Removal of finished CertificateSigningRequests: due ones are found in a read, and removed in batches."""
 
 from base64 import b64decode
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ REMOVED_AT_ONCE = 100
 
 
 def due(tx: Transaction, ends: Ends) -> Sequence[str]:
-    """The names of requests that go now."""
+    """Names of the requests that are due for removal."""
     return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
 
 
 def expire(tx: Transaction, names: Sequence[str], ends: Ends, actor: str) -> int:
-    """Removes those of them that are still due; how many."""
+    """Remove the given requests that are still due; return their number."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]
@@ -35,7 +35,7 @@ def _is_due(stored: StoredObject, ends: Ends, now: datetime) -> bool:
 
 
 def _not_after(stored: StoredObject) -> datetime | None:
-    """The end of the certificate; None: there is none, or none that can be read."""
+    """End of the certificate; None without a readable one."""
     chain = doc.mapping(stored.document, "status").get("certificate")
     if not chain:
         return None

@@ -1,6 +1,6 @@
-"""What a bootstrap credential may still do, and its uses: held for one who asks, spent when a certificate is issued.
+"""Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
 
-A credential that is read here is locked until the transaction ends, so that nobody else spends the same use meanwhile.
+Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use.
 """
 
 from dataclasses import replace
@@ -25,9 +25,9 @@ GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
 
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId | None = None) -> CredentialRecord:
-    """The credential, when it may act for `cluster`. Raises ForbiddenError with what is wrong: expired, used up, another's.
+    """The credential, if it may act for `cluster`. Raises ForbiddenError if it is expired, used up or for other clusters.
 
-    `agent` None: the cluster alone is known, which may have been let in before.
+    `agent` None: only the cluster is known, which may have been admitted before.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -46,9 +46,9 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Lets the name in, which holds a use; the credential, and whether the name is new to it. Raises ForbiddenError.
+    """Admit the name, which holds a use; return the credential and whether the name is new to it. Raises ForbiddenError.
 
-    `attested`: what the cluster has proven of itself.
+    `attested`: the verified attestation.
     """
     record = check(tx, credential, cluster, agent)
     attestation.bind(tx, record, cluster, attested)
@@ -59,7 +59,7 @@ def admit(
 
 
 def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId, request: str) -> None:
-    """Notes that a use is held for this agent's request; a retry holds the same one. What was checked before is not again."""
+    """Hold a use for this agent's request. A retry keeps the same use. Performs no checks."""
     known = tx.credentials.use_of(credential, cluster, agent)
     if known is None:
         tx.credentials.keep_use(CredentialUse(credential, cluster, agent, request, tx.now))
@@ -68,7 +68,7 @@ def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent:
 
 
 def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse:
-    """The use of an agent that is to get a certificate. Raises ForbiddenError: none is left for it."""
+    """The use for an agent's certificate. Raises ForbiddenError if none is left."""
     record = tx.credentials.by_id(credential)
     if record is None:
         raise ForbiddenError(UNKNOWN)
@@ -79,14 +79,14 @@ def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, age
 
 
 def spend(tx: Transaction, use: CredentialUse) -> None:
-    """Counts a use, once, whatever its agent gets later. In the transaction of `use_for`, which has locked the credential."""
+    """Spend a use, once per agent. Call it in the transaction of `use_for`, which has locked the credential."""
     known = tx.credentials.use_of(use.credential, use.cluster, use.agent)
     if known is None or known.issued_at is None:
         tx.credentials.keep_use(use)
 
 
 def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> None:
-    """Raises ForbiddenError unless this agent has a use, or one is left."""
+    """Raise ForbiddenError unless this agent has a use or one is left."""
     if record.uses is None or _has_place(tx, record, cluster, agent):
         return
     if tx.credentials.tally(record.id).taken >= record.uses:
@@ -105,14 +105,14 @@ def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, 
 
 
 def _held_by_name(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> int:
-    """1: the name of this very cluster holds a use, and no agent of it does yet."""
+    """1 if this cluster's name holds a use and none of its agents does; else 0."""
     if not tx.credentials.has_admitted(record.id, cluster):
         return 0
     return int(all(use.cluster != cluster for use in tx.credentials.uses(record.id)))
 
 
 def _give_back(tx: Transaction, record: CredentialRecord) -> None:
-    """Frees the uses that are held for requests that will never be issued."""
+    """Release uses of requests that will never be issued."""
     for use in tx.credentials.uses(record.id):
         if use.issued_at is None and not _waits(tx, use):
             tx.credentials.drop_use(use)
@@ -125,9 +125,9 @@ def _waits(tx: Transaction, use: CredentialUse) -> bool:
 
 
 def is_of_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> bool:
-    """Whether the set that the credential is bound to, if any, lets it act for this cluster.
+    """Whether the credential's cluster set, if any, permits this cluster.
 
-    It does for those of that set, for new ones, and for those entered by hand that have not joined and are in no set.
+    It permits clusters in that set, new ones, and clusters created by an operator that have not joined and are in no set.
     """
     wanted = record.bounds.cluster_set
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if wanted is not None else None
@@ -146,6 +146,6 @@ def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) 
 
 
 def bestowed(record: CredentialRecord) -> dict[str, str]:
-    """The labels that a cluster gets which joins with the credential; that of its set among them."""
+    """Labels for a cluster that joins with the credential, including that of its set."""
     of_set = {sets.LABEL: record.bounds.cluster_set} if record.bounds.cluster_set else {}
     return {**record.bounds.labels, **of_set}

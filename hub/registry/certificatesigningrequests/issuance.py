@@ -1,4 +1,4 @@
-"""Signing what was approved: once per request, records before signatures. What a request entitles to, from the records."""
+"""Signing of approved requests, once each, and what a request is entitled to by the hub's records."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -38,7 +38,7 @@ from machinery.identity import (
 
 @dataclass(frozen=True, slots=True)
 class CertificateGrant:
-    """What an approved request entitles to."""
+    """What an approved request is entitled to."""
 
     purpose: Purpose
     subject: CertificateSubject
@@ -48,9 +48,9 @@ class CertificateGrant:
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
-    """Signs an approved request, its recovery certificate with it; what breaks a rule becomes Failed with the reason.
+    """Sign an approved request and its recovery certificate. A request that breaks a rule becomes Failed with the reason.
 
-    None: nothing to sign (not approved, issued before, another signer's). Raises NotFoundError.
+    Returns None if there is nothing to sign (not approved, already issued, another signer). Raises NotFoundError.
     """
     stored = request_objects.find(tx, name)
     if not _is_to_sign(stored.document):
@@ -71,7 +71,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 
 
 def _is_to_sign(request: Document) -> bool:
-    """Ours, approved, and not signed: records, signatures and `status.certificate` come in one transaction, or not at all."""
+    """Whether it is approved, for our signer, and unsigned. Record, signature and `status.certificate` are one transaction."""
     ours = doc.mapping(request, "spec").get("signerName") == SIGNER
     return ours and rules.phase(request) is RequestPhase.APPROVED
 
@@ -99,7 +99,7 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: CertificateGrant, lif
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
-    """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
+    """What the request is entitled to, by the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
     requester = requester_of(tx, request)
@@ -132,10 +132,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
 
 
 def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None:
-    """The record of the certificate that the requester came with; None: it came with none.
-
-    Raises ForbiddenError when it was revoked since.
-    """
+    """Record of the requester's certificate; None without one. Raises ForbiddenError if it was revoked since."""
     serial = rules.requester_serial(request)
     if serial is None:
         return None
@@ -148,9 +145,9 @@ def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None
 def _credential(
     tx: Transaction, request: Document, requester: CertificateRecord | None, cluster: ClusterName
 ) -> CredentialId | None:
-    """The bootstrap credential behind the request: the requester's own, or the one that it joined with; None: there is none.
+    """The request's bootstrap credential: the requester's own, or the one that it joined with. None without one.
 
-    Raises ForbiddenError when it is the requester's own, and is for another cluster, or was revoked since.
+    Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked since.
     """
     if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
         return requester.credential
@@ -166,7 +163,7 @@ def _credential(
 
 
 def _use(tx: Transaction, request: Document, grant: CertificateGrant) -> CredentialUse | None:
-    """The use that a first certificate spends; None: it spends none. Raises ForbiddenError when no use is left."""
+    """The use that a first certificate spends; None for others. Raises ForbiddenError if none is left."""
     holder, requester = grant.holder, requester_of(tx, request)
     first = requester is None or requester.purpose is Purpose.BOOTSTRAP
     if not first or holder.credential is None or holder.cluster is None or holder.agent is None:

@@ -1,4 +1,4 @@
-"""What a revocation keeps out: a cluster that was revoked comes back by a bootstrap credential that was made since."""
+"""A revoked cluster may register again only with a bootstrap credential that was created after the revocation."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from machinery.meta.timestamps import format_time
 
 
 def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
-    """Raises ForbiddenError when the cluster was revoked after its bootstrap credential was made, which was at `since`."""
+    """Raise ForbiddenError if the cluster was revoked after `since`, when its bootstrap credential was created."""
     moment = revoked_at(tx, cluster)
     if moment is None or moment < since:
         return
@@ -24,7 +24,7 @@ def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
 
 
 def revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:
-    """When the whole cluster was revoked last; None: never."""
+    """Time of the last revocation of the whole cluster; None: never."""
     if not tx.objects.has_any(REVOCATIONS):
         return None
     named = Requirement("spec.cluster", Operator.EQUALS, (cluster,))

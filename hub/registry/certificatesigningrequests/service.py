@@ -1,4 +1,4 @@
-"""Writing, deciding and removing CertificateSigningRequests: the one write path of the kind."""
+"""Writing, deciding and removing CertificateSigningRequests, including the kind's only write path."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,10 +23,10 @@ RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
-    """The Kubernetes API's write: requester's names are filled in, the spec never changes, decisions are never taken back.
+    """Write from the Kubernetes API: the requester's identity is set by the hub, spec and decisions are final.
 
-    A bootstrap credential asks for agents of clusters that it admits, and for nothing else.
-    Raises InvalidError, ForbiddenError, AlreadyExistsError, ConflictError.
+    With a bootstrap credential only agents of clusters that it admits can be requested. Raises InvalidError, ForbiddenError,
+    AlreadyExistsError, ConflictError, TooManyRequestsError.
     """
     if old is None:
         document = admission.created(new, requester)
@@ -40,7 +40,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
 
 
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
-    """For which cluster a newcomer, an agent or an add-on asks; None: it is somebody else. Raises ForbiddenError."""
+    """Cluster of a requesting new agent, agent or add-on; None for other requesters. Raises ForbiddenError."""
     if (credential := rules.bootstrap_credential(document)) is not None:
         cluster, agent = rules.claimed_agent(pki.parse_request(rules.pem(document)))
         credential_uses.admit(tx, credential, cluster, agent)
@@ -52,10 +52,9 @@ def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterN
 
 
 def check_room(tx: Transaction, document: Document) -> None:
-    """A requester has few requests for one cluster that wait; those for add-ons are counted apart.
+    """Raise TooManyRequestsError if the requester has MAX_PENDING undecided requests for this cluster.
 
-    So nobody else's requests hold up the renewal and the recovery of an agent, which come with users of their own.
-    Raises TooManyRequestsError.
+    Requests for add-ons are counted separately. So requests of others cannot block an agent's renewal and recovery.
     """
     cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
     found = tx.objects.find(REQUESTS, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
@@ -71,7 +70,7 @@ def check_room(tx: Transaction, document: Document) -> None:
 def write(
     tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
 ) -> Written:
-    """For the services of this kind: stores what they have decided; `writer`: see `writing.store`."""
+    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.objects.write.store`."""
     before = old.document if old else None
     stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
     return store(tx, REQUESTS, stamped, old, actor, writer=writer)
@@ -82,7 +81,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
-    """Many requests with one question, for `find`."""
+    """Load many requests with one query, for `find`."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
 
 
@@ -95,18 +94,18 @@ def find(tx: Transaction, name: str) -> StoredObject:
 
 
 def missing(name: str) -> NotFoundError:
-    """There is no such request, for the one who asks."""
+    """The error for a request that does not exist."""
     subject = ErrorSubject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
     return NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
 
 
 def state(tx: Transaction, name: str) -> RequestState:
-    """Where the request stands. Raises NotFoundError."""
+    """State of the request. Raises NotFoundError."""
     return rules.state(find(tx, name).document)
 
 
 def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
-    """Approves or denies; the same decision again writes nothing, the opposite one raises ConflictError."""
+    """Approve or deny. Repeating a decision writes nothing; the opposite decision raises ConflictError."""
     stored = find(tx, name)
     decision, opposite = (APPROVED, DENIED) if approve else (DENIED, APPROVED)
     present = {entry.get("type") for entry in doc.conditions(stored.document)}

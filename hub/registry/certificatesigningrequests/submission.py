@@ -1,4 +1,4 @@
-"""An agent hands in a certificate signing request: who may ask for what."""
+"""Submission of a CSR by an agent, and the check of its right to do so."""
 
 import secrets
 from typing import Any
@@ -33,7 +33,7 @@ SUFFIX_LENGTH = 5
 
 
 def submit(tx: Transaction, submission: Submission) -> str:
-    """Stores an agent's CSR after strict checks; returns metadata.name. Same requester and same bytes: the same name.
+    """Store an agent's CSR after strict checks; return metadata.name. Idempotent for the same requester and CSR.
 
     Raises InvalidError, TooLargeError, ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
     """
@@ -48,7 +48,7 @@ def submit(tx: Transaction, submission: Submission) -> str:
 
 
 def enter(tx: Transaction, submission: Submission) -> str:
-    """Stores the CSR of one who may hand it in, or finds it. Raises InvalidError, ForbiddenError, TooManyRequestsError."""
+    """Store or find the CSR of an authorized requester. Raises InvalidError, ForbiddenError, TooManyRequestsError."""
     facts = certificates.checked_request(submission.request)
     expected, dns_names = _expected(tx, submission)
     rules.check_subject(facts, expected, dns_names)
@@ -61,7 +61,7 @@ def enter(tx: Transaction, submission: Submission) -> str:
 
 
 def _check_standing(tx: Transaction, submission: Submission) -> None:
-    """The requester may ask for this cluster at all."""
+    """Raise ForbiddenError unless the requester may request certificates for this cluster."""
     requester = submission.requester
     if not requester.is_open(tx.now):
         raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
@@ -87,7 +87,7 @@ def _check_uid(tx: Transaction, submission: Submission) -> None:
 
 
 def _expected(tx: Transaction, submission: Submission) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """The subject and the DNS names that this request must and may have."""
+    """Required subject and permitted DNS names of the request."""
     if submission.addon is None:
         return agent_subject(submission.cluster, submission.agent), ()
     return registered(tx, submission.cluster, submission.addon.name, submission.addon.signer_name)
@@ -96,7 +96,7 @@ def _expected(tx: Transaction, submission: Submission) -> tuple[CertificateSubje
 def registered(
     tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str
 ) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """Subject and DNS names of an add-on's certificate, as its registration has them. Raises ForbiddenError."""
+    """Subject and DNS names of an add-on's certificate, from its registration. Raises ForbiddenError."""
     stored = tx.objects.get(ADDONS, Key(cluster, addon))
     subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
     if stored is None or subject is None:
@@ -115,7 +115,7 @@ def registered(
 
 
 def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
-    """The same question asked before. Raises TooManyRequestsError: it is a new one, and too many wait for a decision."""
+    """Name of an equal earlier request, or None. Raises TooManyRequestsError for a new request above the limit."""
     of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
     asked = rules.fingerprint(document)

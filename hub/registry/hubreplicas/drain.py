@@ -1,4 +1,4 @@
-"""Use cases about replicas that an operator drains: their sessions go elsewhere, and no new ones come."""
+"""Use cases about draining replicas: sessions move away, and no new ones are accepted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ API_VERSION, KIND = f"hub.{GROUP_SUFFIX}/v1alpha1", "HubReplica"
 
 
 def order(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_run: bool = False) -> Replica:
-    """The replica is to have no session, until that is taken back or its process ends.
+    """Order the replica to hold no session, until `lift` or the end of its process.
 
-    Raises NotFoundError; ConflictError where it is lost, or where no other replica takes sessions: only with `force`.
+    Raises NotFoundError; ConflictError if it is lost, or, without `force`, if no other replica takes sessions.
     """
     found = _find(tx, name)
     if found.drained:
@@ -30,7 +30,7 @@ def order(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_ru
 
 
 def lift(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
-    """It takes sessions again. Raises NotFoundError, ConflictError."""
+    """Let the replica take sessions again. Raises NotFoundError, ConflictError."""
     found = _find(tx, name)
     if not found.drained:
         return found

@@ -1,4 +1,4 @@
-"""Use cases about who led: every term is told once, in the transaction that forgets that it is to be told."""
+"""Use case: write the Event of each leader term once, in the transaction that clears its record."""
 
 from hub.api.core.event import EventRecord
 from hub.api.hubreplicas import leader_terms as rules
@@ -7,7 +7,7 @@ from hub.registry.events import service as events
 
 
 def tell(tx: Transaction, term: int, ours: EventRecord, actor: str) -> None:
-    """Makes an Event of each term that nobody was told of. `ours`: what there is to say of `term`, which is the caller's."""
+    """Write an Event for each unreported term. `ours`: the Event of `term`, which is the caller's."""
     untold = rules.decoded(tx.facts.get(rules.FACT))
     if untold.terms:
         events.tell(tx, tuple(untold.news(term, ours)), actor)

@@ -1,4 +1,4 @@
-"""Use cases about how much the hub logs: one order for all replicas, each of which looks for it now and then."""
+"""Use cases about the ordered log level: one order for all replicas, which poll it."""
 
 from datetime import timedelta
 
@@ -10,13 +10,13 @@ FACT = "log-level"
 
 
 def standing(tx: Transaction) -> LogLevelOrder | None:
-    """What counts now; None: each replica logs what it was started with."""
+    """The current order; None: each replica uses the level of its settings."""
     order = rules.decoded(tx.facts.get(FACT))
     return order if order is not None and order.is_due(tx.now) else None
 
 
 def give(tx: Transaction, level: str, lasts: timedelta, actor: str) -> LogLevelOrder:
-    """Takes the place of what was ordered before. Raises InvalidError."""
+    """Replace the order. Raises InvalidError."""
     order = rules.ordered(level, lasts, actor, tx.now)
     tx.facts.set(FACT, rules.encoded(order))
     return order

@@ -1,4 +1,4 @@
-"""Use cases about replicas and the sessions that each has: no revision, no change-log row."""
+"""Use cases about replicas and their sessions. No write adds a change-log row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,22 +22,22 @@ from machinery.identity import AgentId, ClusterName
 
 ACTOR = "system:hub:sessions"
 AHEAD = timedelta(seconds=15)
-"""What was recorded by so much later a time was recorded before the database's clock was set back."""
+"""A record with a time this far in the future was written before the database's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStanding:
-    """What a replica hears when it tells of itself."""
+    """Result of a replica's periodic update."""
 
     known: bool
-    """False: it was given up meanwhile, and its sessions with it."""
+    """False: the replica counted as lost, and its sessions have ended."""
     drained: bool
-    """An operator wants no session on it."""
+    """An operator has drained it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session of an agent that was opened here, or that had been (`at`: then)."""
+    """A session at this replica; `at`: its start, None for a new one."""
 
     cluster: ClusterName
     agent: AgentId
@@ -49,10 +49,10 @@ class Opened:
 
 
 def begin(tx: Transaction, me: Replica) -> datetime:
-    """Takes the name, and ends the sessions of whoever had it before; the database's time. Raises AlreadyExistsError.
+    """Take the name and end the sessions of its previous holder; return the database's time. Raises AlreadyExistsError.
 
-    Whoever had it is dead when it lived in this very data directory, which is locked, or when its row is old. Else nobody can
-    tell yet: ask again when a beat must have come.
+    The previous holder is dead if it had the same data directory, which is locked, or if its row is old. Otherwise that is
+    unknown: retry after LOST_AFTER.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.home != me.home and not before.is_lost(tx.now):
@@ -65,7 +65,7 @@ def begin(tx: Transaction, me: Replica) -> datetime:
 
 
 def begin_alone(tx: Transaction, me: Replica) -> datetime:
-    """The same where no other replica can be: whatever is recorded has ended, of earlier releases too."""
+    """Like `begin` if no other replica can exist: ends all recorded sessions, including those of earlier releases."""
     for other in tx.replicas.all():
         tx.replicas.remove(other.name)
     tx.agent_sessions.end_all()
@@ -74,9 +74,9 @@ def begin_alone(tx: Transaction, me: Replica) -> datetime:
 
 
 def beat(tx: Transaction, me: Replica) -> ReplicaStanding:
-    """Says that this replica is there. Whether it is drained is the row's word; where the row is gone, the replica's own.
+    """Update this replica's row. `drained` is taken from the row; if the row is gone, from `me`.
 
-    Its clock is read as `me.seen`. Raises AlreadyExistsError when another process has taken its name.
+    `me.seen`: the replica's clock. Raises AlreadyExistsError if another process has taken its name.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.instance != me.instance:
@@ -89,7 +89,7 @@ def beat(tx: Transaction, me: Replica) -> ReplicaStanding:
 
 
 def leave(tx: Transaction, me: Replica) -> None:
-    """This replica ends in good order."""
+    """Remove this replica at an orderly shutdown."""
     before = tx.replicas.of(me.name)
     if before is not None and before.instance == me.instance:
         tx.agent_sessions.end_of(me.name)
@@ -97,14 +97,14 @@ def leave(tx: Transaction, me: Replica) -> None:
 
 
 def is_swept(tx: Transaction) -> bool:
-    """Whether `sweep` would find nothing to do; what earlier releases left is left to the next sweep that has a reason."""
+    """Whether `sweep` has nothing to do. Sessions of earlier releases alone do not cause a sweep."""
     everybody = tx.replicas.all()
     gone = any(replica.is_forgotten(tx.now) for replica in everybody)
     return not gone and alive(everybody, tx.now).issuperset(tx.agent_sessions.replicas())
 
 
 def sweep(tx: Transaction) -> int:
-    """Ends the sessions of replicas that died, and forgets those that did so long ago; how many sessions."""
+    """End sessions of dead replicas and remove old rows; return the number of ended sessions."""
     everybody = tx.replicas.all()
     living = alive(everybody, tx.now)
     lost = {name: tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living}
@@ -126,7 +126,7 @@ def _lost(name: str, sessions: int) -> EventRecord:
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:
-    """Records it as the agent's newest, unless a newer one or a higher epoch is recorded; as it stands then."""
+    """Record it as the agent's newest session, unless a newer one or a higher epoch is recorded; return it."""
     session = AgentSession(opened.cluster, opened.agent, opened.session, opened.replica, opened.at or tx.now)
     last = tx.heartbeats.of(opened.cluster)
     if last is not None and last.outdates(opened.epoch):
@@ -142,12 +142,12 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
 
 
 def _recorded(tx: Transaction, session: AgentSession) -> datetime:
-    """When the agent's newest session was opened."""
+    """Start of the agent's newest recorded session."""
     return next((each.at for each in tx.agent_sessions.of(session.cluster) if each.agent == session.agent), session.at)
 
 
 def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:
-    """Records that `session` ended, unless another has taken its place."""
+    """Record that `session` ended, unless another one has replaced it."""
     tx.agent_sessions.close(cluster, agent, session)
     last: LastBeat | None = tx.heartbeats.of(cluster)
     if last is not None and last.session == session:
@@ -156,7 +156,7 @@ def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session
 
 
 def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) -> None:
-    """Shows that several agents speak for the cluster, or no longer. That is news; where one does, nothing is written."""
+    """Update the condition about several agents of the cluster. Writes nothing while there is only one."""
     agents = tx.agent_sessions.agents(cluster)
     if len(agents) == 1 and not ended:
         return
@@ -174,5 +174,5 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
-    """The database's time, and the sessions that were opened at `moment` or later on other replicas than `but`."""
+    """The database's time, and sessions opened at `moment` or later on replicas other than `but`."""
     return tx.now, () if moment is None else tx.agent_sessions.opened_since(moment, but=but)

@@ -1,4 +1,4 @@
-"""A cluster leaves the hub by its own word."""
+"""Use cases: an agent removes its own cluster from the hub, or withdraws its registration."""
 
 from dataclasses import dataclass
 
@@ -20,22 +20,22 @@ from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subjec
 from machinery.meta.selectors import Operator, Requirement
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
-"""Why the certificates of a cluster that has left are revoked, whoever said that it should."""
+"""Revocation reasons of the certificates of a cluster that has left, by its own or an operator's decision."""
 UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """What a bootstrap credential has withdrawn. `known`: there was something; `cluster_stays`: operators delete it."""
+    """Result of a withdrawal. `known`: something existed; `cluster_stays`: only operators can delete the cluster."""
 
     known: bool
     cluster_stays: bool
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
-    """Deletes the ManagedCluster as an operator would, and revokes its certificates at once; whether it was there until now.
+    """Delete the ManagedCluster as for an operator, and revoke its certificates at once. Returns False if it was already gone.
 
-    What belongs to it goes in its order afterwards. Raises AlreadyExistsError when another cluster has the name.
+    Its content is removed in order afterwards. Raises AlreadyExistsError if another cluster has the name.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is not None:
@@ -50,9 +50,10 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Deletes what a bootstrap credential registered: its undecided requests for this agent, and a cluster that only joined.
+    """Delete what a bootstrap credential registered: undecided requests for this agent, and a cluster that only joined.
 
-    The cluster goes where this credential admitted it, it has this uid, nobody ever accepted it and no agent has a certificate.
+    The cluster is deleted if this credential admitted it, the uid matches, it was never accepted and no agent has a
+    certificate.
     """
     of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
@@ -71,7 +72,7 @@ def withdraw(
 
 
 def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
-    """Whether this requester asked for the certificate of this agent, and nothing was decided or issued yet."""
+    """Whether this requester requested this agent's certificate, and it is not issued, denied or failed."""
     document = stored.document
     if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
         return False
@@ -82,6 +83,6 @@ def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, us
 
 
 def has_left(record: CertificateRecord, cluster: str) -> bool:
-    """Whether a certificate opens nothing because the cluster, its agent's, has left."""
+    """Whether an agent certificate was revoked because this cluster has left."""
     is_agents = record.purpose is Purpose.AGENT and record.cluster == cluster
     return is_agents and record.revoked_at is not None and record.revoked_reason in ENDED

@@ -1,4 +1,4 @@
-"""Use cases about where an agent may go, and where an operator wants it to go."""
+"""Use cases about an agent's reported hubs and operators' orders to move."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 
 HUB_ID = "hub-id"
-"""The fact: which hub this is."""
+"""Fact: this hub's id."""
 
 
 def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: str, actor: str) -> None:
-    """Keeps the agent's list (`reported.encoded`); the same one writes nothing. Raises NotFoundError, StaleEpochError."""
+    """Store the agent's encoded hub list; no write if unchanged. Raises NotFoundError, StaleEpochError."""
     owners.check(tx, cluster, epoch)
     stored = clusters.find(tx, cluster)
     new = reported.with_hubs(stored.document, annotation)
@@ -27,7 +27,7 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
 
 
 def order(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Has the agent asked to go to a hub that it reports, until it has; that hub. Raises NotFoundError, InvalidError."""
+    """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     if parting.has_parted(rules.availability(stored.document)):
         available = rules.availability(stored.document)
@@ -40,7 +40,7 @@ def order(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_r
 
 
 def cancel(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: bool = False) -> str:
-    """Takes the order back; the id of the hub that it named, or "". Raises NotFoundError."""
+    """Remove the order; return the id of its hub, or "". Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     before = reported.move_to(stored.document)
     if before and not dry_run:

@@ -1,8 +1,8 @@
-"""Use cases about who owns a cluster's agent: this hub, or another one that the agent says it reports to.
+"""Use cases about the owner of a cluster's agent: this hub, or another hub that the agent reports.
 
-The agent gives its changes of hub an order, the epoch. The highest that was heard of decides, by whatever way it came; what
-comes with a lower one changes nothing. An agent that keeps no epoch (0) is never outdated. Hubs never ask one another.
-An epoch is a time in milliseconds: one too far ahead of the database's clock is refused, as it would outdate all others.
+The agent numbers its changes of owner with epochs. The highest known epoch decides, from whatever message; messages with a
+lower one change nothing. An agent without epochs (0) is never outdated. Hubs do not communicate with each other. An epoch is a
+time in milliseconds; one too far ahead of the database's clock is refused, as it would outdate all others.
 """
 
 import re
@@ -27,9 +27,9 @@ from machinery.errors import AlreadyExistsError, BadRequestError, DenialCause, F
 from machinery.identity import AgentId, ClusterName, HubId
 
 AHEAD = timedelta(hours=24)
-"""An epoch further ahead than this is refused. Agents make none that is more than an hour ahead of their own clock."""
+"""Limit for epochs ahead of the clock. Agents create none that is more than an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
-"""After its last beat, for the first of two agents."""
+"""How long after its last beat the first of two agents may return."""
 _UNIT = timedelta(milliseconds=1)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -37,14 +37,14 @@ HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class StandbyStanding:
-    """What an agent in reserve is told. `epoch`: the highest that this hub has heard of."""
+    """Answer to an agent on standby. `epoch`: the highest one known to this hub."""
 
     accepted: bool
     epoch: int
 
 
 def check(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
-    """Raises StaleEpochError when a write of this epoch comes from an owner that is over, BadRequestError."""
+    """Raise StaleEpochError if a write belongs to a former owner's epoch, BadRequestError if the epoch is invalid."""
     _checked(tx, cluster, epoch)
 
 
@@ -58,9 +58,9 @@ class SecondAgentError(AlreadyExistsError):
 
 
 def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: LastBeat | None) -> None:
-    """The first agent keeps the cluster while it has a session on any replica: no other speaks for it, nor raises its epoch.
+    """Refuse a second agent while the first has a session on any replica. Raises SecondAgentError.
 
-    Where another one is known to wait for that, it has a moment to come back. `last`: the cluster's. Raises SecondAgentError.
+    If a second agent is known to wait, the first may return within RETURNS_WITHIN. `last`: the cluster's last beat.
     """
     holder: AgentId | None = None
     if last is not None and last.session is not None:
@@ -77,14 +77,14 @@ def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: Las
 
 
 def session_agent(tx: Transaction, cluster: ClusterName, records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent whose session is the cluster's oldest, where its certificate stands; None: there is none."""
+    """The agent with the cluster's oldest session and a valid certificate; None without one."""
     standing = {record.agent for record in records if record.purpose is Purpose.AGENT and record.is_open(tx.now)}
     held = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
     return next((each.agent for each in held if each.agent in standing), None)
 
 
 def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
-    """The agent that speaks for the cluster: of several the one that has its session, else the one that came last."""
+    """The agent that represents the cluster: of several the one with the session, else the one that registered last."""
     records = tx.certificates.of_cluster(cluster)
     latest = latest_agent(records)
     if all(record.agent in (None, latest) for record in records):
@@ -93,7 +93,7 @@ def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
 
 
 def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: AgentId, actor: str) -> None:
-    """Shows that another agent wants a session, unless another reason is shown."""
+    """Record that another agent wants a session, unless the condition has another reason."""
     stored = clusters.find(tx, cluster)
     if duplicate.reason(stored.document) in ("", duplicate.TWO_AGENTS):
         new = duplicate.with_refusal(stored.document, holder, other, tx.now)
@@ -102,7 +102,7 @@ def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: A
 
 
 def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> bool:
-    """Whether `claim` would find nothing to write; `agent`: who wants it.
+    """Whether `claim` has nothing to write. `agent`: the claiming agent.
 
     Raises StaleEpochError, BadRequestError; SecondAgentError: another agent has a session.
     """
@@ -111,24 +111,26 @@ def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId
 
 
 def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
-    """The agent opens a session here. Raises StaleEpochError, BadRequestError."""
+    """Record this hub as owner when the agent opens a session. Raises StaleEpochError, BadRequestError."""
     if not is_claimed(tx, cluster, epoch):
         tx.heartbeats.claim(cluster, epoch)
 
 
 def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
-    """The agent ends its session of `epoch` to go to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
+    """End the agent's session of `epoch`, as it moves to another hub.
+
+    Raises StaleEpochError, BadRequestError, NotFoundError.
+    """
     _check(tx, departure)
     check(tx, departure.cluster, epoch)
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
 
 
 def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStanding:
-    """The agent holds its session with another hub, or with none yet, and keeps this one (`hub`) in reserve.
+    """Register the agent on standby: its owner is another hub, or none yet, and this hub is `hub`.
 
-    Nothing changes where a higher epoch is known, nor where a session is open here in the same one.
-    Raises NotFoundError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another
-    agent the session.
+    Nothing changes if a higher epoch is known, or if a session of the same epoch is open here. Raises NotFoundError;
+    ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another agent the session.
     """
     _check(tx, departure)
     stored = clusters.find(tx, departure.cluster)
@@ -147,34 +149,34 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
-    """Lowers epochs that no hub takes to the present; of one `cluster`: any ahead of it. Returns how many.
+    """Lower epochs that no hub accepts to the present; for one `cluster` any future epoch. Returns their number.
 
-    Its agent goes above that by itself. Of one cluster only where its certificates end in the same transaction.
+    Its agent raises the epoch itself. For one cluster only in a transaction that ends its certificates.
     """
     present = _epoch_at(tx.now)
     return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)
 
 
 def check_same(stored: StoredObject, cluster_uid: str) -> None:
-    """Raises AlreadyExistsError when the name belongs to a cluster with another uid."""
+    """Raise AlreadyExistsError if the name belongs to a cluster with another uid."""
     if not rules.is_same_cluster(stored.document, cluster_uid):
         raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
 
 
 def check_not_denied(stored: StoredObject) -> None:
-    """Raises ForbiddenError when the cluster was accepted once, and is not now."""
+    """Raise ForbiddenError if the cluster is denied."""
     if rules.is_denied(stored.document):
         raise denied(stored.key.name)
 
 
 def denied(name: str) -> ForbiddenError:
-    """What an agent is told whose cluster was accepted once."""
+    """The error for the agent of a denied cluster."""
     message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
     return ForbiddenError(message, causes=DenialCause.CLUSTER_DENIED.because(message))
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """A cluster that nobody has judged yet says so once it is accepted (`heartbeats.silence`)."""
+    """Record the other owner. A cluster without a decision shows it once it is accepted (`heartbeats.silence`)."""
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)

@@ -1,7 +1,7 @@
-"""Revoking, the one way there is: records and the Revocation that tells of them in one transaction, which rings every replica.
+"""The only path for revocations: certificate records and the Revocation are written in one transaction.
 
-Whoever holds what is revoked is cut off at once (`hub.access.peers`). The deletion of a cluster, its rebuilding and its leaving
-end its certificates by the same `certificates.revoke_cluster`; denying one ends none.
+The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). Deletion, rebuilding and leaving of a
+cluster revoke through `certificates.revoke_cluster` as well; a denial revokes nothing.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ REFUSED = "ClusterRevoked"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates a Revocation, and with it revokes. Raises InvalidError; NotFoundError: there is nothing of that name."""
+    """Create a Revocation and execute it. Raises InvalidError; NotFoundError if the target does not exist."""
     if old is not None:
         raise InvalidError(f"a {KIND} does not change: what was revoked stays revoked")
     if causes := rules.violations(new):
@@ -55,13 +55,13 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Written:
-    """Creates the Revocation of something that the hub revokes by itself, and with it revokes."""
+    """Create and execute a Revocation that the hub decides itself."""
     group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
     return put(tx, {"apiVersion": group, "kind": KIND, "metadata": {"name": name}, "spec": spec}, None, actor)
 
 
 def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """As `clusters.put`. A write that gives the cluster to one of its agents revokes the others. Raises InvalidError."""
+    """Like `clusters.put`. A write that gives the cluster to one agent revokes its other agents. Raises InvalidError."""
     chosen = duplicate.given_to(new)
     if chosen is None:
         return clusters.put(tx, new, old, actor)
@@ -78,13 +78,13 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Raises MethodNotAllowedError: what was revoked stays on record."""
+    """Raises MethodNotAllowedError: Revocations are permanent records."""
     del tx, old, actor
     raise MethodNotAllowedError(f"a {KIND} is not deleted: it is the record of what was revoked")
 
 
 def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -> RevokedObjects:
-    """Ends all that the target stands for. What is revoked already keeps its time and reason. Raises NotFoundError."""
+    """End everything the target covers. Earlier revocations keep time and reason. Raises NotFoundError."""
     if target.cluster is not None and target.agent is not None:
         return _agent(tx, target.cluster, target.agent, reason, actor)
     if target.cluster is not None:
@@ -97,7 +97,7 @@ def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -
 
 
 def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> RevokedObjects:
-    """All that it and its add-ons hold, what waits to be issued for it, and the bootstrap credentials that are bound to it."""
+    """Everything that the cluster and its add-ons hold, its unissued requests, and bootstrap credentials bound to it."""
     records = tx.certificates.of_cluster(cluster)
     if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
         raise NotFoundError(f'cluster "{cluster}" not found')
@@ -115,7 +115,7 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
 
 
 def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> RevokedObjects:
-    """Its certificates and what waits to be issued to it; the cluster's add-ons and other agents stay."""
+    """The agent's certificates and unissued requests; the cluster's add-ons and other agents are not affected."""
     records = [record for record in tx.certificates.of_cluster(cluster) if record.agent == agent]
     if not records:
         raise NotFoundError(f'agent "{agent}" of cluster "{cluster}" not found')
@@ -123,7 +123,7 @@ def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, a
 
 
 def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> RevokedObjects:
-    """All certificates over its key: an agent's recovery certificate with it. A bootstrap credential's ends that."""
+    """All certificates of its key, for example the recovery certificate too. For a bootstrap credential: the credential."""
     record = tx.certificates.by_serial(serial)
     if record is None:
         raise NotFoundError(f"the hub has signed no certificate with serial {serial:x}")
@@ -139,14 +139,14 @@ def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: s
 
 
 def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -> tuple[CertificateRecord, ...]:
-    """Revokes what stands of these, and tells which that was; what would not be good any more is not worth a word."""
+    """Revoke the unrevoked records, and return those that have not expired."""
     standing = tuple(record for record in records if record.revoked_at is None)
     tx.certificates.revoke([record.serial for record in standing], tx.now, reason)
     return tuple(record for record in standing if record.not_after > tx.now)
 
 
 def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | None, actor: str) -> tuple[str, ...]:
-    """Requests that could still become certificates are denied, or fail where somebody has approved them already."""
+    """Deny pending requests; set approved ones to Failed."""
     of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = []
     for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
@@ -165,7 +165,7 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
 
 
 def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
-    """Whether a request is for a certificate of this agent, whoever asked for it."""
+    """Whether a request is for a certificate of this agent, whoever the requester is."""
     try:
         return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
     except MusterError:
@@ -173,7 +173,7 @@ def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
 
 
 def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
-    """The ServiceAccounts of the cluster's add-ons go, and their tokens with them; they are made anew, with another uid."""
+    """Delete ServiceAccounts of the cluster's add-ons, which ends their tokens. They are recreated with another uid."""
     found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
     made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
     for stored in made:
