@@ -63,7 +63,7 @@ class IssuerKeys:
         self._failure = ""
         self._fetching: asyncio.Task[None] | None = None
         self.fetches = 0
-        """Number of fetches, for the debug socket."""
+        """Number of fetches."""
 
     async def verified(self, token: str) -> Mapping[str, Any]:
         """Claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""

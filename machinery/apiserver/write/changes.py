@@ -98,7 +98,7 @@ class Changing:
             return await self._beside(_shallow(make))
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for metrics and the debug socket."""
+        """Seats, waiting and refused changes."""
         return self._places.snapshot()
 
     @asynccontextmanager
