@@ -43,13 +43,14 @@ mutations: $(VENV)/.dev ## apply each patch of tests/mutations to a copy and see
 	$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
-check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
+	@$(BIN)/python -m tests.walks
 
 .PHONY: format
 format: $(VENV)/.dev ## format and mend what ruff can mend
