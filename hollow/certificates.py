@@ -31,7 +31,7 @@ class CertificateWithKey:
     key: bytes
 
     def __repr__(self) -> str:
-        return "Pair(...)"
+        return "CertificateWithKey(...)"
 
 
 class ClusterAuthority:

@@ -6,7 +6,7 @@ from typing import Any
 
 from machinery.meta.timestamps import format_time
 from spoke.domain.hubs import HubCandidate, HubsStatus
-from spoke.observability.progress import AgentProgress, Decided
+from spoke.observability.progress import AgentProgress
 
 Document = dict[str, Any]
 
@@ -55,10 +55,6 @@ def _hub(candidate: HubCandidate, standing: HubsStatus, now: datetime) -> Docume
             "nextTry": _time(candidate.rests_until if candidate.rests(now) else None),
         }
     )
-
-
-def _decided(decided: Decided) -> Document:
-    return {"at": _time(decided.at), "reason": decided.reason, "message": decided.message}
 
 
 def _present(document: Mapping[str, Any]) -> Document:

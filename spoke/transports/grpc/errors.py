@@ -27,7 +27,6 @@ TORN = "Internal error from Core"
 PUSHBACK = "grpc-retry-pushback-ms"
 STALE = "StaleEpoch"
 EPOCH = "epoch"
-CAUSE = "cause"
 
 _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
     grpc.StatusCode.UNAUTHENTICATED: UnauthorizedError,
