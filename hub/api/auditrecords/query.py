@@ -1,4 +1,4 @@
-"""Audit records as they are kept, and how they are found."""
+"""Stored audit records, and queries for them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +10,9 @@ from hub.api.auditrecords.record import AuditFields, AuditRecord, fields_of, pla
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A record as it is kept. `replica` and `sequence` are its place, which no other record has.
+    """A stored record. `replica` and `sequence` identify it uniquely.
 
-    `replica` is the name of a replica and an id of one of its runs. `fields` and `at` repeat what the document says.
+    `replica`: name of a replica plus an id of one run of its process. `fields` and `at` duplicate values of the document.
     """
 
     replica: str
@@ -23,26 +23,26 @@ class AuditEntry:
 
 
 class Numbering:
-    """Gives records their places. `suffix` marks a kind of records in all of them."""
+    """Assigns identities to records. `suffix` marks one class of records."""
 
     def __init__(self, replica: str, suffix: str = "") -> None:
         self.replica = f"{replica}.{uuid4().hex[:8]}{suffix}"
         self._numbers = count(1)
 
     def entry(self, record: AuditRecord) -> AuditEntry:
-        """Never fails for what clients wrote into the record."""
+        """Never fails, whatever text clients have sent."""
         record = plain_record(record)
         return AuditEntry(self.replica, next(self._numbers), record.at, fields_of(record), written_record(record))
 
 
 def named(at: datetime, replica: str, sequence: int) -> str:
-    """A record's name on the API: names sort by time. `20261121t210314.123456z-<replica>-<sequence>`."""
+    """A record's name in the API, sorted by time: `20261121t210314.123456z-<replica>-<sequence>`."""
     return f"{at:%Y%m%dt%H%M%S.%fz}-{replica}-{sequence:012}"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPosition:
-    """Where a record stands among all of them: ordered by time, then by replica."""
+    """Position of a record, ordered by time, then by replica."""
 
     at: datetime
     replica: str
@@ -51,7 +51,7 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """Which records: `equal` and `unequal` are values by field (`user`, `verb`, ...); `since` and `until` are inclusive."""
+    """`equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
 
     equal: tuple[tuple[str, str], ...] = ()
     unequal: tuple[tuple[str, str], ...] = ()
@@ -63,13 +63,13 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True)
 class AuditSize:
-    """How many records, and their bytes in the database."""
+    """Number of records, and their bytes in the database."""
 
     records: int = 0
     bytes: int = 0
     floor: datetime | None = None
-    """No record of the same caller that is left is older; None: unknown."""
+    """No remaining record of the same caller is older; None: unknown."""
 
     def without(self, gone: "AuditSize") -> "AuditSize":
-        """What is left when these have gone."""
+        """The size after these records were removed."""
         return AuditSize(self.records - gone.records, self.bytes - gone.bytes, gone.floor)

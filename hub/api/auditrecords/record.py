@@ -1,4 +1,4 @@
-"""What is remembered of a request: an event of Kubernetes' `audit.k8s.io/v1`, as JSON."""
+"""Audit records: events of Kubernetes' `audit.k8s.io/v1`, as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from machinery.product import NAME
 from machinery.sanitize import plain
 
 LOGIN_FAILURE = f"login.{NAME}/failure"
-"""The annotation with the reason why a token was not exchanged."""
+"""Annotation with the reason why a token was not exchanged."""
 DRY_RUN = f"{NAME}/dry-run"
-"""The annotation of what changed nothing, because it was a dry run."""
+"""Annotation of a dry run, which changed nothing."""
 STRANGERS = ".refused"
-"""The end of the place of each refusal of a stranger."""
+"""Suffix of `replica` in records of refused strangers."""
 
 
 class AuditLevel(StrEnum):
-    """How much is remembered: each includes the one before."""
+    """How much is recorded; each level includes the previous one."""
 
     NONE = "None"
     METADATA = "Metadata"
@@ -30,7 +30,7 @@ class AuditLevel(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where the request stood. DROPPED is ours: it stands for records that found no room."""
+    """Stage of the request. DROPPED is ours: it counts records that were dropped for lack of space."""
 
     RESPONSE_STARTED = "ResponseStarted"
     RESPONSE_COMPLETE = "ResponseComplete"
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 
 
 class User(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who asked."""
+    """The caller."""
 
     username: str
     uid: str = ""
@@ -48,7 +48,7 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What was asked about."""
+    """The requested object."""
 
     resource: str = ""
     namespace: str = ""
@@ -60,14 +60,14 @@ class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="c
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How it was answered: the HTTP code (on the agents' door the one that fits), and the reason of a refusal."""
+    """HTTP code (at the gRPC door the corresponding one), and the reason of a refusal."""
 
     code: int
     reason: str = ""
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Records that found no room between two instants."""
+    """Records that were dropped between two instants."""
 
     count: int
     first: datetime
@@ -93,7 +93,7 @@ NO_BODY = msgspec.Raw()
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename=_NAMES):
-    """One record. Bodies are JSON, NO_BODY where none is remembered; no field ever holds a credential."""
+    """One record. Bodies are JSON, or NO_BODY if none is recorded; no field ever contains a credential."""
 
     level: AuditLevel
     audit_id: str = ""
@@ -116,7 +116,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True,
 
 @dataclass(frozen=True, slots=True)
 class AuditFields:
-    """What records are found by. `resource` is the plain one, without group and subresource."""
+    """Searchable fields. `resource` has neither group nor subresource."""
 
     user: str = ""
     verb: str = ""
@@ -126,14 +126,14 @@ class AuditFields:
 
 
 def fields_of(record: AuditRecord) -> AuditFields:
-    """What the record is found by: the real asker, also where another was impersonated."""
+    """Searchable fields of the record. The user is the authenticated one, even with impersonation."""
     reference = record.object_ref or ObjectReference()
     user = record.user.username if record.user else ""
     return AuditFields(user, record.verb, reference.resource, reference.namespace, reference.name)
 
 
 def plain_record(record: AuditRecord) -> AuditRecord:
-    """The record with text alone in it: what clients send may be anything, and could be neither encoded nor looked for."""
+    """The record with sanitized text, since text from clients may be impossible to encode or to search."""
     cleaned: AuditRecord = _cleaned(record)
     return cleaned
 
@@ -163,7 +163,7 @@ def written_record(record: AuditRecord) -> bytes:
 
 
 def read_record(document: bytes) -> AuditRecord | None:
-    """The record in the bytes; None when they hold none."""
+    """The record in the bytes; None if they are not a record."""
     try:
         return _decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Attestation of a first registration: which cluster it is that asks, by a token of its own issuer.
+"""Attestation of a first registration: a token of the cluster's own issuer proves the cluster's identity.
 
-A managed cluster's API server signs tokens of its service accounts. One that is made for this hub alone (its audience) and is
-signed with the keys of that issuer shows that whoever asks comes from that cluster; the name of a cluster is then bound to the
-issuer, and not to whoever came first.
+The API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only audience, signed with
+the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to the issuer, not to the
+first caller.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ ANY_SUBJECT = "system:serviceaccount:*"
 
 
 class AttestationError(ForbiddenError):
-    """Said outside in one sentence, whatever was wrong. `why` is for the audit log."""
+    """Returned to callers as one fixed message; `why` goes to the audit log."""
 
     def __init__(self, why: str) -> None:
         super().__init__(FAILED)
@@ -30,8 +30,8 @@ class AttestationError(ForbiddenError):
 class Demand:
     """An issuer whose tokens prove that a cluster is the one that a credential is for.
 
-    `keys`: its key set (JWKS) as JSON; "": it is fetched from the issuer's discovery, over TLS that is checked with `authority`
-    (PEM; "": the system's). `audience` "": the hub's own. `subject`: a shell pattern, which the whole subject must fit.
+    `keys`: its key set (JWKS) as JSON; "": fetched by the issuer's discovery, over TLS that is verified with `authority` (PEM;
+    "": the system's). `audience`: "" means the hub's own. `subject`: a shell pattern that the whole subject must match.
     """
 
     issuer: str
@@ -48,7 +48,7 @@ class Demand:
         return {name: text for name in self.__slots__ if (text := getattr(self, name))}
 
     def is_for(self, cluster: ClusterName, patterns: Sequence[str]) -> bool:
-        """Of an issuer that is good for names that fit patterns; without any for every name."""
+        """Whether the name matches one of the patterns, or there are none."""
         return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
 
     def includes(self, subject: str) -> bool:
@@ -57,18 +57,18 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """What a token that was found good says: who issued it and to whom, and the key that signed it (its thumbprint)."""
+    """A verified token: its issuer, its subject, and the thumbprint of the signing key."""
 
     issuer: str
     subject: str
     key: str
     pinned: frozenset[str] = frozenset()
-    """The thumbprints of the keys that were given by an operator; none: the issuer's discovery told them."""
+    """Thumbprints of the keys that an operator gave; empty if they come from the issuer's discovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The issuer that a cluster's name is bound to, by its first registration that was attested."""
+    """The issuer to which a cluster's name is bound by its first attested registration."""
 
     cluster: ClusterName
     issuer: str
@@ -78,10 +78,9 @@ class Binding:
 
 
 def check_binding(binding: Binding | None, attested: Attested) -> None:
-    """Raises AttestationError when the name is bound to another issuer or subject.
+    """Raise AttestationError if the name is bound to another issuer or subject.
 
-    Issuers that nobody can look up often share a name. Where keys are given by hand, those given must hold the one that the
-    name was bound with.
+    Issuers without public discovery often share a name. If an operator gave the keys, they must include the key of the binding.
     """
     if binding is None:
         return

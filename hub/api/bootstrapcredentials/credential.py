@@ -24,21 +24,21 @@ from machinery.meta.timestamps import format_time
 AGAIN = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
 
 DELETED = "Deleted"
-"""Why a credential is revoked that somebody deletes."""
+"""Revocation reason of a credential that an operator deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialBounds:
-    """What else binds a credential, and what it gives a cluster that joins with it."""
+    """Further limits of a credential, and what a cluster gets that joins with it."""
 
     patterns: tuple[str, ...] = ()
-    """Shell patterns, of which the whole name of a cluster must fit one; none: any name."""
+    """Shell patterns; the whole cluster name must match one. None: any name."""
     cluster_set: str | None = None
-    """The set that a cluster is put into; it cannot act for clusters of another."""
+    """The set into which clusters are put; the credential cannot act for clusters of other sets."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Set on a cluster that joins with it, over what the agent says."""
+    """Set on a cluster that joins with it; they override the agent's labels."""
     attestation: Demand | None = None
-    """What proof a cluster must bring of which cluster it is; None: as the hub's setting says."""
+    """Required attestation; None: as in the hub's setting."""
 
 
 UNBOUND = CredentialBounds()
@@ -60,14 +60,14 @@ class CredentialRecord:
     created_by: str
     revoked_at: datetime | None = None
     token_hash: str | None = None
-    """Of a credential that is a token; None: it is a certificate."""
+    """Set for a token; None for a client certificate."""
     bounds: CredentialBounds = UNBOUND
     revoked_by: str | None = None
     revoked_reason: str | None = None
 
     @property
     def is_hidden(self) -> bool:
-        """It was deleted: revoked, and shown to nobody any more."""
+        """Whether it was deleted: revoked and no longer listed."""
         return self.revoked_reason == DELETED
 
     def admits(self, cluster: ClusterName) -> bool:
@@ -79,7 +79,7 @@ class CredentialRecord:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUse:
-    """One use, held or spent. `request`: the certificate request that it is held for, or was spent on."""
+    """One use, held or spent. `request`: the certificate request that holds or has spent it."""
 
     credential: CredentialId
     cluster: ClusterName
@@ -92,7 +92,7 @@ class CredentialUse:
 
 @dataclass(frozen=True, slots=True)
 class UseCount:
-    """How many uses are spent, held for requests, and held by names without one."""
+    """Number of uses that are spent, held for requests, and held by names without a request."""
 
     issued: int = 0
     held: int = 0
@@ -111,7 +111,7 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """Where a credential stands, with so many uses spent. What ended it first for good counts: revoked, used up, expired."""
+    """State of a credential with `issued` spent uses. The first permanent end counts: revoked, used up, expired."""
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:
@@ -129,7 +129,7 @@ def token_of(credential: CredentialId, secret: str) -> str:
 
 
 def token_id(token: str) -> CredentialId | None:
-    """The credential that a token claims to be; None: it is no bootstrap token."""
+    """The credential id in a bootstrap token; None if it is not one."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else CredentialId(found[1])
 
@@ -140,7 +140,7 @@ def token_hash(token: str) -> str:
 
 
 def check(record: CredentialRecord, cluster: ClusterName, now: datetime) -> None:
-    """Whether the credential may act for `cluster` at all. Raises ForbiddenError."""
+    """Raise ForbiddenError unless the credential may act for `cluster`."""
     if record.revoked_at is not None:
         raise ForbiddenError(f"the bootstrap credential {record.id} is revoked: {AGAIN}")
     if now >= record.expires_at:
@@ -149,7 +149,7 @@ def check(record: CredentialRecord, cluster: ClusterName, now: datetime) -> None
 
 
 def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
-    """Raises ForbiddenError unless the credential is for a cluster of this name."""
+    """Raise ForbiddenError unless the credential is for a cluster of this name."""
     if record.cluster is not None and record.cluster != cluster:
         raise ForbiddenError(f'the bootstrap credential {record.id} is for cluster "{record.cluster}", not for "{cluster}"')
     if not record.admits(cluster):
@@ -160,7 +160,7 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
 
 
 def taken(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
-    """What is said when no use is left for one more agent."""
+    """The error if no use is left for another agent."""
     if record.uses is not None and tally.issued >= record.uses:
         spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"
         return ForbiddenError(f"the bootstrap credential {record.id} is used up: {spent} spent on other agents; {AGAIN}")

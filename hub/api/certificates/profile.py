@@ -33,11 +33,11 @@ from machinery.identity import (
 )
 
 EARLIEST = timedelta(days=2)
-"""A hub whose database's clock jumped that far signs nothing that is valid before there was a hub."""
+"""Limit for backdating, so that a hub whose database's clock jumped does not sign certificates from before its existence."""
 
 
 def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list[str]:
-    """Why this profile is not to be signed; empty: it may."""
+    """Reasons why this profile may not be signed; empty if it may."""
     named = profile.dns_names and profile.purpose is not Purpose.ADDON
     rules = (
         (now - EARLIEST <= profile.not_before <= now - BACKDATED, "it does not begin five minutes before now"),
@@ -49,7 +49,7 @@ def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list
 
 
 def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
-    """Whether the subject is the one that the record will be for."""
+    """Whether the subject matches the purpose and the holder."""
     subject, cluster, agent = profile.subject, holder.cluster, holder.agent
     match profile.purpose:
         case Purpose.AGENT if cluster is not None and agent is not None:
@@ -67,10 +67,10 @@ def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
 
 
 def claims_anothers(subject: CertificateSubject, cluster: ClusterName) -> bool:
-    """Whether an add-on of `cluster` is registered under a name that is not an add-on's to have.
+    """Whether the subject of an add-on of `cluster` contains a name that an add-on may not have.
 
-    An operator's, an agent's, a credential's, or that of another cluster's add-on. Our doors count none of these for an
-    add-on; whoever else trusts this CA reads the names alone.
+    These are names of operators, agents, credentials, and add-ons of other clusters. The hub's servers ignore them for add-ons,
+    but other servers that trust this CA read only the names.
     """
     own = (f"{SUBJECT_PREFIX}cluster:{cluster}:", ADDONS_PREFIX)
     foreign = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)

@@ -1,4 +1,4 @@
-"""Why a cluster is not Available, as rules over what the hub has on record of it: step by step, and at each what to do."""
+"""Diagnosis: rules about why a cluster is not Available, as steps over the hub's records, each with advice."""
 
 from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, Lead, Offer
 from hub.api.clusterdiagnoses.walk import Diagnosis, diagnose

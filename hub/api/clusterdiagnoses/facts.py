@@ -1,4 +1,4 @@
-"""What a diagnosis looks at, and what it finds."""
+"""Input and findings of a diagnosis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,19 +16,19 @@ from machinery.identity import ClusterName
 
 
 class FindingState(StrEnum):
-    """How a step looks."""
+    """Result of a step."""
 
     OK = "Ok"
     WAITING = "Waiting"
-    """Nothing is wrong: somebody has to decide, or to begin."""
+    """No fault: a decision or a start is pending."""
     WARNING = "Warning"
-    """It does not keep the cluster from being Available."""
+    """A problem that does not prevent the cluster from being Available."""
     BROKEN = "Broken"
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisFinding:
-    """One step of the way. `reason`: one word for machines; `advice`: what to do, where it is not well."""
+    """Result of one step. `reason`: one word for programs; `advice`: what to do, unless all is well."""
 
     step: str
     state: FindingState
@@ -39,17 +39,17 @@ class DiagnosisFinding:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The lock of the hub's controllers, as its record stands."""
+    """The current record of the leader lock."""
 
     holder: str
-    """"": nobody has it."""
+    """"" if nobody holds it."""
     renewed_at: datetime
     lease: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A bootstrap credential that is for a cluster of this name, and where it stands."""
+    """A bootstrap credential for a cluster of this name, and its state."""
 
     record: CredentialRecord
     phase: CredentialPhase
@@ -57,20 +57,20 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """All that is on record of one cluster, at one moment of the database's time."""
+    """All records about one cluster at one instant of the database's time."""
 
     name: ClusterName
     now: datetime
     cluster: Document | None = None
-    """None: there is none of this name."""
+    """None: there is no cluster of this name."""
     offers: Sequence[Offer] = ()
     requests: Sequence[Document] = ()
-    """Certificate requests of its agents, not of its add-ons; the newest last."""
+    """Certificate requests of its agents, without those of add-ons; newest last."""
     records: Sequence[CertificateRecord] = ()
     beat: LastBeat | None = None
     sessions: Sequence[AgentSession] = ()
     replicas: Mapping[str, Replica] | None = None
-    """None: the hub knows of none."""
+    """None: the hub has no records of replicas."""
     lead: Lead | None = None
     addons: Sequence[Document] = ()
     brake: Brake = field(default_factory=Brake)
@@ -79,11 +79,11 @@ class ClusterFacts:
 
     @property
     def document(self) -> Document:
-        """Of the cluster; only asked where there is one."""
+        """The cluster's document; used only if there is one."""
         return self.cluster or {}
 
     def of_purpose(self, purpose: Purpose) -> Sequence[CertificateRecord]:
-        """The oldest first."""
+        """Oldest first."""
         chosen = [record for record in self.records if record.purpose is purpose]
         return sorted(chosen, key=lambda record: (record.issued_at, record.serial))
 
@@ -92,7 +92,7 @@ class ClusterFacts:
 
 
 def whole(duration: timedelta) -> str:
-    """In words, to the second; of days only days."""
+    """The duration as text, in whole seconds; from two days on in days."""
     if duration >= timedelta(days=2):
         return f"{duration.days}d"
     return format_duration(timedelta(seconds=max(0, int(duration.total_seconds()))))

@@ -1,4 +1,4 @@
-"""The way in: whether the cluster is known, its bootstrap credential, both decisions, its certificate."""
+"""First steps of a diagnosis: the cluster, its bootstrap credential, both decisions, its certificate."""
 
 from datetime import timedelta
 
@@ -16,15 +16,15 @@ from machinery.meta import conditions
 from machinery.meta.timestamps import format_time, parse_time
 
 SIGNED_WITHIN = timedelta(seconds=30)
-"""An approved request is signed at once; after this it is told as a break."""
+"""After this time an approved but unsigned request is a fault; normally it is signed at once."""
 ENDS_SOON = 0.1
-"""Of a certificate's life; agents renew long before."""
+"""Share of a certificate's validity; agents renew long before."""
 
 _DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`: it walks the way from the cluster to the hub"
 
 
 def known(facts: ClusterFacts) -> DiagnosisFinding:
-    """Whether there is such a cluster at all, and whether it is going."""
+    """Whether the cluster exists, and whether it is being deleted."""
     if facts.cluster is None:
         return _never_came(facts, "cluster", f'no cluster "{facts.name}" has come to this hub')
     metadata = doc.mapping(facts.cluster, "metadata")
@@ -44,7 +44,7 @@ def known(facts: ClusterFacts) -> DiagnosisFinding:
 
 
 def doubled(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """Two of what there should be one."""
+    """Duplicate agents or clusters."""
     found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
@@ -70,7 +70,7 @@ def accepted(facts: ClusterFacts) -> DiagnosisFinding:
 
 
 def requested(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """The certificate request; nothing while a certificate is good, or where there is none of before either."""
+    """The certificate request; None while a certificate is valid, or if there is no newer request than the last certificate."""
     if _good(facts) is not None:
         return None
     before = facts.of_purpose(Purpose.AGENT)
@@ -108,7 +108,7 @@ def _asked(request: Document) -> str:
 
 
 def certificate(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """The newest certificate of its agents; nothing where none was ever issued."""
+    """The newest certificate of its agents; None if none was ever issued."""
     newest = _good(facts)
     if newest is not None:
         left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
@@ -146,7 +146,7 @@ def _good(facts: ClusterFacts) -> CertificateRecord | None:
 
 
 def _never_came(facts: ClusterFacts, step: str, said: str) -> DiagnosisFinding:
-    """What of its bootstrap credentials could have let it in, the best first."""
+    """The best bootstrap credential with which the cluster could have registered."""
     make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.kubeconfig"
     if not facts.offers:
         why = "and there is no bootstrap credential for this name"

@@ -1,4 +1,4 @@
-"""What comes after the way in: who is reported to, the session, the beats, the clock, the API server, the add-ons."""
+"""Later steps of a diagnosis: leader, owner, session, beats, clock, API server, add-ons, brake and flapping."""
 
 from datetime import datetime
 
@@ -9,17 +9,17 @@ from hub.api.meta import document as doc
 from machinery.meta import conditions
 
 FLAPS = 3
-"""Falls within an hour; the hub's own default for what it calls a flap."""
+"""Falls within an hour; the hub's default for flapping."""
 LATE = 1.5
-"""Lease durations without a beat that are worth a word: an agent beats once in each."""
+"""Lease durations without a beat that cause a warning; an agent sends one beat in each."""
 NAMED = 5
-"""Add-ons that are named."""
+"""Largest number of add-ons that are named."""
 
 _DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`; it says at which step the way to the hub breaks"
 
 
 def led(facts: ClusterFacts) -> DiagnosisFinding:
-    """Whether anybody approves, signs and judges."""
+    """Whether a leader exists, which approves, signs and evaluates silence."""
     lead = facts.lead
     if lead is None or not lead.holder:
         said = "no replica leads: nobody signs certificates or judges silence"
@@ -37,7 +37,7 @@ def led(facts: ClusterFacts) -> DiagnosisFinding:
 
 
 def owned(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """Where the agent reports to, as it says itself."""
+    """The hub that owns the agent, as it reports."""
     if facts.beat is None or facts.beat.owner is None:
         return None
     owner = facts.beat.owner
@@ -49,7 +49,7 @@ def owned(facts: ClusterFacts) -> DiagnosisFinding | None:
 
 
 def session(facts: ClusterFacts) -> DiagnosisFinding:
-    """Whether an agent is connected, and to which replica. Agents over the Kubernetes API never are, and beat all the same."""
+    """The agent's session and its replica. Agents with the driver `csr` have no session, but send beats."""
     if facts.sessions:
         lost = [each for each in facts.sessions if not _lives(facts, each.replica)]
         told = ", ".join(
@@ -69,7 +69,7 @@ def session(facts: ClusterFacts) -> DiagnosisFinding:
 
 
 def beats(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """Nothing where it may not report: its beats count for nothing."""
+    """None for a cluster that may not report, whose beats do not count."""
     if not rules.is_accepted(facts.document):
         return None
     lease = rules.lease_duration(facts.document)
@@ -101,7 +101,7 @@ def clock(facts: ClusterFacts) -> DiagnosisFinding | None:
 
 
 def api_server(facts: ClusterFacts) -> DiagnosisFinding | None:
-    """What the agent says of its cluster; nothing where it has said nothing, or is not heard."""
+    """The agent's verdict on its API server; None without a verdict or without beats."""
     available = rules.availability(facts.document)
     if available is not None and available.status == conditions.FALSE:
         advice = "look at the API server of that cluster: kubectl get --raw '/readyz?verbose' there; the agent is well"
@@ -149,7 +149,7 @@ def _is_fresh(facts: ClusterFacts) -> bool:
 
 
 def _lives(facts: ClusterFacts, name: str) -> bool:
-    """Where no replica is known (a hub of before), nobody is lost."""
+    """Without records of replicas (an earlier release) no replica counts as lost."""
     if not facts.replicas:
         return True
     found = facts.replicas.get(name)

@@ -1,4 +1,4 @@
-"""The way in its order. What lies behind a break that makes it pointless is not looked at."""
+"""The steps of a diagnosis in order. A finding can make later steps pointless; these are skipped."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Look = Callable[[ClusterFacts], DiagnosisFinding | None]
 NOT_HERE = frozenset(
     ("NoBootstrapCredential", "NotComeYet", *(f"BootstrapCredential{ended}" for ended in ("Expired", "UsedUp", "Revoked")))
 )
-"""Nothing has ever come from such a cluster."""
+"""Findings after which no session or beat can exist."""
 
 WAY: Sequence[tuple[Look, frozenset[str]]] = (
     (reporting.led, frozenset()),
@@ -31,20 +31,20 @@ WAY: Sequence[tuple[Look, frozenset[str]]] = (
     (reporting.brake, frozenset()),
     (reporting.flaps, frozenset()),
 )
-"""Each look, and the reasons after which there is nothing more to see ("*": whatever it finds)."""
+"""Each step, and the reasons after which the diagnosis ends ("*": any finding)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found, in the order of the way."""
+    """The findings, in the order of the steps."""
 
     findings: Sequence[DiagnosisFinding]
     available: str
-    """The condition's status; "": there is none."""
+    """Status of the condition Available; "" if it is absent."""
 
     @property
     def cause(self) -> DiagnosisFinding | None:
-        """The first on the way that is not well; None: nothing stands in it."""
+        """The first finding that is not well; None without one."""
         return next(
             (finding for finding in self.findings if finding.state in (FindingState.BROKEN, FindingState.WAITING)), None
         )
@@ -55,7 +55,7 @@ class Diagnosis:
 
 
 def diagnose(facts: ClusterFacts) -> Diagnosis:
-    """Walks the way."""
+    """Run all steps."""
     available = rules.availability(facts.document)
     found = tuple(_walk(facts))
     diagnosis = Diagnosis(found, available.status if available else "")
@@ -75,7 +75,7 @@ def _walk(facts: ClusterFacts) -> Iterator[DiagnosisFinding]:
 
 
 def _not_told(facts: ClusterFacts) -> DiagnosisFinding:
-    """All is well, and yet it does not read Available: for a moment that is so."""
+    """Every step is well, but Available is not True yet, which is possible for a moment."""
     available = rules.availability(facts.document)
     said = f"it reads {available.status} ({available.reason})" if available else "it has not said yet whether it is available"
     advice = f"its agent tells with its next report; look again in a moment, and then at hubctl describe cluster {facts.name}"

@@ -1,7 +1,7 @@
-"""ClusterProfiles: a ManagedCluster as SIG Multicluster's inventory API shows it to consumers that know nothing of this hub.
+"""ClusterProfiles: ManagedClusters in the inventory API of SIG Multicluster, for consumers that do not know this hub.
 
-Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers: one per cluster in every namespace with
-a Bound binding of one of its sets; labels, properties, version and conditions follow the cluster.
+Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers: one per cluster in every namespace with a
+Bound binding of one of its sets; labels, properties, version and conditions follow the cluster.
 """
 
 from typing import Any
@@ -19,21 +19,21 @@ MANAGED_BY = "x-k8s.io/cluster-manager"
 SET = "multicluster.x-k8s.io/clusterset"
 MANAGER = "open-cluster-management"
 _COPIED = {conditions.AVAILABLE: "ControlPlaneHealthy", conditions.JOINED: "Joined"}
-"""The cluster's conditions that a profile shows, and their names there."""
+"""Conditions of the cluster that a profile has, and their types there."""
 
 
 def is_exported(cluster: Document) -> bool:
-    """Whether consumers see it: the hub accepts it, and it is not being deleted."""
+    """Whether it has profiles: it is accepted and not being deleted."""
     return is_accepted(cluster) and not doc.is_deleting(cluster)
 
 
 def is_ours(profile: Document) -> bool:
-    """Whether this hub manages it: others' profiles are left alone."""
+    """Whether this hub manages the profile; others are not changed."""
     return doc.mapping(profile, "spec", "clusterManager").get("name") == MANAGER
 
 
 def profile(cluster: Document, namespace: str) -> dict[str, Any]:
-    """A new one, without what follows the cluster."""
+    """A new profile, without the fields that follow the cluster."""
     name = doc.name(cluster)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -44,7 +44,7 @@ def profile(cluster: Document, namespace: str) -> dict[str, Any]:
 
 
 def following(profile: Document, cluster: Document) -> dict[str, Any]:
-    """The profile as the cluster is now; equal when nothing of it has changed."""
+    """The profile with the cluster's current state; equal if nothing changed."""
     own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
     shown = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
     return doc.with_status(shown, **_status(cluster))

@@ -1,4 +1,4 @@
-"""JWTAuthenticators and WebhookAuthenticators as values: what their documents say, and what is wrong with them."""
+"""JWTAuthenticators and WebhookAuthenticators: parsing of their documents."""
 
 import binascii
 from base64 import b64decode
@@ -13,12 +13,12 @@ from machinery.errors import InvalidError
 
 JWT, WEBHOOK, ACCOUNT = "JWTAuthenticator", "WebhookAuthenticator", "ServiceAccount"
 KINDS: Mapping[str, Kind] = {JWT: JWT_AUTHENTICATORS, WEBHOOK: WEBHOOK_AUTHENTICATORS}
-"""By what a TokenCredentialRequest calls them. ServiceAccounts of this hub need no object that says how they are known."""
+"""By the name in a TokenCredentialRequest. ServiceAccounts of this hub need no authenticator object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Which authenticator a request names. `kind` need not be one that exists; ServiceAccounts' has no name."""
+    """The authenticator of a request. `kind` may not exist; ServiceAccounts have no `name`."""
 
     kind: str
     name: str = ""
@@ -29,9 +29,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorConfig:
-    """One as it stands: what it asks, whom it trusts for TLS (PEM; b"": whom the machine trusts), who are operators.
+    """A parsed authenticator. `authorities`: CAs for its TLS (PEM; b"": the system's).
 
-    `mark` changes with whatever it says.
+    `operator_groups`: groups whose members are operators. `mark` changes with every change of the spec.
     """
 
     kind: str
@@ -59,7 +59,7 @@ def read(kind: str, document: Document) -> AuthenticatorConfig:
 
 
 def authorities_of(document: Document) -> bytes:
-    """The PEM of `spec.tls.certificateAuthorityData`; b"": none is named. Raises InvalidError."""
+    """The PEM of `spec.tls.certificateAuthorityData`; b"" if it is absent. Raises InvalidError."""
     text = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")
     if not text:
         return b""

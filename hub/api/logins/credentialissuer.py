@@ -1,4 +1,4 @@
-"""CredentialIssuer: by which strategies operators get credentials for the cluster that the hub runs in, and how each fares."""
+"""CredentialIssuer: strategies for operators' credentials to the cluster that the hub runs in, and their state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hub.api.meta.change import Document
 from machinery.meta.timestamps import format_time
 
 NAME = "hub"
-"""Of the one that the hub keeps."""
+"""Name of the hub's own CredentialIssuer."""
 KUBE_CLUSTER_SIGNING = "KubeClusterSigningCertificate"
 IMPERSONATION_PROXY = "ImpersonationProxy"
 TOKEN_CREDENTIAL_REQUEST = "TokenCredentialRequestAPI"  # noqa: S105 - the name of a frontend
@@ -21,9 +21,9 @@ _WEIGHTS: Mapping[str, int] = {KUBE_CLUSTER_SIGNING: 2, IMPERSONATION_PROXY: 1}
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How one strategy fares. `server` and `authority` (PEM in base64): the cluster that its credentials open.
+    """State of one strategy. `server` and `authority` (PEM in base64): the cluster that accepts its credentials.
 
-    `signer` is the CA as records of certificates name it.
+    `signer`: the CA as in `signed_by` of certificate records.
     """
 
     type: str
@@ -55,13 +55,13 @@ def new_issuer(api_version: str) -> dict[str, Any]:
 
 
 def with_strategy(issuer: Document, strategy: Strategy, now: datetime) -> dict[str, Any]:
-    """The issuer with this strategy in the place of its own of that type; where only the time differs, as it was."""
+    """Replace the strategy of the same type; unchanged if only the time differs."""
     merged = merge(doc.sequence(issuer, "status", "strategies"), strategy.as_document(now))
     return {**issuer, "status": {**doc.mapping(issuer, "status"), "strategies": merged}}
 
 
 def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """In order: those that clients should prefer first, then by type."""
+    """Sorted: strategies that clients should prefer first, then by type."""
     own = next((each for each in strategies if each.get("type") == new["type"]), None)
     chosen = own if own is not None and _timeless(own) == _timeless(new) else new
     others = [each for each in strategies if each.get("type") != new["type"]]

@@ -1,12 +1,12 @@
-"""Who comes out of a token of others: from its claims to a user name and groups, and which names can never come out of one.
+"""Logins: from the claims of an external token to user name and groups, and the names that are never permitted.
 
-A token of others can name nobody whom the hub itself names: no user and no group that begins with `system:`, and so no agent,
-no add-on, no bootstrap credential, no ServiceAccount, no operator with all rights. Such a user is refused; such groups are left
-out, because other clusters put everybody into `system:authenticated`. The one way to all rights is `operator_groups` of an
-authenticator: groups, as they come out of the mapping, whose members are operators.
+An external token cannot name an identity of the hub: no user or group that begins with `system:`, so no agent, add-on,
+bootstrap credential, ServiceAccount or operator with all rights. Such a user is refused; such groups are dropped, since other
+clusters put every user into `system:authenticated`. All rights are granted only by `operator_groups` of an authenticator:
+groups, after the mapping, whose members are operators.
 
 Sources: Pinniped's TokenCredentialRequest (what it refuses of an authenticator's answer), OpenID Connect Core 1.0 (claims),
-Kubernetes' structured authentication (`email` counts when it is verified).
+Kubernetes' structured authentication (`email` counts only if it is verified).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,17 +19,17 @@ from machinery.identity import OPERATOR_GROUP, CertificateSubject
 
 RESERVED = "system:"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The one extra that says nothing of its user, and so does not keep a token from being exchanged."""
+"""The only extra field that is accepted, since it does not describe the user."""
 MAX_NAME, MAX_GROUPS = 512, 250
 SKEW = timedelta(minutes=1)
-"""How far in the future a token may begin: clocks differ."""
+"""How far in the future a token's start may be, since clocks differ."""
 LATEST = 9999 * 366 * 86_400
-"""Of instants in claims: what lies beyond is no time."""
+"""Largest timestamp in claims; greater numbers are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """What a token must say, and which claims name its user."""
+    """Required claims of a token, and the claims with user name and groups."""
 
     issuer: str
     audience: str
@@ -42,7 +42,7 @@ class ClaimRules:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Whom an authenticator names. `account`: the uid of the ServiceAccount of this hub that it is; None: somebody else."""
+    """A user as named by an authenticator. `account`: the uid if it is a ServiceAccount of this hub; else None."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who may have a certificate. `left_out`: groups of the token that do not count here."""
+    """A user who may get a certificate. `left_out`: groups of the token that were dropped."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -66,12 +66,12 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether it has a name that this hub gives: to anybody else who trusts the signer it would mean somebody of theirs."""
+        """Whether it has a reserved name of this hub, which means another identity to others that trust the signer."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 
 def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> Named:
-    """The user of a token whose signature is the issuer's. Raises UnauthorizedError that says why it is not good."""
+    """The user of a token whose signature was verified. Raises UnauthorizedError with the reason."""
     if claims.get("iss") != rules.issuer:
         raise UnauthorizedError("it is of another issuer")
     if rules.audience not in _texts(claims.get("aud"), "aud"):
@@ -90,7 +90,7 @@ def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime)
 
 
 def admitted(named: Named | None, operator_groups: Iterable[str] = ()) -> Login:
-    """Who it is here. Raises UnauthorizedError that says why nobody."""
+    """The login of this user. Raises UnauthorizedError with the reason."""
     if named is None:
         raise UnauthorizedError("the authenticator names no user")
     if named.account is not None:
@@ -119,7 +119,7 @@ def _with_groups(login: Login, groups: Sequence[str], operators: frozenset[str])
 
 
 def _check_name(what: str, name: str) -> None:
-    """Raises UnauthorizedError for what a certificate cannot say, or a log would show as something else."""
+    """Raise UnauthorizedError for names that a certificate cannot contain or that a log would show misleadingly."""
     if len(name) > MAX_NAME:
         raise UnauthorizedError(f"{what} is longer than {MAX_NAME} characters")
     if not name.isprintable() or name != name.strip():
@@ -146,7 +146,7 @@ def _instant(claims: Mapping[str, Any], claim: str) -> float | None:
 
 
 def _texts(value: object, claim: str) -> tuple[str, ...]:
-    """A claim that is a text or a list of texts. Raises UnauthorizedError for anything else."""
+    """A claim with a text or a list of texts. Raises UnauthorizedError for anything else."""
     if value is None:
         return ()
     if isinstance(value, str):

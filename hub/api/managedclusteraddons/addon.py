@@ -1,6 +1,6 @@
-"""ManagedClusterAddOns: which certificates their registrations allow, and what an agent may report of them.
+"""ManagedClusterAddOns: certificates that their registrations permit, and fields that an agent may report.
 
-Sources: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects).
+Source: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,11 +31,11 @@ MAX_CONDITIONS = 32
 TOKEN = "token"  # noqa: S105 - the name of a way
 DRIVERS = ("csr", TOKEN)
 SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
-"""Annotation of a ClusterManagementAddOn: further users, groups and units that its add-on's certificates may have."""
+"""Annotation of a ClusterManagementAddOn: additional users, groups and units that its certificates may have."""
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:
-    """The subject that this add-on's registration for a signer names; None: it has no such registration."""
+    """The subject of this add-on's registration with a signer; None without such a registration."""
     name = AddOnName(doc.name(addon))
     for registration in _registrations(addon):
         if registration.get("type") == KUBE_CLIENT and signer_name == SIGNER:
@@ -52,7 +52,7 @@ def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) 
 def foreign_names(
     subject: CertificateSubject, cluster: ClusterName, addon: AddOnName, definition: Document | None
 ) -> list[str]:
-    """What of a certificate's subject is neither the add-on's own nor listed in its ClusterManagementAddOn.
+    """Names of a subject that are neither the add-on's own nor listed in its ClusterManagementAddOn.
 
     Its own are the users and groups that OCM gives it, and `system:authenticated`.
     """
@@ -66,8 +66,9 @@ def foreign_names(
 def keeps_registrations(new: Document, old: Document) -> bool:
     """Whether an agent may write this.
 
-    Of a registration that is there it sets the driver alone, and with the driver `token` that subject. It may add one for a
-    kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations, and remove none.
+    In an existing registration it may change only the driver, and with the driver `token` the subject. It may add a
+    registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations, and
+    remove none.
     """
     key = doc.key(old)
     cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
@@ -107,15 +108,15 @@ def _subject(registered: Mapping[str, Any], default: CertificateSubject) -> Cert
 
 
 def admitted(new: Document) -> dict[str, Any]:
-    """`new` as it is stored. Raises InvalidError."""
+    """Return `new` in stored form. Raises InvalidError."""
     cluster_name(doc.key(new).namespace)
     return {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(new, "spec"))}
 
 
 def with_driver(addon: Document, driver: str) -> dict[str, Any]:
-    """The document whose registrations at the hub's API say how the agent makes the add-on identify itself there: all of them.
+    """A copy in which all registrations with the hub's API use this driver.
 
-    By a token it is its ServiceAccount, whatever else it asked to be called. Raises InvalidError.
+    With the driver `token` the subject is the add-on's ServiceAccount, whatever was registered. Raises InvalidError.
     """
     if driver not in DRIVERS:
         raise InvalidError(f'an add-on identifies itself by one of {", ".join(DRIVERS)}, not by "{driver[:80]}"')
@@ -134,7 +135,7 @@ def with_driver(addon: Document, driver: str) -> dict[str, Any]:
 
 
 def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:
-    """The document with the conditions that the agent tells. Raises InvalidError."""
+    """A copy with the conditions that the agent reports. Raises InvalidError."""
     if len(conditions) > MAX_CONDITIONS:
         raise InvalidError(f"the report has {len(conditions)} conditions; the limit is {MAX_CONDITIONS}")
     reported = dict(addon)

@@ -1,4 +1,4 @@
-"""Which add-ons a cluster has and how they are, as labels of its ManagedCluster, so that clusters can be selected by them.
+"""A cluster's add-ons and their state, as labels of its ManagedCluster, for label selectors.
 
 Source: OCM's add-on feature discovery controller.
 """
@@ -19,7 +19,7 @@ _STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
 
 
 def state(addon: Document) -> str | None:
-    """The label's value for a ManagedClusterAddOn; None: it has no label, for it is being deleted."""
+    """Value of the label; None if the add-on is being deleted and has no label."""
     if doc.is_deleting(addon):
         return None
     found = conditions.find(doc.conditions(addon), conditions.ADDON_AVAILABLE)
@@ -27,9 +27,9 @@ def state(addon: Document) -> str | None:
 
 
 def with_labels(cluster: Document, states: Mapping[str, str]) -> dict[str, Any]:
-    """The ManagedCluster with the labels of these add-ons, and of no others.
+    """The ManagedCluster with the labels of exactly these add-ons.
 
-    A cluster that was never heard of, or is being deleted, stays as it is; a name too long for a label has none.
+    A cluster without availability, or that is being deleted, is unchanged. Names that are too long for a label are skipped.
     """
     if doc.is_deleting(cluster) or availability(cluster) is None:
         return dict(cluster)

@@ -1,8 +1,8 @@
-"""Add-ons of a silent cluster: nothing is known of them either, until the cluster is heard again.
+"""Add-ons of a silent cluster: their availability is Unknown until the cluster is back.
 
-As in OCM's health check controller, `Available` of every add-on becomes Unknown with the cluster's own reason and message. Here
-what stood before is kept in an annotation, and comes back with the cluster: an agent whose session outlived the silence says
-nothing new, so nobody else would say it.
+As in OCM's health check controller, `Available` of every add-on becomes Unknown with the cluster's reason and message. In
+addition, an annotation keeps the previous condition, which is restored with the cluster: an agent whose session survived the
+silence does not report it again.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from machinery.meta import conditions
 from machinery.meta.conditions import ADDON_AVAILABLE, UNKNOWN, Condition
 
 NOTE = "hub.open-cluster-management.io/silenced"
-"""Annotation, as JSON: `reason` that the cluster's silence has put in, and `before`, the condition whose place it took."""
+"""Annotation, as JSON: `reason` of the cluster's silence, and `before`, the condition that was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """The reason of its cluster's silence that stands in this add-on; "": its agent has spoken over it; None: there is none."""
+    """Reason of the silence in this add-on; "": the agent has reported since; None: it is not marked as silent."""
     note = _note(addon)
     if note is None:
         return None
@@ -35,12 +35,12 @@ def silence_of(addon: Document) -> str | None:
 
 
 def reason_of(available: Condition | None) -> str | None:
-    """The reason of a cluster's silence; None: it is not silent."""
+    """Reason of a cluster's silence; None if it is not silent."""
     return available.reason if available is not None and available.status == UNKNOWN else None
 
 
 def in_step(addon: Document, available: Condition | None, now: datetime) -> dict[str, Any]:
-    """The ManagedClusterAddOn as it is to be while its cluster has this availability; equal when there is nothing to do."""
+    """The ManagedClusterAddOn for this availability of its cluster; equal if nothing changes."""
     if available is not None and available.status == UNKNOWN:
         return _silenced(addon, available, now)
     return _restored(addon, now)
@@ -77,12 +77,12 @@ def _plain(condition: Condition | None) -> Condition | None:
 
 
 def _is_of(found: Condition | None, note: _Note) -> bool:
-    """Whether the condition that stands is the one that a silence has put in."""
+    """Whether the current condition is the one that the silence has set."""
     return found is not None and (found.status, found.reason) == (UNKNOWN, note.reason)
 
 
 def _note(addon: Document) -> _Note | None:
-    """None: it is not silenced. One that somebody has spoilt says that nothing stood before."""
+    """None without the annotation. An unreadable one counts as having no previous condition."""
     text = doc.annotations(addon).get(NOTE)
     if text is None:
         return None

@@ -1,6 +1,6 @@
-"""What an add-on needs on the hub to identify itself by a token: a ServiceAccount, and the right of its cluster's agent to it.
+"""Token infrastructure of an add-on: a ServiceAccount, and the right of the cluster's agent to its tokens.
 
-Sources: OCM's add-on manager (names, labels, the condition TokenInfrastructureReady and the message from which agents read the
+Source: OCM's add-on manager (names, labels, the condition TokenInfrastructureReady and its message, from which agents read the
 ServiceAccount's uid).
 """
 
@@ -17,12 +17,12 @@ INFRASTRUCTURE = "addon.open-cluster-management.io/token-infrastructure"
 ADD_ON = "addon.open-cluster-management.io/name"
 READY = "TokenInfrastructureReady"
 KINDS = (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)
-"""What an add-on's token infrastructure is made of, in the order in which it is made."""
+"""Kinds of an add-on's token infrastructure, in order of creation."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def wants_token(addon: Document) -> bool:
-    """Whether one of its registrations is by token, and it is not being deleted."""
+    """Whether one of its registrations has the driver `token`, and it is not being deleted."""
     registrations = [entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping)]
     by_token = any(doc.mapping(entry, KUBE_CLIENT).get("driver") == "token" for entry in registrations)
     return by_token and not doc.is_deleting(addon)
@@ -33,19 +33,19 @@ def has_condition(addon: Document) -> bool:
 
 
 def owner(document: Document) -> Key | None:
-    """The add-on whose infrastructure an object is; None: it is nobody's."""
+    """The add-on to whose infrastructure an object belongs; None without one."""
     labels = doc.labels(document)
     name = labels.get(ADD_ON, "")
     return Key(doc.key(document).namespace, name) if name and labels.get(INFRASTRUCTURE) == "true" else None
 
 
 def place(kind: Kind, addon: Key) -> Key:
-    """Where one part of it is."""
+    """Key of one part."""
     return Key(addon.namespace, addon.name + _suffix(kind))
 
 
 def addon_of(kind: Kind, part: Key) -> Key:
-    """The add-on whose part would be there."""
+    """The add-on to which a part with this key belongs."""
     return Key(part.namespace, part.name.removesuffix(_suffix(kind)))
 
 
@@ -54,7 +54,7 @@ def _suffix(kind: Kind) -> str:
 
 
 def part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
-    """One part of it as it has to be: what is found, with what is missing or was changed."""
+    """One part as it should be: the existing object with missing or changed fields corrected."""
     return {**(found or {}), **_typed(kind), "metadata": _metadata(kind, addon, found), **_content(kind, addon)}
 
 
@@ -88,13 +88,13 @@ def _content(kind: Kind, addon: Key) -> dict[str, Any]:
 
 
 def ready(account: Key, uid: str) -> Condition:
-    """Agents read the uid from this message."""
+    """The condition; agents read the uid from its message."""
     message = f"ServiceAccount {account.namespace}/{account.name} (UID: {uid}) is ready"
     return Condition(READY, TRUE, "TokenInfrastructureReady", message)
 
 
 def ready_uid(addon: Document) -> str:
-    """The uid of the ServiceAccount that is ready for this add-on; empty: none is."""
+    """Uid of the add-on's ready ServiceAccount; empty without one."""
     said = [entry for entry in doc.conditions(addon) if entry.get("type") == READY and entry.get("status") == TRUE]
     _, _, rest = str(said[0].get("message") or "").partition("(UID: ") if said else ("", "", "")
     return rest.partition(")")[0]
@@ -105,6 +105,6 @@ def failed(message: str) -> Condition:
 
 
 def without_condition(addon: Document) -> dict[str, Any]:
-    """The add-on as one that has no infrastructure."""
+    """A copy without the condition."""
     kept = [dict(entry) for entry in doc.conditions(addon) if entry.get("type") != READY]
     return doc.with_status(addon, conditions=kept) if has_condition(addon) else dict(addon)

@@ -1,8 +1,8 @@
-"""addon/v1alpha1 and addon/v1beta1 of one stored object: how a v1beta1 document reads in v1alpha1, and back.
+"""Conversion of add-ons between addon/v1alpha1 and addon/v1beta1, the stored version.
 
-Stored is v1beta1. What it has no field for is kept where OCM keeps it (an annotation for the install namespace, a reserved name
-for a supported config without a default), else under its v1alpha1 name in the stored document. Neither way loses anything that
-a valid object can say; an empty `kubeClient` reads as none. Source: OCM's api repository, addon/v1beta1/conversion.go.
+Fields that v1beta1 lacks are stored where OCM stores them (an annotation for the install namespace, a reserved name for a
+supported config without a default), else under their v1alpha1 name in the stored document. A conversion loses nothing of a
+valid object; an empty `kubeClient` equals none. Source: OCM's api repository, addon/v1beta1/conversion.go.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Fields = dict[str, Any]
 
 
 def add_on_shown(stored: Document) -> Fields:
-    """A ManagedClusterAddOn in v1alpha1."""
+    """A stored ManagedClusterAddOn in v1alpha1."""
     notes = doc.annotations(stored)
     namespace = notes.pop(INSTALL_NAMESPACE, DEFAULT_NAMESPACE)
     shown = doc.with_metadata(stored, annotations=notes or None)
@@ -33,7 +33,7 @@ def add_on_shown(stored: Document) -> Fields:
 
 
 def add_on_stored(shown: Document) -> Fields:
-    """A ManagedClusterAddOn as it is stored, from v1alpha1."""
+    """A ManagedClusterAddOn in v1alpha1 in stored form."""
     spec, notes = dict(doc.mapping(shown, "spec")), doc.annotations(shown)
     namespace = spec.pop("installNamespace", None)
     if namespace is not None:
@@ -94,7 +94,7 @@ _REFERENT = ("name", "namespace")
 
 
 def _reference_shown(stored: Mapping[str, Any]) -> Fields:
-    """v1alpha1 wants the config's name twice."""
+    """In v1alpha1 the config's name occurs twice."""
     desired = doc.mapping(stored, "desiredConfig")
     return {**{name: desired[name] for name in _REFERENT if name in desired}, **stored}
 
@@ -105,7 +105,7 @@ def _reference_stored(shown: Mapping[str, Any]) -> Fields:
 
 
 def definition_shown(stored: Document) -> Fields:
-    """A ClusterManagementAddOn in v1alpha1."""
+    """A stored ClusterManagementAddOn in v1alpha1."""
     spec, shown = dict(doc.mapping(stored, "spec")), dict(stored)
     if "defaultConfigs" in spec:
         spec["supportedConfigs"] = [_config_shown(entry) for entry in _entries(spec.pop("defaultConfigs"))]
@@ -114,7 +114,7 @@ def definition_shown(stored: Document) -> Fields:
 
 
 def definition_stored(shown: Document) -> Fields:
-    """A ClusterManagementAddOn as it is stored, from v1alpha1."""
+    """A ClusterManagementAddOn in v1alpha1 in stored form."""
     spec, stored = dict(doc.mapping(shown, "spec")), dict(shown)
     if "supportedConfigs" in spec:
         spec["defaultConfigs"] = [_config_stored(entry) for entry in _entries(spec.pop("supportedConfigs"))]

@@ -1,8 +1,8 @@
-"""ManagedClusterSets: which clusters are in one, what its and its bindings' conditions say, and the two sets of every hub.
+"""ManagedClusterSets: membership, conditions of sets and bindings, and the two predefined sets.
 
 Sources: OCM's cluster API v1beta2 (`spec.clusterSelector`, conditions ClusterSetEmpty and Bound), its registration controllers
-(reasons and messages are their words; `default` and `global` are brought back as they were, everything but their selector is
-the operator's), its webhook (a cluster without a set is in `default`).
+(reasons and messages; the selector of `default` and `global` is restored, everything else in them is the operator's), its
+webhook (a cluster without a set is put into `default`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ from machinery.product import GROUP_SUFFIX
 API_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
 KIND = "ManagedClusterSet"
 LABEL = "cluster.open-cluster-management.io/clusterset"
-"""On a ManagedCluster: the one exclusive set that it is in."""
+"""On a ManagedCluster: its exclusive set."""
 AUTOUPDATE = "cluster.open-cluster-management.io/autoupdate"
-"""Annotation of `default` and `global`: with "false" they are left as they are."""
+"""Annotation of `default` and `global`: "false" disables the restoration."""
 EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
 DEFAULT, GLOBAL = "default", "global"
 EMPTY, BOUND = "ClusterSetEmpty", "Bound"
@@ -31,12 +31,12 @@ _STANDING: Mapping[str, dict[str, Any]] = {
     GLOBAL: {"selectorType": BY_LABELS, "labelSelector": {}},
 }
 STANDING = tuple(_STANDING)
-"""The sets that every hub has, unless it is told to have none."""
+"""The predefined sets, unless a setting disables them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSet:
-    """What of a set others depend on. `selector` None: no cluster is in it."""
+    """Parts of a set that others use. `selector` None: no cluster is in it."""
 
     name: str
     selector: LabelSelector | None
@@ -44,7 +44,7 @@ class ClusterSet:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether a cluster is in it by naming it."""
+        """Whether clusters belong to it by their label LABEL."""
         return self.selector == _exclusive(self.name)
 
     def has(self, labels: Mapping[str, str]) -> bool:
@@ -52,12 +52,12 @@ class ClusterSet:
         return self.selector is not None and self.selector.matches(labels)
 
     def query(self) -> Query | None:
-        """What finds its clusters; None: there are none."""
+        """The query for its clusters; None if there are none."""
         return None if self.selector is None else Query(labels=self.selector.requirements)
 
 
 def cluster_set(document: Document) -> ClusterSet | None:
-    """A set as others see it; None: it is being deleted, and counts for nothing."""
+    """The parsed set; None if it is being deleted."""
     if doc.is_deleting(document):
         return None
     names = (entry.get("name") for entry in doc.sequence(document, "spec", "managedNamespaces") if isinstance(entry, Mapping))
@@ -65,7 +65,7 @@ def cluster_set(document: Document) -> ClusterSet | None:
 
 
 def _selector(document: Document) -> LabelSelector | None:
-    """A missing labelSelector selects nothing, an empty one everything; a type that is not known selects nothing."""
+    """A missing labelSelector or an unknown type selects nothing, an empty labelSelector everything."""
     chosen = doc.mapping(document, "spec", "clusterSelector")
     if chosen.get("selectorType", EXCLUSIVE) == EXCLUSIVE:
         return _exclusive(doc.name(document))
@@ -83,24 +83,27 @@ def _exclusive(name: str) -> LabelSelector:
 
 
 def emptiness(members: int) -> Condition:
-    """The condition of a set with so many clusters."""
+    """The condition of a set with this number of clusters."""
     if members:
         return Condition(EMPTY, FALSE, "ClustersSelected", f"{members} ManagedClusters selected")
     return Condition(EMPTY, TRUE, "NoClusterMatched", "No ManagedCluster selected")
 
 
 def boundness(*, exists: bool) -> Condition:
-    """The condition of a binding whose set exists, or does not."""
+    """The condition of a binding, depending on the existence of its set."""
     return Condition(BOUND, TRUE, "ClusterSetBound", "") if exists else Condition(BOUND, FALSE, "ClusterSetNotFound", "")
 
 
 def bound_set(binding: Document) -> str:
-    """The name of the set that a ManagedClusterSetBinding binds."""
+    """Name of the set of a ManagedClusterSetBinding."""
     return str(doc.mapping(binding, "spec").get("clusterSet") or "")
 
 
 def standing(name: str, found: Document | None) -> dict[str, Any] | None:
-    """How `default` or `global` has to be; None: as it is found. Only its selector is restored, and not when it says so."""
+    """The desired `default` or `global`; None if nothing changes.
+
+    Only the selector is restored, unless AUTOUPDATE is "false".
+    """
     selector = _STANDING[name]
     if found is None:
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {"clusterSelector": selector}}
@@ -111,7 +114,7 @@ def standing(name: str, found: Document | None) -> dict[str, Any] | None:
 
 
 def lacks_set(cluster: Document) -> bool:
-    """Whether a ManagedCluster is in no exclusive set, by its label."""
+    """Whether a ManagedCluster is in no exclusive set."""
     return not doc.labels(cluster).get(LABEL)
 
 
@@ -121,7 +124,7 @@ def in_default(cluster: Document) -> dict[str, Any]:
 
 
 def managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> list[dict[str, Any]]:
-    """`status.managedNamespaces`: of all sets of the cluster, by set and name. What the agent said of one is kept."""
+    """`status.managedNamespaces`: of all the cluster's sets, by set and name. The agent's conditions are kept."""
     labels = doc.labels(cluster)
     entries = [entry for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
     known = {(entry.get("clusterSet"), entry.get("name")): dict(entry) for entry in entries}
@@ -132,7 +135,7 @@ def managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> list[di
 def with_namespace_conditions(
     cluster: Document, told: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
 ) -> dict[str, Any]:
-    """The ManagedCluster with what its agent says of namespaces, by set and name; of others than are wanted it is nothing."""
+    """A copy with the reported conditions, by set and namespace; unknown namespaces are ignored."""
     entries = [dict(entry) for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
     for entry in entries:
         for condition in told.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
@@ -141,7 +144,7 @@ def with_namespace_conditions(
 
 
 def with_managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> dict[str, Any]:
-    """The ManagedCluster with the namespaces of its sets."""
+    """A copy with the namespaces of its sets."""
     wanted = managed_namespaces(cluster, sets)
     if wanted == list(doc.sequence(cluster, "status", "managedNamespaces")):
         return dict(cluster)

@@ -1,4 +1,4 @@
-"""Use cases about bootstrap credentials: made, revoked, forgotten. Their uses are `credential_uses`."""
+"""Use cases about bootstrap credentials: creation, revocation, removal. For their uses see `credential_uses`."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ HUB = "system:hub"
 
 @dataclass(frozen=True, slots=True)
 class CredentialTerms:
-    """What a credential is good for; see `CredentialRecord`."""
+    """Terms of a new credential; see `CredentialRecord`."""
 
     cluster: ClusterName | None
     uses: int | None
@@ -47,9 +47,9 @@ def create(
     actor: str,
     bounds: CredentialBounds = UNBOUND,
 ) -> tuple[CredentialRecord, IssuedCertificate]:
-    """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo).
+    """Record a credential and sign its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
-    Raises InvalidError when uses or lifetime are not positive, or the key is known already.
+    Raises InvalidError if uses or lifetime are not positive, or the key is already known.
     """
     record = _new(tx, CredentialTerms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
@@ -62,7 +62,7 @@ def create(
 
 
 def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[CredentialRecord, str]:
-    """Records a credential and returns its bearer token, which nobody can tell again. Raises InvalidError."""
+    """Record a credential and return its bearer token, which is not stored. Raises InvalidError."""
     record = _new(tx, terms, actor)
     secret = "".join(secrets.choice(rules.TOKEN_ALPHABET) for _ in range(rules.TOKEN_SECRET_LENGTH))
     token = rules.token_of(record.id, secret)
@@ -88,10 +88,9 @@ def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecor
 def revoke(
     tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "", *, agents: bool = False
 ) -> CredentialRecord:
-    """Ends a credential, and what has been opened with it: its streams and watches, and its requests that nobody has decided.
+    """Revoke a credential: close its streams and watches, and deny its undecided requests. Raises NotFoundError.
 
-    `agents`: also the certificates of the agents that joined with it. What is revoked already stays as it is. Raises
-    NotFoundError.
+    `agents`: also revoke the certificates of agents that joined with it. Earlier revocations are not changed.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -111,7 +110,7 @@ def revoke(
 
 
 def _deny(tx: Transaction, use: CredentialUse, actor: str) -> None:
-    """A request that waits is denied: nobody has to wonder why it is never approved."""
+    """Deny a pending request, so that its denial is visible."""
     stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
     if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
         message = f"The bootstrap credential {use.credential} that this request came with was revoked."
@@ -119,7 +118,7 @@ def _deny(tx: Transaction, use: CredentialUse, actor: str) -> None:
 
 
 def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
-    """The certificates that the agent has got since it joined with the credential."""
+    """Unrevoked certificates that the agent has got since it joined with the credential."""
     return [
         record.serial
         for record in tx.certificates.of_cluster(use.cluster)
@@ -128,5 +127,5 @@ def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
 
 
 def forget_ended(tx: Transaction, older_than: timedelta) -> int:
-    """Removes credentials that expired or were revoked longer ago, with the record of their uses; returns how many."""
+    """Delete credentials that expired or were revoked longer ago, with their uses; return their number."""
     return tx.credentials.forget_ended(tx.now - older_than)

@@ -1,4 +1,4 @@
-"""The use case of a diagnosis: everything that is on record of one cluster, in one look at the database."""
+"""Use case: diagnose one cluster from everything on record, read in one transaction."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ FALLS_OF = timedelta(hours=1)
 
 
 def of_cluster(tx: Transaction, name: ClusterName) -> Diagnosis:
-    """Also of a cluster that the hub does not know: then of its bootstrap credentials."""
+    """Also for an unknown cluster: from its bootstrap credentials."""
     return diagnose(facts(tx, name))
 
 
@@ -43,7 +43,7 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
 
 
 def _offers(tx: Transaction, name: ClusterName) -> Sequence[Offer]:
-    """Only asked where no certificate was ever issued: every credential is looked at."""
+    """Called only if no certificate was ever issued, since it reads every credential."""
     tallies = tx.credentials.tallies()
     found = []
     for record in tx.credentials.all():

@@ -1,4 +1,4 @@
-"""Use cases about ClusterProfiles: all profiles of one cluster, in one step."""
+"""Use case: update all ClusterProfiles of one cluster in one step."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from machinery.meta.selectors import Operator, Requirement
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a step has done: the namespaces where a profile was made, and where one was taken away."""
+    """Namespaces in which a profile was created or removed."""
 
     made: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
 
 def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
-    """Brings the profiles of a cluster in line with its sets, their bindings, and itself. Those of other managers stay."""
+    """Update a cluster's profiles to match its sets and their bindings. Profiles of other managers are not changed."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     document = stored.document if stored and rules.is_exported(stored.document) else None
     wanted = _namespaces(tx, document) if document is not None else frozenset()
@@ -70,7 +70,7 @@ def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[s
 
 
 def concerned(tx: Transaction, namespace: str) -> frozenset[str]:
-    """The clusters that have a profile in a namespace, or may need one there."""
+    """Clusters that have a profile in a namespace, or may need one."""
     bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(namespace=namespace)).items
     names = {sets.bound_set(binding.document) for binding in bindings}
     queries = [query for each in all_sets(tx) if each.name in names and (query := each.query()) is not None]

@@ -1,4 +1,4 @@
-"""Use cases about Leases other than the clusters' own: ordinary objects."""
+"""Use cases about Leases other than the clusters' own."""
 
 from typing import Any
 from uuid import uuid4
@@ -10,7 +10,7 @@ from hub.registry.objects.write import store
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates. Raises AlreadyExistsError, ConflictError."""
+    """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
     before = old.document if old else None
     document = doc.typed(new, "coordination.k8s.io/v1", "Lease")
     return store(tx, LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)

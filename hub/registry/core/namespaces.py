@@ -1,4 +1,4 @@
-"""Use cases about Namespaces: the one write path of the kind, and what others ask of a namespace."""
+"""Use cases about Namespaces: the kind's only write path, and checks by other use cases."""
 
 from typing import Any
 from uuid import uuid4
@@ -16,9 +16,9 @@ STARTING = "hub:start"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Creates (`old` None) or updates (`writer`: see `writing.store`); a deleted one goes when nothing holds it.
+    """Create (`old` None) or update; a deleted one is removed when no finalizer is left.
 
-    Raises ForbiddenError, ConflictError, ...
+    `writer`: see `hub.registry.objects.write.store`. Raises ForbiddenError, ConflictError and others.
     """
     before = old.document if old else None
     document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=False)
@@ -30,7 +30,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes; while it has content or finalizers, it terminates. Raises ForbiddenError for those that Kubernetes keeps."""
+    """Delete, or mark as terminating while content or finalizers remain. Raises ForbiddenError for permanent namespaces."""
     document = old.document
     _check_deletable(old.key.name)
     if rules.is_held(document) and not doc.is_deleting(document):
@@ -43,16 +43,16 @@ def get(tx: Transaction, name: str) -> StoredObject | None:
 
 
 def ensure_standing(tx: Transaction) -> None:
-    """The namespaces that are there from the first start on."""
+    """Create the predefined namespaces that are missing."""
     for name in rules.STANDING:
         if get(tx, name) is None:
             put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
 
 
 def check_free(tx: Transaction, cluster: str) -> None:
-    """Whether a cluster may have this name: its agent and its add-ons have rights in the namespace.
+    """Check that a cluster may have this name, since its agent and add-ons get rights in the namespace.
 
-    Raises ForbiddenError where that is somebody else's and has ServiceAccounts.
+    Raises ForbiddenError if the namespace belongs to no cluster and has ServiceAccounts.
     """
     found = get(tx, cluster)
     if found is None or rules.is_of_cluster(found.document):
@@ -66,7 +66,7 @@ def check_free(tx: Transaction, cluster: str) -> None:
 
 
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
-    """An accepted cluster's namespace, and its label. Raises ForbiddenError while an earlier one of the name is terminating."""
+    """Create or label an accepted cluster's namespace. Raises ForbiddenError while an earlier one is terminating."""
     found = get(tx, cluster)
     if found is None:
         put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
@@ -79,7 +79,7 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
 
 
 def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> None:
-    """Whether a new object may be put there. Raises NotFoundError, ForbiddenError in Kubernetes' words."""
+    """Check that a new object may be created there. Raises NotFoundError, ForbiddenError with Kubernetes' messages."""
     found = get(tx, key.namespace)
     if found is None:
         raise missing(key.namespace)
@@ -92,7 +92,7 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
 
 
 def missing(name: str) -> NotFoundError:
-    """In Kubernetes' words."""
+    """The error with Kubernetes' message."""
     return NotFoundError(f'namespaces "{name}" not found', subject=ErrorSubject(name=name, kind="namespaces"))
 
 

@@ -1,4 +1,4 @@
-"""Roles and bindings: the one write path of the kinds, aggregation in the same transaction, and the defaults of every hub."""
+"""Roles and bindings: the kinds' only write path, with aggregation in the same transaction, and the defaults."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from hub.ports import Transaction, Written
 from hub.registry.objects import service as objects
 
 ACTOR = "system:hub"
-"""Who writes the defaults."""
+"""Writer of the defaults."""
 
 
 def put_cluster_role(
     tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
 ) -> Written:
-    """Creates (`old` None) or updates (`writer`: see `writing.store`); what aggregates has its rules when this commits.
+    """Create (`old` None) or update, and update all aggregating roles in the same transaction.
 
-    Raises AlreadyExistsError, ConflictError.
+    `writer`: see `hub.registry.objects.write.store`. Raises AlreadyExistsError, ConflictError.
     """
     name = doc.name(new)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
@@ -29,7 +29,7 @@ def put_cluster_role(
 
 
 def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes, or marks as deleting while finalizers remain; what it gave to others is gone with it."""
+    """Delete, or mark as deleting while finalizers remain; update all aggregating roles."""
     written = objects.remove(tx, CLUSTER_ROLES, old, actor)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
     _put_changed(tx, stored, rules.settled({name: each.document for name, each in stored.items()}), actor)
@@ -43,9 +43,9 @@ def _put_changed(tx: Transaction, stored: dict[str, StoredObject], settled: dict
 
 
 def reconcile(tx: Transaction, groups: rules.Groups) -> int:
-    """Adds what is missing of the default roles and bindings; returns how many were written. Nothing is taken away.
+    """Add missing parts of the default roles and bindings, and remove nothing; return the number of writes.
 
-    What carries the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` is left as it is.
+    Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """
     roles = [(CLUSTER_ROLES, default) for default in rules.cluster_roles(groups)]
     bindings = [(CLUSTER_ROLE_BINDINGS, default) for default in rules.CLUSTER_ROLE_BINDINGS]

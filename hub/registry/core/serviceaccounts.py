@@ -1,4 +1,4 @@
-"""ServiceAccounts: the one write path of the kind. What was given for their tokens ends with them, in the same transaction."""
+"""ServiceAccounts: the kind's only write path. Logins with their tokens are revoked in the same transaction."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes, or marks as deleting while finalizers remain: its tokens are good no more either way."""
+    """Delete, or mark as deleting while finalizers remain. In both cases its tokens are no longer accepted."""
     _revoke_logins(tx, old)
     return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
 

@@ -1,4 +1,4 @@
-"""The end of a cluster, step by step: its add-ons by their priority, then what was made for it, its requests, and itself."""
+"""Stepwise deletion of a cluster: add-ons by priority, then other content, requests, and the cluster."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +18,15 @@ from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 
 PORTION = 200
-"""Objects that go in one transaction: others write meanwhile."""
+"""Objects per transaction, so that other writers do not wait long."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDeletionProgress:
-    """One step. `moved`: objects that went or were marked; `orphaned`: what was given up; `overdue`: as of this step."""
+    """Result of one step.
+
+    `moved`: objects deleted or marked; `orphaned`: objects given up; `overdue`: the deadline passed in this step.
+    """
 
     gone: bool = False
     moved: int = 0
@@ -33,7 +36,7 @@ class ClusterDeletionProgress:
 
 
 def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """One step of the end of a deleted cluster; safe to repeat. Add-ons of the lowest priority go first, and are waited for."""
+    """Take one step of the deletion; idempotent. Add-ons of the lowest priority go first, and the step waits for them."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not rules.needs_steps(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
@@ -58,7 +61,7 @@ def proceed(tx: Transaction, name: str, deadline: timedelta, actor: str) -> Clus
 
 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
-    """Removes, or marks, what is next; how many."""
+    """Delete or mark the next objects; return their number."""
     found = list(content.of_cluster(tx, name))
     addons = [stored for stored in found if stored.kind == ADDONS]
     first = min((rules.priority(stored.document) for stored in addons), default=0)
@@ -72,7 +75,7 @@ def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> in
 
 
 def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
-    """The hub's own finalizer goes; without others the cluster does. Nothing of it opens anything, whatever others hold."""
+    """Revoke the certificates and remove the hub's own finalizer; without others the cluster is deleted."""
     _revoke(tx, cluster.key.name)
     others = [name for name in doc.finalizers(cluster.document) if name != rules.FINALIZER]
     new = doc.with_status_condition(cluster.document, rules.GONE, tx.now)
@@ -84,7 +87,7 @@ def _revoke(tx: Transaction, name: str) -> None:
 
 
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
-    """Everything goes at once, whatever holds it."""
+    """Delete everything at once, regardless of finalizers."""
     orphaned = []
     found = list(content.of_cluster(tx, cluster.key.name))
     for stored in found:

@@ -1,4 +1,4 @@
-"""The end of a namespace: its content goes in portions, each by the write path of its kind, and then the namespace itself."""
+"""Stepwise deletion of a namespace: content in batches, each object by its kind's write path, then the namespace."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from hub.registry import kinds
 from hub.registry.core import namespaces
 
 PORTION = 200
-"""Objects per transaction: others write meanwhile."""
+"""Objects per transaction, so that other writers do not wait long."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDeletionProgress:
-    """How far a namespace has gone. `removed`: objects that went or were marked now; `held`: those that wait for finalizers."""
+    """Result of one step. `removed`: objects deleted or marked; `held`: objects that wait for finalizers."""
 
     removed: int = 0
     held: int = 0
 
 
 def proceed(tx: Transaction, name: str, actor: str) -> NamespaceDeletionProgress:
-    """One portion of the end of a deleted namespace; safe to repeat, and nothing for one that is not being deleted."""
+    """Delete one batch of a deleted namespace; idempotent. Does nothing for other namespaces."""
     stored = namespaces.get(tx, name)
     if stored is None or not doc.is_deleting(stored.document):
         return NamespaceDeletionProgress()
@@ -53,7 +53,7 @@ def _remove_some(tx: Transaction, name: str, who: Requester) -> int:
 
 
 def _held(tx: Transaction, name: str) -> tuple[Counter[Kind], Counter[str]]:
-    """What is left, all of it marked for deletion: objects by kind, and by finalizer."""
+    """Remaining objects, all marked for deletion: number by kind, and by finalizer."""
     held: Counter[Kind] = Counter()
     finalizers: Counter[str] = Counter()
     for path, stored in _content(tx, name):

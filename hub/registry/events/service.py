@@ -1,4 +1,4 @@
-"""Use cases about Events: what the hub tells by itself, and their end."""
+"""Use cases about Events: writing those of the hub and of agents, and their expiry."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ from machinery.identity import AddOnName, ClusterName
 
 
 def tell(tx: Transaction, told: Sequence[EventRecord], actor: str) -> None:
-    """Makes Events of the news, in the clusters' namespaces; of clusters that have none, in the hub's own."""
+    """Write Events, in the clusters' namespaces, or in the hub's own if there is none."""
     for each in told:
         key = Key(_place(tx, each.cluster), each.name)
         known = tx.objects.get(EVENTS, key)
@@ -27,9 +27,9 @@ def tell(tx: Transaction, told: Sequence[EventRecord], actor: str) -> None:
 
 
 def tell_of_agent(tx: Transaction, cluster: ClusterName, addon: str, said: tuple[str, str, str], actor: str) -> None:
-    """Makes an Event of what an agent says (type, reason, message) of its cluster, or of one of its add-ons.
+    """Write an Event of an agent (type, reason, message) about its cluster or one of its add-ons.
 
-    Raises NotFoundError where that is not there.
+    Raises NotFoundError if the object does not exist.
     """
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
@@ -42,12 +42,12 @@ def _place(tx: Transaction, cluster: str) -> str:
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:
-    """Events that were not written for so long, the oldest `limit`, each with its revision."""
+    """The oldest `limit` Events not written for `lifetime`, with their revisions."""
     return tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
 
 
 def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
-    """Removes those of these Events that were not written since they were looked for; returns how many."""
+    """Delete those of the due Events that were not written since; return their number."""
     tx.objects.read_ahead(EVENTS, due)
     found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
     for stored in found:

@@ -1,4 +1,4 @@
-"""Use cases about the brake: it is looked at inside the transactions that it may hold."""
+"""Use cases about the brake. It is evaluated inside the transactions that it may postpone."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ FLEET: dict[str, Any] = {
 
 
 def now(tx: Transaction) -> Brake:
-    """As it was last judged."""
+    """The brake as last stored."""
     return rules.decoded(tx.facts.get(FACT))
 
 
 def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
-    """As it has to be now; `keep` writes that down."""
+    """The brake as it should be now; `keep` stores it."""
     known = now(tx)
     silent = tx.transitions.silent(known.counts_from(limits, tx.now), cluster.SILENT.reason)
     if not silent and not known.holds:
@@ -38,9 +38,10 @@ def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
 
 
 def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
-    """Judges and writes down, with the Event that tells of it, once for the whole fleet; what there is to tell in the log.
+    """Evaluate and store the brake; return it with the Event for the log, if it changed.
 
-    The Event is no later transaction's: whoever dies after this one, or does not hear of its commit, would never write it.
+    The Event is written in the same transaction. In a later one it would be lost if the replica died or did not learn of the
+    commit.
     """
     before = now(tx)
     brake = judge(tx, limits)
@@ -55,7 +56,7 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
 
 
 def release(tx: Transaction, actor: str) -> Brake:
-    """An operator's word: what was held goes on, and only clusters that fall silent from now on count."""
+    """Release the brake for an operator: postponed steps continue, and only clusters that become silent later count."""
     before = now(tx)
     if not before.holds:
         return before
@@ -66,7 +67,7 @@ def release(tx: Transaction, actor: str) -> Brake:
 
 
 def held(brake: Brake) -> str:
-    """What it does, for people."""
+    """Message about the effect of the brake."""
     return (
         f"{brake.silent} of {brake.fleet} living clusters fell silent together: their taints and their removal are held until "
         "most of them are back, or until `hubctl release-brake`"

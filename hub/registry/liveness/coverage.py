@@ -1,4 +1,4 @@
-"""Use cases about who could be heard: every replica marks that it listens, and all together know since when."""
+"""Use cases about coverage: each replica writes marks while it can store beats."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,11 +8,11 @@ from hub.api.liveness.coverage import Checkpoint
 from hub.ports import Transaction
 
 GONE = timedelta(days=1)
-"""The mark of a replica that is not there any more is kept for so long."""
+"""How long the mark of a replica that no longer exists is kept."""
 
 
 def mark(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
-    """Marks that beats can be stored now. `jumped`: this replica has seen the database's clock jump."""
+    """Write the mark that beats can be stored now. `jumped`: this replica has detected a jump of the database's clock."""
     marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.begin_anew(tx.now)
@@ -23,5 +23,5 @@ def mark(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
 
 
 def since(tx: Transaction) -> datetime | None:
-    """From when on beats could be stored without a gap until now, by one replica or another; None: they cannot be."""
+    """Since when beats could be stored without a gap, by any replica; None: they cannot be stored."""
     return rules.heard_since(tx.marks.all(), tx.now)

@@ -1,4 +1,4 @@
-"""Use cases about heartbeats: what is written without being news, and the two moments when it is."""
+"""Use cases about heartbeats: writes that are not news, and the start and end of a silence, which are."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,9 +20,9 @@ from machinery.meta import conditions
 
 
 def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] = ()) -> Mapping[ClusterName, int]:
-    """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known.
+    """Store the newest beats in one statement; return clusters with an outdated epoch, with the known epoch.
 
-    `entries`: audit records of the beats, where a policy wants them.
+    `entries`: audit records of the beats, if a policy requires them.
     """
     if entries:
         tx.audit.add(entries)
@@ -30,16 +30,16 @@ def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] 
 
 
 def outdated(known: int) -> StaleEpochError:
-    """`known`: the epoch that the hub has heard of."""
+    """The error for a session of an outdated epoch. `known`: the epoch that the hub knows."""
     return StaleEpochError(f"the agent has gone to another hub since (epoch {known}): this session is over", epoch=known)
 
 
 def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
-    """How long the patience with this cluster lasts; it only looks.
+    """Whether the cluster's silence has exceeded its grace, without writing.
 
-    `since`: the database time from which beats could be stored; time before it counts towards nobody's grace. As in OCM, a
-    cluster that was never accepted is not judged, a denied one is. A lease that was cut counts from then on: its agent had no
-    reason to beat faster before.
+    `since`: database time since which beats could be stored; earlier time counts towards no grace. As in OCM, a cluster that
+    was never accepted is not checked, a denied one is. After the lease duration is shortened the new grace starts at that time,
+    since the agent had no reason to send beats more often before.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) is None:
@@ -58,7 +58,7 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
 
 
 def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
-    """Turns availability Unknown when `silence` is due; else tells when to look again."""
+    """Set availability to Unknown if `silence` is due; else return when to check again."""
     found = silence(tx, cluster, window=window, since=since)
     if not found.is_due:
         return found
@@ -76,7 +76,7 @@ def _is_unknown(stored: StoredObject) -> bool:
 
 
 def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
-    """When the cluster's lease was last made shorter, if that was after `since`."""
+    """When the cluster's lease duration was last shortened, if after `since`."""
     cut, before = None, None
     for change in tx.changes.of(stored.kind, stored.key, since=since):
         duration = rules.lease_duration(change.document)
@@ -87,17 +87,17 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
 
 
 def _accepted_at(stored: StoredObject) -> datetime:
-    """Since when the hub has had an opinion on this cluster: nobody is silent who was never let in."""
+    """When the cluster was first accepted; silence before that does not count."""
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED)
     moment = accepted.last_transition_time if accepted else None
     return moment or datetime.min.replace(tzinfo=UTC)
 
 
 def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:
-    """Stores the beat that ends a silence and restores the agent's own verdict; False: it is stored, and the silence goes on.
+    """Store the beat that ends a silence and restore the agent's verdict. False: it is stored, and the silence goes on.
 
-    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. A beat that waited
-    for a whole grace to be stored ends no silence: nothing was heard of its agent since. Raises StaleEpochError.
+    The verdict is that of the beat, or else the last stored one; it is never True by default. A beat that waited for a whole
+    grace before it was stored ends no silence, since the agent sent nothing later. Raises StaleEpochError.
     """
     if entries:
         tx.audit.add(entries)

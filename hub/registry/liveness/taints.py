@@ -1,4 +1,4 @@
-"""Use cases about what follows from availability: taints, and what becomes of clusters that stay silent."""
+"""Use cases about the consequences of availability: taints, stale marks and removal."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,36 +21,36 @@ from machinery.meta import conditions
 
 @dataclass(frozen=True, slots=True)
 class TaintOutcome:
-    """What came of a look at one cluster's taints."""
+    """Result of a check of one cluster's taints."""
 
     look_again: timedelta | None = None
-    """After this time; None: at the next change."""
+    """Delay until the next check; None: at the next change."""
     due: bool = False
-    """They are to be written now."""
+    """The taints must be written now."""
     held: bool = False
-    """They would be, but for the brake."""
+    """The brake postpones the write."""
     told: EventRecord | None = None
-    """They were written, and this is the news."""
+    """The Event, if the taints were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What is the same for all clusters of one transaction."""
+    """Data that is common to all clusters of one transaction."""
 
     flapping: Mapping[ClusterName, datetime]
-    """Those that flap, and until when they do if they do not fall again."""
+    """Flapping clusters, and the end of flapping without a further fall."""
     brake: Brake
 
 
 def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> BatchContext:
-    """`among`: the clusters that will be looked at."""
+    """Read the context. `among`: the clusters that will be checked."""
     falls = tx.transitions.falls(tx.now - patience.damping.window, among)
     ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}
     return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)
 
 
 def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext) -> TaintOutcome:
-    """What is due; it only looks. Nothing is due of a cluster that is gone or going."""
+    """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or rules.is_right(stored.document):
         return TaintOutcome()
@@ -64,7 +64,7 @@ def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCon
 
 
 def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext, actor: str) -> TaintOutcome:
-    """Writes what `look` finds due."""
+    """Write the taints if `look` finds them due."""
     found = look(tx, name, patience, known)
     if not found.due:
         return found
@@ -74,7 +74,7 @@ def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCo
 
 
 def is_silent(cluster: Document) -> bool:
-    """Whether it is among those that the brake is about: it was heard of, and has stopped without a word."""
+    """Whether the brake applies to the cluster: it was connected before and is silent without an announced departure."""
     available = cluster_rules.availability(cluster)
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
 
@@ -88,7 +88,7 @@ def _alarm(cluster: Document) -> EventRecord | None:
 
 
 def age(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
-    """Marks, clears or removes a cluster that stays silent, or does not any more; returns what it did."""
+    """Mark, clear or remove a cluster according to its silence; return the step taken."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     due = stale.step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:

@@ -1,4 +1,4 @@
-"""Use cases about the CredentialIssuer: what its strategies tell, written only where it is news."""
+"""Use cases about the CredentialIssuer: the state of its strategies, written only if it changes."""
 
 from hub.api.logins import credentialissuer as rules
 from hub.api.logins.credentialissuer import Strategy
@@ -15,7 +15,7 @@ def find(tx: Transaction) -> StoredObject | None:
 
 
 def tell(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
-    """Says how a strategy fares, on an issuer that is made where there is none. Whether anything was written."""
+    """Store the state of a strategy, and create the issuer if it is missing. Returns whether anything was written."""
     stored = find(tx)
     before = stored.document if stored else rules.new_issuer(api_version)
     after = rules.with_strategy(before, strategy, tx.now)

@@ -1,4 +1,4 @@
-"""Use cases about operators' logins: a certificate for minutes, for whom an authenticator has named."""
+"""Use cases about operators' logins: short-lived certificates for users that an authenticator has named."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,14 +17,14 @@ from machinery.meta.conditions import Condition
 
 
 def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig | None:
-    """The authenticator as it stands; None: there is none. Raises InvalidError when what it says cannot be used."""
+    """The authenticator's configuration; None if it does not exist. Raises InvalidError if it is unusable."""
     kind = KINDS.get(reference.kind)
     stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
     return None if stored is None else read(reference.kind, stored.document)
 
 
 def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
-    """Records and signs a client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    """Record and sign a client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
     profile = Profile(
         purpose=Purpose.LOGIN,
         subject=login.subject,
@@ -39,7 +39,7 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
 def describe(
     tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
 ) -> None:
-    """Writes into an authenticator's status what was found of it, where that is news. `seen`: its other fields."""
+    """Update an authenticator's status if it changes. `seen`: status fields other than conditions."""
     stored = tx.objects.get(kind, Key("", name))
     if stored is None:
         return

@@ -1,4 +1,4 @@
-"""Use cases about add-ons as the cluster's own state shows in them, and as they show in the cluster's labels."""
+"""Use cases about add-ons' health: from the cluster's availability, and as labels of the cluster."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from machinery.identity import ClusterName
 
 
 def settle_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Brings every add-on's `Available` in step with the cluster's. Raises NotFoundError."""
+    """Update `Available` of every add-on to match the cluster's. Raises NotFoundError."""
     available = availability(clusters.find(tx, cluster).document)
     for stored in _of_cluster(tx, cluster):
         new = addon_health.in_step(stored.document, available, tx.now)
@@ -24,7 +24,7 @@ def settle_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
 
 
 def settle_labels(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Brings the ManagedCluster's labels in step with its add-ons. Raises NotFoundError."""
+    """Update the ManagedCluster's labels to match its add-ons. Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     found = ((each.key.name, addon_discovery.state(each.document)) for each in _of_cluster(tx, cluster))
     states = {name: state for name, state in found if state is not None}

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterAddOns: the one write path of the kind."""
+"""Use cases about ManagedClusterAddOns, including the kind's only write path."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,10 @@ from machinery.product import GROUP_SUFFIX
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
+    """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
+
+    `writer`: see `hub.registry.objects.write.store`.
+    """
     before = old.document if old else None
     document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
@@ -26,7 +29,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes; while finalizers remain, marks it as deleting."""
+    """Delete, or mark as deleting while finalizers remain."""
     document = old.document
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
@@ -48,9 +51,9 @@ def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObjec
 def report(
     tx: Transaction, cluster: ClusterName, addon: AddOnName, conditions: Sequence[Condition], actor: str, *, driver: str = ""
 ) -> Written | StoredObject:
-    """Sets the conditions that the agent tells, and how it makes the add-on identify itself ("": nothing new).
+    """Store the conditions and the authentication driver ("": unchanged) that the agent reports.
 
-    Equal content writes nothing. Raises NotFoundError, InvalidError.
+    No write if nothing changes. Raises NotFoundError, InvalidError.
     """
     stored = find(tx, cluster, addon)
     new = rules.with_report(stored.document, conditions, tx.now)

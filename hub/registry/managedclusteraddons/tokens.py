@@ -1,4 +1,4 @@
-"""Use cases about the token infrastructure of add-ons: made, kept as it has to be, used, and cleaned up."""
+"""Use cases about add-ons' token infrastructure: creation, repair, use and removal."""
 
 from hub.api.managedclusteraddons import tokens as rules
 from hub.api.meta import document as doc
@@ -17,7 +17,7 @@ from machinery.meta.conditions import Condition
 
 
 def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
-    """Brings the infrastructure of one add-on in line with its registrations. Returns the condition if that is news."""
+    """Update the infrastructure of one add-on to match its registrations. Returns the condition if it changed."""
     stored = tx.objects.get(ADDONS, key)
     if stored is None or not rules.wants_token(stored.document):
         _remove(tx, key, actor)
@@ -30,10 +30,10 @@ def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
 
 
 def account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
-    """The ServiceAccount whose tokens the cluster's agent may have for this add-on.
+    """The ServiceAccount whose tokens the cluster's agent may request for this add-on.
 
-    Raises NotFoundError: there is no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: it identifies
-    itself by something else, or its infrastructure is not ready.
+    Raises NotFoundError: no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: the add-on uses another
+    driver, or its infrastructure is not ready.
     """
     clusters.require_accepted(clusters.find(tx, cluster))
     stored = addons.find(tx, cluster, addon)
@@ -48,7 +48,7 @@ def account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredOb
 
 
 def _ensure(tx: Transaction, key: Key, actor: str) -> Condition:
-    """Makes what is missing, and restores what was changed."""
+    """Create missing parts and repair changed ones."""
     home = namespaces.get(tx, key.namespace)
     if home is None or doc.is_deleting(home.document):
         return rules.failed(f'namespace "{key.namespace}" is missing or being deleted')
@@ -72,7 +72,7 @@ def _put_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None,
 
 
 def _remove(tx: Transaction, key: Key, actor: str) -> None:
-    """Rights first."""
+    """Rights are removed before the account."""
     for kind in reversed(rules.KINDS):
         found = tx.objects.get(kind, rules.place(kind, key))
         if found is not None and rules.owner(found.document) == key:

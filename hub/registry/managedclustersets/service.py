@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterSets and what follows from them: conditions, bindings, namespaces of their clusters."""
+"""Use cases about ManagedClusterSets: conditions, bindings, and the managed namespaces of their clusters."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def ensure_standing(tx: Transaction, name: str, actor: str) -> str:
-    """Makes `default` or `global`, or restores its selector. Returns what was done: "created", "restored" or ""."""
+    """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
     found = tx.objects.get(CLUSTER_SETS, Key("", name))
     wanted = rules.standing(name, found.document if found else None)
     if wanted is None:
@@ -27,13 +27,13 @@ def ensure_standing(tx: Transaction, name: str, actor: str) -> str:
 
 
 def all_sets(tx: Transaction) -> list[ClusterSet]:
-    """Those that are not being deleted."""
+    """All sets that are not being deleted."""
     found = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
     return [each for each in found if each is not None]
 
 
 def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
-    """Counts the clusters of a set into its condition; equal content writes nothing."""
+    """Update the set's condition with the number of its clusters; no write if unchanged."""
     stored = tx.objects.get(CLUSTER_SETS, Key("", name))
     found = rules.cluster_set(stored.document) if stored else None
     if stored is None or found is None:
@@ -44,7 +44,7 @@ def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
 
 
 def settle_binding(tx: Transaction, key: Key, actor: str) -> None:
-    """Says in one binding's condition whether its set is there."""
+    """Update the binding's condition about the existence of its set."""
     stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
     if stored is not None and not doc.is_deleting(stored.document):
         exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
@@ -52,20 +52,20 @@ def settle_binding(tx: Transaction, key: Key, actor: str) -> None:
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
-    """Where a set is bound: a binding has the name of its set."""
+    """Bindings of a set: a binding has the name of its set."""
     named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
     return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
 
 
 def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Puts a cluster that is in no exclusive set into `default`. Raises NotFoundError."""
+    """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     ensure_standing(tx, rules.DEFAULT, actor)
     _put_cluster(tx, membership.with_default(tx, stored.document), stored, actor)
 
 
 def settle_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Tells the cluster the namespaces of its sets, in `status.managedNamespaces`. Raises NotFoundError."""
+    """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     if not doc.is_deleting(stored.document):
         _put_cluster(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)

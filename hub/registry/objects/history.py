@@ -1,4 +1,4 @@
-"""Use cases about the past: how long it is kept, in steps of one short transaction each, and what it says when it is asked."""
+"""Use cases about retained history: compaction in short transactions, and its current state."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,13 +7,13 @@ from hub.api.objects.history import Ledger, Trimmed, Volume
 from hub.ports import Transaction
 
 PASSED_AT_ONCE = 200
-"""Rows of the log that one transaction passes: others write meanwhile."""
+"""Change-log rows per transaction, so that other writers do not wait long."""
 MEASURED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStanding:
-    """What is kept, and what that takes. `began`: from when on the past can be read; None: nothing is written yet."""
+    """What is kept and its size. `began`: start of the readable past; None: nothing is written yet."""
 
     ledger: Ledger
     volume: Volume
@@ -21,24 +21,24 @@ class HistoryStanding:
 
 
 def compact(tx: Transaction, window: timedelta) -> Trimmed:
-    """Watches resume from what is at most `window` old."""
+    """End the watch window at changes older than `window`."""
     return tx.changes.compact(tx.now - window, limit=PASSED_AT_ONCE)
 
 
 def forget(tx: Transaction, kept: timedelta) -> Trimmed:
-    """The past is read as far back as it is kept."""
+    """End the readable past at `kept` ago."""
     return tx.changes.forget(tx.now - kept, limit=PASSED_AT_ONCE)
 
 
 def measure(tx: Transaction) -> bool:
-    """Counts a portion of what was written since; whether more may be to be counted."""
+    """Measure the size of a batch of new rows; return whether more may be left."""
     return tx.changes.measure(limit=MEASURED_AT_ONCE)
 
 
 def make_room(tx: Transaction, most: int, reserve: int) -> Trimmed:
-    """Where the log takes more than `most`, or less than `reserve` is left for the database, the oldest of the past goes.
+    """Remove the oldest past if the log exceeds `most` bytes or less than `reserve` bytes are free.
 
-    Never what a watch may need. In bytes.
+    Never removes what a watch may need.
     """
     left = tx.volume().left
     if tx.changes.ledger().bytes <= most and (left is None or left >= reserve):
@@ -47,5 +47,5 @@ def make_room(tx: Transaction, most: int, reserve: int) -> Trimmed:
 
 
 def standing(tx: Transaction) -> HistoryStanding:
-    """What is kept now."""
+    """The current state."""
     return HistoryStanding(tx.changes.ledger(), tx.volume(), tx.changes.began())

@@ -1,4 +1,4 @@
-"""The write path of kinds that have no rules of their own: stored as they come, stamped, and held by their finalizers."""
+"""Write path of kinds without rules of their own."""
 
 from typing import Any
 from uuid import uuid4
@@ -20,9 +20,10 @@ def put(
     generations: bool = False,
     writer: str = "",
 ) -> Written:
-    """Creates (`old` None) or updates; uid, creation and generation are nobody's to choose. `writer`: see `writing.store`.
+    """Create (`old` None) or update. The hub sets uid, creation time and generation.
 
-    An object that is being deleted goes when nothing holds it any more. Raises AlreadyExistsError, ConflictError.
+    A deleted object is removed when it has no finalizers. `writer`: see `hub.registry.objects.write.store`. Raises
+    AlreadyExistsError, ConflictError.
     """
     before = old.document if old else None
     document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=generations)
@@ -32,7 +33,7 @@ def put(
 
 
 def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:
-    """Deletes; while finalizers remain, marks it as deleting."""
+    """Delete, or mark as deleting while finalizers remain."""
     document = old.document
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, kind, doc.deleting(document, tx.now), old, actor, generations=generations)

@@ -1,7 +1,7 @@
-"""How large an object may become by what a cluster says of itself.
+"""Size limit for objects written by agents, so that operators can always still write to them.
 
-No object grows beyond `OBJECT_LIMIT`, and an agent that filled one to the last byte would keep operators from writing into it:
-from denying its cluster, say. So who belongs to a cluster, or is about to, leaves room for them, at whichever door it speaks.
+No object exceeds `OBJECT_LIMIT`. An agent that filled an object completely would prevent operators from writing it, for example
+from denying its cluster. The limit applies to all callers of a cluster and to bootstrap credentials, at both doors.
 """
 
 import msgspec
@@ -12,19 +12,19 @@ from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJ
 
 OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 MOST = 1280 * 1024
-"""Bytes of its JSON: a quarter of a MiB less than what operators may write."""
+"""Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
 FEW = 1024
-"""By so many bytes at once grows what was larger before, as an earlier release took it: a condition is False and not True."""
+"""Objects above MOST, from an earlier release, may grow by this much per write, so that a condition can still change."""
 LAST = 1664 * 1024
-"""So far: an eighth of a MiB less than what operators come to in that way."""
+"""No write of an agent enlarges an object beyond this: 128 KiB less than operators reach in the same way."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def check(document: Document, old: StoredObject | None, actor: str) -> None:
-    """Raises TooLargeError when somebody of a cluster makes an object larger than that; what makes it smaller is taken.
+    """Raise TooLargeError if a caller from a cluster enlarges an object above its limit. Writes that shrink it are accepted.
 
-    What the hub itself writes on its behalf, as where it moved to, is not to be asked about.
+    The hub's own writes on the caller's behalf, for example of a move, are not checked.
     """
     if not actor.startswith(OF_CLUSTERS):
         return

@@ -1,4 +1,4 @@
-"""The end of every write path: who holds which fields after a write of the hub's own, and that a write of nothing is none."""
+"""Last step of every write path: field ownership, size limit, and no write without a change."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from machinery.meta.managedfields.holdings import is_same
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Written):
-    """What came of a write that changed nothing: the object as it stood."""
+    """Result of a write that changed nothing: the stored object."""
 
     old: StoredObject
 
@@ -24,11 +24,10 @@ class Unchanged(Written):
 def store(
     tx: Transaction, kind: Kind, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
 ) -> Written:
-    """Stores the document as it was admitted and stamped.
+    """Store an admitted and stamped document. Raises the errors of `Objects.put`, and TooLargeError.
 
-    `writer`: the hub's own writer that holds what changed; "" when the API server has said so already. A document that differs
-    from the old one in nothing but the times of its managedFields is not written. Raises what `Objects.put` raises, and
-    TooLargeError.
+    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields already. A document that
+    differs from the old one only in times of its managedFields is not written.
     """
     before = old.document if old else None
     if writer:
@@ -41,6 +40,6 @@ def store(
 
 
 def _is_current(tx: Transaction, kind: Kind, old: StoredObject) -> bool:
-    """A stale writer is refused even when it changes nothing."""
+    """A write with an outdated revision is refused even if it changes nothing."""
     now = tx.objects.get(kind, old.key)
     return now is not None and (now.uid, now.revision) == (old.uid, old.revision)

@@ -1,8 +1,8 @@
-"""Agents that a restored hub has forgotten: they hold certificates that it signed after the backup was made.
+"""Readoption of agents whose certificates a restored hub has signed after its backup and no longer knows.
 
-Their recovery certificate opens `Recover` again, once it has a record. It gets one where the hub's own signature is on it, it
-began in the time that was lost, and no revocation list that was given at the restore names it. A cluster that the hub does not
-know either is entered anew, and somebody accepts it: that it was accepted once is lost with the rest.
+Their recovery certificate is accepted for `Recover` once it has a record. It gets one if a CA of the hub signed it, it began in
+the lost interval, and no revocation list given at the restore names it. An unknown cluster is created again and needs
+acceptance, since its former acceptance is lost.
 """
 
 from dataclasses import dataclass
@@ -44,14 +44,14 @@ class Returning:
 
 
 def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
-    """What the holder of a certificate without a record is told, where a restore has lost it; None: it never had one."""
+    """The error for a certificate without a record that a restore has lost; None for any other."""
     if tx.certificates.by_serial(facts.serial) is not None or rules.covering(restorations(tx), facts.not_before) is None:
         return None
     return UnauthorizedError(LOST, causes=DenialCause.CERTIFICATE_LOST.because(LOST))
 
 
 def readopt(tx: Transaction, returning: Returning) -> None:
-    """Gives the certificate its record, and the hub the cluster. Raises UnauthorizedError for one that does not come back."""
+    """Add the certificate's record, and the cluster if it is unknown. Raises UnauthorizedError if it may not return."""
     facts = pki.parse_certificate(returning.certificate)
     if tx.certificates.by_serial(facts.serial) is not None:
         return  # somebody did so a moment ago, or a list names it: what is on record decides
@@ -67,7 +67,7 @@ def readopt(tx: Transaction, returning: Returning) -> None:
 
 
 def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
-    """Whether somebody has to approve what the holder of this record asks for: it has come back so, and that was the order."""
+    """Whether requests of this holder need approval: it was readopted, and the restore was ordered with APPROVAL."""
     if not holder.is_readopted:
         return False
     found = rules.covering(restorations(tx), holder.not_before)

@@ -1,7 +1,7 @@
-"""An agent whose certificate has expired comes back with the recovery certificate beside it: who may, and who has to agree.
+"""Recovery: an agent with an expired certificate presents its recovery certificate; conditions and approval.
 
-The recovery certificate proves possession of the previous key. Everything else is judged as it is now: an agent that is denied,
-revoked, superseded or deleted meanwhile has nothing to recover. One that a restored hub has entered anew waits to be accepted.
+The recovery certificate proves possession of the previous key. Everything else is checked as of now: an agent that was denied,
+revoked, replaced or deleted since cannot recover. An agent that a restored hub has created again waits for acceptance.
 """
 
 from hub.api.certificates.certificate import Purpose
@@ -23,10 +23,10 @@ MESSAGE = "The agent has shown the recovery certificate over its previous key, a
 
 
 def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
-    """Stores the agent's request, or finds it, and with `unattended` approves it; returns metadata.name.
+    """Store or find the agent's request and, if `unattended`, approve it; return metadata.name.
 
-    Raises InvalidError, TooManyRequestsError; ForbiddenError: the agent may not come back; NotFoundError: the cluster was
-    deleted; AlreadyExistsError: another cluster has the name.
+    Raises InvalidError, TooManyRequestsError; ForbiddenError: the agent may not return; NotFoundError: the cluster was deleted;
+    AlreadyExistsError: another cluster has the name.
     """
     _check_holder(tx, asked)
     _check_cluster(tx, asked)

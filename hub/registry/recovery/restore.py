@@ -1,4 +1,4 @@
-"""What a hub is made to know when it is restored: that it was, and what was revoked after the backup, as its lists say."""
+"""Records about a restore: the restore itself, and revocations after the backup, from revocation lists."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MESSAGE = "A revocation list of after the backup, from which the hub was restore
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """How a backup is restored. `made`: when it was; `lists`: revocation lists (DER or PEM) of the hub that was."""
+    """`made`: time of the backup; `lists`: revocation lists (DER or PEM) of the hub before the restore."""
 
     made: datetime
     readopts: Readopts = Readopts.AUTOMATIC
@@ -33,7 +33,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A list that was taken. `revoked`: what was good in the backup; `unknown`: what was signed after it."""
+    """Result of one list. `revoked`: certificates valid in the backup; `unknown`: certificates signed after it."""
 
     authority: str
     at: datetime
@@ -44,19 +44,19 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """What the restored hub knows."""
+    """State of the restored hub."""
 
     agents: int
-    """With a certificate that stands."""
+    """Agents with a valid certificate."""
     credentials: int
-    """Bootstrap credentials that are good."""
+    """Valid bootstrap credentials."""
     lists: tuple[Taken, ...]
     spent: tuple[ClusterName, ...]
-    """Clusters all of whose certificates the lists have revoked."""
+    """Clusters whose certificates are all revoked by the lists."""
 
 
 def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
-    """Notes the restore and takes the lists. Raises InvalidError: a list was not signed by a CA of this hub."""
+    """Record the restore and apply the lists. Raises InvalidError if no CA of this hub signed a list."""
     known = restorations(tx)
     kept = (*known, Restoration(order.made, tx.now, order.readopts))[-rules.KEPT :]
     tx.facts.set(rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())
@@ -71,7 +71,7 @@ def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
 
 
 def restorations(tx: Transaction) -> tuple[Restoration, ...]:
-    """The hub's restores, the oldest first."""
+    """The hub's restores, oldest first."""
     text = tx.facts.get(rules.FACT)
     return rules.read(msgspec.json.decode(text)) if text else ()
 
@@ -95,9 +95,9 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
 
 
 def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
-    """Of a certificate that nothing else is known of: it opens nothing, and stays on the hub's own lists.
+    """Record of an unknown revoked certificate: it authorizes nothing and stays on the hub's own lists.
 
-    For as long as its CA lives: when it ends is not known.
+    Its end is unknown, so the record lasts as long as its CA.
     """
     return CertificateRecord(
         serial=entry.serial,
@@ -115,7 +115,7 @@ def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> Certificate
 
 
 def _revoke_spent(tx: Transaction, touched: set[ClusterName]) -> Iterator[ClusterName]:
-    """Of what was revoked whole a Revocation is kept again: without one, older bootstrap credentials would bring it back."""
+    """Create Revocations for completely revoked clusters; otherwise older bootstrap credentials could register them again."""
     for name in sorted(cluster for cluster in touched if not _stands(tx, cluster)):
         spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": MESSAGE}
         revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, ACTOR)
