@@ -1,1 +1,1 @@
-"""Audit records, and the questions about them."""
+"""Audit records and queries for them."""

@@ -1,11 +1,11 @@
-"""Bootstrap credentials: who may join, as what, until when, how often.
+"""Bootstrap credentials: who may register, under which names, until when, and how often.
 
-A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is kept: the secret is random and
-long, so that a hash without salt tells nothing.
+A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
+random, so the hash needs no salt.
 
-A use is one agent of one cluster. It is held from the moment a certificate request of that agent is taken in, and spent when a
-certificate is issued for it; a request that is denied, fails or goes gives it back. A cluster's name that was let in and has no
-request yet holds one too, until its ManagedCluster goes.
+A use is the admission of one agent of one cluster. It is held from the storage of the agent's certificate request, and spent when
+its certificate is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a
+request also holds a use, until its ManagedCluster is deleted.
 """
 
 import re
@@ -46,10 +46,9 @@ UNBOUND = CredentialBounds()
 
 @dataclass(frozen=True, slots=True)
 class CredentialRecord:
-    """One bootstrap credential; its client certificate's record names it.
+    """One bootstrap credential. The record of its client certificate contains its id.
 
-    `cluster` binds it to one name; None: any name that `bounds` allow. `uses` bounds the number of agents that it may bring in;
-    None: unbounded.
+    `cluster`: the only permitted name; None: any name that `bounds` permit. `uses`: largest number of agents; None: unlimited.
     """
 
     id: CredentialId

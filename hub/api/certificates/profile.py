@@ -1,17 +1,17 @@
-"""What a certificate of each purpose may say: the last look before a signature, at the profile and at whom it is recorded for.
+"""Permitted profiles by purpose: the last check before a signature, of the profile and of the holder in its record.
 
-The services have decided by then; that a profile does not fit its purpose is a defect of theirs, and nothing is signed.
+A profile that fails this check is a defect of the calling use case; nothing is signed.
 
 purpose    subject                                           alternative names
 AGENT      the agent's, of the holder                        none
 RECOVERY   the recovery subject, of the holder               none
-ADDON      nobody else's: see `claims_anothers`              DNS names alone
+ADDON      no name of others: see `claims_anothers`          DNS names only
 BOOTSTRAP  the credential's                                  none
 OPERATOR   no agent's, add-on's or credential's              none
 LOGIN      the same                                          none
-SERVING    is recorded for nobody: not signed this way
+SERVING    has no holder: not signed this way
 
-All of them begin between five minutes and two days before now (peers' clocks differ), and end after now.
+All begin between five minutes and two days before now (peers' clocks differ), and end after now.
 """
 
 from datetime import datetime, timedelta

@@ -52,7 +52,7 @@ def doubled(facts: ClusterFacts) -> DiagnosisFinding | None:
         duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
         duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
     }.get(found.reason, "")
-    # another cluster that was refused does not harm the one that has the name
+    # a refused second cluster does not harm the one that has the name
     broken = found.reason == duplicate.TWO_AGENTS
     return DiagnosisFinding(
         "one of a name", FindingState.BROKEN if broken else FindingState.WARNING, found.reason, found.message, advice

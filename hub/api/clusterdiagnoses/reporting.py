@@ -27,7 +27,7 @@ def led(facts: ClusterFacts) -> DiagnosisFinding:
             "hub", FindingState.BROKEN, "NoLeader", said, "look at `hubctl get replicas`, their logs, and `hub doctor`"
         )
     late = facts.now - lead.renewed_at
-    # a lock that nobody can compete for is not renewed
+    # a lock without competitors is not renewed
     if late > lead.lease and not _lives(facts, lead.holder):
         said = f"the leader, {lead.holder}, has not renewed its lease for {whole(late)}: nobody signs or judges silence"
         return DiagnosisFinding(

@@ -1,1 +1,1 @@
-"""Replicas of the hub, terms of the leader, the log level, and what a restore leaves to do."""
+"""Replicas of the hub, leader terms, the log level, and restores."""

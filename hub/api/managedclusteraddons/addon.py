@@ -129,7 +129,7 @@ def with_driver(addon: Document, driver: str) -> dict[str, Any]:
             if driver == TOKEN:
                 told["subject"] = {"user": account}
             elif doc.mapping(told, "subject").get("user") == account:
-                del told["subject"]  # a certificate's default
+                del told["subject"]  # the default subject of a certificate applies
             entry["kubeClient"] = told
     return doc.with_status(addon, registrations=entries) if entries else dict(addon)
 

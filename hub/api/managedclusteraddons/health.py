@@ -60,7 +60,7 @@ def _restored(addon: Document, now: datetime) -> dict[str, Any]:
         return dict(addon)
     notes = {name: value for name, value in doc.annotations(addon).items() if name != NOTE}
     freed = doc.with_metadata(addon, annotations=notes or None)
-    if not _is_of(_available(addon), note):  # the agent has said something since
+    if not _is_of(_available(addon), note):  # the agent has reported since
         return freed
     if note.before is not None:
         return doc.with_status_condition(freed, note.before, now)

@@ -79,7 +79,7 @@ def _content(kind: Kind, addon: Key) -> dict[str, Any]:
         account = place(SERVICE_ACCOUNTS, addon).name
         rule = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}
         return {"rules": [rule]}
-    # OCM binds open-cluster-management:<cluster> too, for AWS: a name that others than the hub may give out
+    # OCM also binds open-cluster-management:<cluster>, for AWS; not here, since others than the hub may issue that name
     group = cluster_group(ClusterName(addon.namespace))
     return {
         "subjects": [{"kind": "Group", "apiGroup": _RBAC, "name": group}],

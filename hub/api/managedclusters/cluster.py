@@ -253,8 +253,8 @@ def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) 
 def _resources(report: StatusReport, cluster: Document) -> dict[str, Any]:
     """Status fields of a complete report.
 
-    An entry that is only in capacity, and not in allocatable, was added by somebody else and stays. Entries that the agent
-    reported before and no longer reports are removed.
+    Entries that are only in capacity, and not in allocatable, are of other writers and stay. Entries that the agent reported
+    before and no longer reports are removed.
     """
     before, allocatable = doc.mapping(cluster, "status", "capacity"), doc.mapping(cluster, "status", "allocatable")
     others = {name: value for name, value in before.items() if name not in allocatable and name != NODES}
@@ -324,7 +324,7 @@ def is_denial(before: Document | None, after: Document) -> bool:
 
 
 def awaits_acceptance(cluster: Document) -> bool:
-    """Whether nobody has decided about the cluster yet."""
+    """Whether it has neither been accepted nor denied, and is not being deleted."""
     return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)
 
 

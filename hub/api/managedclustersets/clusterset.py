@@ -74,7 +74,7 @@ def _selector(document: Document) -> LabelSelector | None:
         return None
     try:
         return selector_of(labels)
-    except BadRequestError:  # the door lets none in; what came another way chooses nothing
+    except BadRequestError:  # validation refuses these; one from elsewhere selects nothing
         return None
 
 

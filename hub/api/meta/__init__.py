@@ -1,1 +1,1 @@
-"""Documents, keys, changes, and how values are found and ordered in them."""
+"""Documents, keys, changes, and the fields and sort orders of queries."""

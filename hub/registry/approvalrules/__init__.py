@@ -1,1 +1,1 @@
-"""Deciding by rule, and the rules themselves."""
+"""ApprovalRules and the decisions by them."""

@@ -44,7 +44,7 @@ def sign(tx: Transaction, signer: ListSigner, authority: str) -> Published:
         return found
     before = _kept(tx, authority)
     now = tx.now.replace(microsecond=0)
-    # Higher than every number before, and another one than what a replica signs that does so at the same moment.
+    # Higher than all earlier numbers, and different from that of a replica that signs at the same time.
     number = max(_micros(tx.now), 1 + (before.number if before else 0))
     der = signer.sign_list(authority, RevocationList(number, now, now + LIFETIME, entries))
     kept = {"number": number, "signed": now.timestamp(), "entries": _digest(entries), "der": b64encode(der).decode()}

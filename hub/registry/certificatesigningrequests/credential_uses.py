@@ -86,7 +86,7 @@ def spend(tx: Transaction, use: CredentialUse) -> None:
 
 
 def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> None:
-    """Raise ForbiddenError unless this agent has a use or one is left."""
+    """Raise ForbiddenError unless this agent has a use, or one is left after unused ones are given back."""
     if record.uses is None or _has_place(tx, record, cluster, agent):
         return
     if tx.credentials.tally(record.id).taken >= record.uses:
@@ -97,7 +97,7 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:
-    if agent is None:  # an agent of it that was let in may come again, after its ManagedCluster went too; another one may not
+    if agent is None:  # an admitted agent may return, even after its ManagedCluster's deletion; a new one may not
         spent = (use for use in tx.credentials.uses(record.id) if use.issued_at is not None)
         return tx.credentials.has_admitted(record.id, cluster) or any(use.cluster == cluster for use in spent)
     use = tx.credentials.use_of(record.id, cluster, agent)

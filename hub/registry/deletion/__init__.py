@@ -1,1 +1,1 @@
-"""Deleting clusters and namespaces with everything in them."""
+"""Stepwise deletion of clusters and namespaces."""

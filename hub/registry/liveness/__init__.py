@@ -1,1 +1,1 @@
-"""Heartbeats, coverage, the brake, and what follows from silence."""
+"""Heartbeats, coverage, the brake, taints and stale clusters."""

@@ -1,1 +1,1 @@
-"""ManagedClusterSets and what follows from them."""
+"""ManagedClusterSets, their bindings, and the managed namespaces of clusters."""

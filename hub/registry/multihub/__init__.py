@@ -1,1 +1,1 @@
-"""Which hub holds a cluster's agent: owners, epochs, moves, leaving."""
+"""The owner of a cluster's agent: owners, epochs, moves, leaving."""

@@ -1,1 +1,1 @@
-"""After a restore, or after a certificate has expired: restored hubs, readoption, recovery certificates."""
+"""Restores, readoption, and recovery of agents with an expired certificate."""

@@ -54,7 +54,7 @@ def readopt(tx: Transaction, returning: Returning) -> None:
     """Add the certificate's record, and the cluster if it is unknown. Raises UnauthorizedError if it may not return."""
     facts = pki.parse_certificate(returning.certificate)
     if tx.certificates.by_serial(facts.serial) is not None:
-        return  # somebody did so a moment ago, or a list names it: what is on record decides
+        return  # readopted concurrently, or revoked by a list: the record decides
     signer, restored = _signer(tx, returning.certificate), rules.covering(restorations(tx), facts.not_before)
     if signer is None or restored is None or facts.subject != recovery_subject(returning.cluster, returning.agent):
         raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")

@@ -55,7 +55,7 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
     if asked.requester.is_readopted and clusters.awaits_acceptance(stored.document):
-        return  # nothing is issued before that
+        return  # no certificate is issued before acceptance
     _check_acceptance(stored.document, asked.cluster)
     if not clusters.is_same_cluster(stored.document, asked.cluster_uid):
         raise AlreadyExistsError(

@@ -43,7 +43,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     target = rules.target_of(new)
     try:
         ended = revoke(tx, target, rules.reason_of(new), actor)
-    except NotFoundError as error:  # what is not there is its subject, and not the Revocation
+    except NotFoundError as error:  # the missing object is the target, not the Revocation
         raise NotFoundError(error.message, subject=ErrorSubject(name=rules.subject_of(new))) from None
     about = target.cluster or ended.cluster
     if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
@@ -169,7 +169,7 @@ def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
     try:
         return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
     except MusterError:
-        return False  # an add-on's, or none that could be issued
+        return False  # for an add-on, or invalid
 
 
 def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
