@@ -48,7 +48,7 @@ def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | Non
 
 
 def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
-    """Those that have one of the cluster's sets bound, and are not being deleted."""
+    """Namespaces with a binding of one of the cluster's sets that are not being deleted."""
     labels = doc.labels(cluster)
     names = tuple(each.name for each in all_sets(tx) if each.has(labels))
     named = (Requirement("metadata.name", Operator.IN, names),)
@@ -62,7 +62,7 @@ def _is_open(tx: Transaction, namespace: str) -> bool:
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
-    """By namespace: those that say they are this cluster's, and whatever has its name where one is wanted."""
+    """By namespace: profiles labelled as this cluster's, and any profile with its name in a wanted namespace."""
     labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
     present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
     found = (*labelled.items, *(each for each in present if each is not None))
