@@ -3,7 +3,7 @@
 A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
 random, so the hash needs no salt.
 
-A use is the admission of one agent of one cluster. It is held once the agent's certificate request is stored, and spent when its
+A use is the admission of one agent of one cluster. It is held once the certificate request is stored, and spent when the
 certificate is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a
 request also holds a use, until its ManagedCluster is deleted.
 """
