@@ -87,7 +87,7 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
 
 
 def _accepted_at(stored: StoredObject) -> datetime:
-    """When the cluster was first accepted; silence before that does not count."""
+    """Last change of the cluster's acceptance; earlier time does not count as silence."""
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED)
     moment = accepted.last_transition_time if accepted else None
     return moment or datetime.min.replace(tzinfo=UTC)
