@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hub.https_door.kinds.addon import managed_cluster_add_on
 from hub.https_door.kinds.approvalrule import approval_rule
@@ -20,7 +21,6 @@ from hub.https_door.kinds.hubleader import hub_leader
 from hub.https_door.kinds.hubreplica import hub_replica
 from hub.https_door.kinds.managedcluster import leased, managed_cluster
 from hub.https_door.kinds.revocation import revocation
-from hub.https_door.kinds.service import custom_resource_definition, service
 from hub.https_door.storage.counts import cluster_counts
 from hub.https_door.storage.table_columns import heartbeat_extras
 from hub.https_door.virtual.auditrecords import AuditStorage
@@ -43,6 +43,7 @@ from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Storage
 from machinery.apiserver.storages.converted import ConvertedStorage
+from machinery.apiserver.storages.memory import MemoryStorage
 
 
 def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[ApiGroup]:
@@ -116,3 +117,30 @@ def grouped(resources: Iterable[Resource]) -> list[ApiGroup]:
     for resource in resources:
         found.setdefault(resource.group, []).append(resource)
     return [ApiGroup(name, tuple(members)) for name, members in found.items()]
+
+
+def service() -> Resource:
+    """Returns a readable resource that is always empty."""
+    said = "Service is a named abstraction of software service. This server runs none and lists none."
+    return _empty("services", "Service", said, short_names=("svc",), categories=("all",), namespaced=True)
+
+
+def custom_resource_definition() -> Resource:
+    """Returns a readable resource that is always empty."""
+    said = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
+    names = ("crd", "crds")
+    return _empty(
+        "customresourcedefinitions", "CustomResourceDefinition", said, group="apiextensions.k8s.io", short_names=names
+    )
+
+
+def _empty(name: str, kind: str, description: str, *, group: str = "", **others: Any) -> Resource:
+    schema = {
+        "description": description,
+        "type": "object",
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    verbs, storage = ("get", "list", "watch"), MemoryStorage()
+    return Resource(
+        group=group, version="v1", name=name, kind=kind, custom=False, verbs=verbs, schema=schema, storage=storage, **others
+    )
