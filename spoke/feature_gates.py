@@ -26,10 +26,10 @@ class FeatureGates:
     addon_management: bool = True
 
 
-def gates_of(told: Mapping[str, str]) -> FeatureGates:
-    """The defaults overridden by `told`. Raises InvalidError for an unknown gate, and for a value that is not a boolean."""
+def gates_of(overrides: Mapping[str, str]) -> FeatureGates:
+    """The defaults with `overrides`. Raises InvalidError for an unknown gate, and for a value that is not a boolean."""
     gates = FeatureGates()
-    for name, text in told.items():
+    for name, text in overrides.items():
         if name not in KNOWN:
             raise InvalidError(f'there is no feature gate "{name}" of an agent; there are {", ".join(KNOWN)}')
         value = _WORDS.get(text.strip().lower())

@@ -103,8 +103,8 @@ class SqlStore(Store):
         tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_told)
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
-        told = committed, partial(self._rung, loop)
-        self._writer = WriteQueue(self._writing, self._start, self._begun, told, at_most=at_most)
+        callback = committed, partial(self._rung, loop)
+        self._writer = WriteQueue(self._writing, self._start, self._begun, callback, at_most=at_most)
         self._writer.start()
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")

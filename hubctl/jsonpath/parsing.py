@@ -191,12 +191,12 @@ class _Scan:
 
     def _number(self) -> Step:
         found = NUMBER.match(self.text, self.at)
-        told = found[0] if found else self.here
-        self.at += len(told)
+        number = found[0] if found else self.here
+        self.at += len(number)
         try:
-            return LiteralStep(float(told) if "." in told else int(told))
+            return LiteralStep(float(number) if "." in number else int(number))
         except ValueError:
-            raise _wrong(self.text, f'"{told}" is no number') from None
+            raise _wrong(self.text, f'"{number}" is no number') from None
 
     def _quoted(self) -> str:
         quote, text = self.here, ""

@@ -67,9 +67,9 @@ class FormType(click.ParamType[OutputFormat]):
 
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
     """Add -o to a command as its argument `output`, an OutputFormat."""
-    told = f"{note} {HELP}" if note else f"Another form: {HELP}"
+    help_text = f"{note} {HELP}" if note else f"Another form: {HELP}"
     return click.option(
-        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=told
+        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=help_text
     )
 
 

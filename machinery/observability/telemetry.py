@@ -58,15 +58,15 @@ def _without_login(text: str) -> str:
 
 
 @contextmanager
-def sending(told: TraceExporter | None) -> Iterator[None]:
+def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
     """A block in which the spans of this process are exported; None: no spans, and nothing is imported.
 
     Raises InvalidError when the extra is not installed.
     """
-    if told is None:
+    if exporter_config is None:
         yield
         return
-    tracer, close = tracer_of(told, _otlp_exporter(told), _batched)
+    tracer, close = tracer_of(exporter_config, _otlp_exporter(exporter_config), _batched)
     tracing.use(tracer)
     try:
         yield
@@ -75,18 +75,20 @@ def sending(told: TraceExporter | None) -> Iterator[None]:
         close()
 
 
-def tracer_of(told: TraceExporter, exporter: "SpanExporter", processing: _Processing) -> tuple[Tracer, Callable[[], None]]:
+def tracer_of(
+    exporter_config: TraceExporter, exporter: "SpanExporter", processing: _Processing
+) -> tuple[Tracer, Callable[[], None]]:
     """A tracer that exports to `exporter`, and the function that shuts it down."""
     sdk = _sdk()
-    keep = sdk.sampling.TraceIdRatioBased(told.share)
+    keep = sdk.sampling.TraceIdRatioBased(exporter_config.share)
     provider = sdk.trace.TracerProvider(
         # A caller can disable the recording of its trace, and cannot enable it: `share` limits the cost.
         sampler=sdk.sampling.ParentBased(root=keep, remote_parent_sampled=keep),
         resource=sdk.Resource.create(
             {
-                "service.name": told.service,
+                "service.name": exporter_config.service,
                 "service.version": product.version(),
-                "service.instance.id": told.instance or socket.gethostname(),
+                "service.instance.id": exporter_config.instance or socket.gethostname(),
             }
         ),
         shutdown_on_exit=False,
@@ -96,12 +98,12 @@ def tracer_of(told: TraceExporter, exporter: "SpanExporter", processing: _Proces
     return _OtelTracer(provider.get_tracer(product.NAME, product.version())), provider.shutdown
 
 
-def _otlp_exporter(told: TraceExporter) -> "SpanExporter":
+def _otlp_exporter(exporter_config: TraceExporter) -> "SpanExporter":
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise _not_installed() from error
-    exporter: SpanExporter = OTLPSpanExporter(endpoint=told.endpoint, timeout=ANSWERED_WITHIN)
+    exporter: SpanExporter = OTLPSpanExporter(endpoint=exporter_config.endpoint, timeout=ANSWERED_WITHIN)
     return exporter
 
 

@@ -297,9 +297,9 @@ class SpokeAgent:
         """Record `chosen` as the owner with this credential; set an epoch when there are several hubs."""
         before = owner
         if renewed or chosen != owner.hub_id:
-            owner = await self._ownership.give(owner, chosen, contents, told=self._hubs.told)
+            owner = await self._ownership.give(owner, chosen, contents, reported_epoch=self._hubs.told)
         elif (not owner.epoch and self._hubs.several) or not self._ownership.keeps(owner):
-            owner = await self._ownership.raise_epoch(owner, told=self._hubs.told)
+            owner = await self._ownership.raise_epoch(owner, reported_epoch=self._hubs.told)
         self._hubs.meet(chosen, HubState.READY)  # until the session reports whether it is accepted
         if self._world.directory is not None:
             self._world.directory.replace(owner.contents)

@@ -52,19 +52,19 @@ class OwnerRecord:
     async def read(self) -> Owner:
         return _seen((await self._secrets.read(OWNER_SECRET)).contents)
 
-    async def give(self, known: Owner, hub: HubId, credential: Contents, *, told: int = 0) -> Owner:
-        """Make `hub` the owner, with a higher epoch if it was not; `told`: the highest epoch that a hub knows.
+    async def give(self, known: Owner, hub: HubId, credential: Contents, *, reported_epoch: int = 0) -> Owner:
+        """Make `hub` the owner, with a higher epoch if it was not; `reported_epoch`: the highest epoch that a hub knows.
 
         Raises OvertakenError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup, is
         overwritten.
         """
         same = known.epoch and hub == known.hub_id and self.keeps(known)
-        epoch = known.epoch if same else self._above(known, told)
+        epoch = known.epoch if same else self._above(known, reported_epoch)
         if known.hub_id is not None and hub != known.hub_id:
             await self._keep(known)
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
-    async def raise_epoch(self, known: Owner, *, told: int = 0) -> Owner:
+    async def raise_epoch(self, known: Owner, *, reported_epoch: int = 0) -> Owner:
         """Raise the epoch of the same owner above a hub's; keep the stored credential. Raises OvertakenError as `give` does.
 
         A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
@@ -76,7 +76,7 @@ class OwnerRecord:
         def same(present: Contents) -> Contents:
             return present if owner_of(present) == hub else owned(present, credential_of(known.contents), hub)
 
-        return await self._write(known, same, self._above(known, told))
+        return await self._write(known, same, self._above(known, reported_epoch))
 
     def keeps(self, known: Owner) -> bool:
         """Whether hubs accept its epoch; otherwise an earlier version or a wrong clock produced it."""
@@ -86,8 +86,8 @@ class OwnerRecord:
         """Raises OvertakenError when the secret differs."""
         _check(known, await self.read())
 
-    def _above(self, known: Owner, told: int) -> int:
-        return next_epoch(known.epoch, told, self._hub_clock.now(), self._clock.now())
+    def _above(self, known: Owner, reported_epoch: int) -> int:
+        return next_epoch(known.epoch, reported_epoch, self._hub_clock.now(), self._clock.now())
 
     async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
         for _ in range(ATTEMPTS):

@@ -45,7 +45,7 @@ class OwnerSecret:
         """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
         credential = await self._credential(hub)
         try:
-            owner = await self._parts.ownership.give(known, hub, credential, told=self._parts.hubs.told)
+            owner = await self._parts.ownership.give(known, hub, credential, reported_epoch=self._parts.hubs.told)
         except MusterError as error:
             raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
         self._mirror(owner)
@@ -88,7 +88,7 @@ class OwnerSecret:
 
     async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
         before = self.owner.epoch
-        self.owner = await self._parts.ownership.raise_epoch(self.owner, told=told)
+        self.owner = await self._parts.ownership.raise_epoch(self.owner, reported_epoch=told)
         now = self.owner.epoch
         log.warning("hub.epoch_raised", known=told, before=before, epoch=now)
         message = f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {now} now"

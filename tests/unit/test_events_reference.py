@@ -47,7 +47,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     },
     ("hub/replica/leader_election.py", "REASON"): {LED},
     ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
-    ("hub/registry/hubreplicas/drain.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
+    ("hub/registry/hubreplicas/drain.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/registry/events/service.py", "reason"): set(),  # an agent's, which are below
     ("hub/registry/recovery/readoption.py", "REASON"): {READOPTED},
     ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},

@@ -78,18 +78,17 @@ def requested(facts: ClusterFacts) -> DiagnosisFinding | None:
     if not asked:
         return None if before else _never_came(facts, "request", "its agent has asked for no certificate")
     request = asked[-1]
-    name, told = doc.name(request), state(request)
-    match told.phase:
+    name, status = doc.name(request), state(request)
+    match status.phase:
         case RequestPhase.PENDING:
             said = f"the certificate request {name} waits for a decision since {_asked(request)}"
             return DiagnosisFinding("request", FindingState.WAITING, "NotApproved", said, f"hubctl certificate approve {name}")
         case RequestPhase.DENIED | RequestPhase.FAILED:
-            because = ": ".join(part for part in (told.reason, told.message) if part)
-            said = (
-                f"the certificate request {name} {'was denied' if told.phase is RequestPhase.DENIED else 'failed'} ({because})"
-            )
+            because = ": ".join(part for part in (status.reason, status.message) if part)
+            ended = "was denied" if status.phase is RequestPhase.DENIED else "failed"
+            said = f"the certificate request {name} {ended} ({because})"
             advice = "the agent asks again by itself while its bootstrap credential is good: approve that one (hubctl get csr)"
-            return DiagnosisFinding("request", FindingState.BROKEN, f"Request{told.phase}", said, advice)
+            return DiagnosisFinding("request", FindingState.BROKEN, f"Request{status.phase}", said, advice)
         case RequestPhase.APPROVED:
             return _unsigned(facts, request)
     return None

@@ -52,15 +52,15 @@ def session(facts: ClusterFacts) -> DiagnosisFinding:
     """The agent's session and its replica. Agents with the driver `csr` have no session, but send beats."""
     if facts.sessions:
         lost = [each for each in facts.sessions if not _lives(facts, each.replica)]
-        told = ", ".join(
+        message = ", ".join(
             f'agent "{each.agent}" on {each.replica or "this hub"}, {facts.ago(each.at)}' for each in facts.sessions
         )
         if len(lost) == len(facts.sessions):
-            said = f"the replica that had its session is lost ({told})"
+            said = f"the replica that had its session is lost ({message})"
             return DiagnosisFinding(
                 "session", FindingState.BROKEN, "ReplicaLost", said, "the agent goes to another replica by itself; " + _DOCTOR
             )
-        return DiagnosisFinding("session", FindingState.OK, "Open", told)
+        return DiagnosisFinding("session", FindingState.OK, "Open", message)
     if _is_fresh(facts) and facts.beat is not None and facts.beat.agent_version is None:
         return DiagnosisFinding("session", FindingState.OK, "NoneNeeded", "none is open; it beats over the Kubernetes API")
     return DiagnosisFinding(

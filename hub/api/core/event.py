@@ -44,26 +44,26 @@ class EventRecord:
         return replace(self, about={**about, "metadata": kept})
 
 
-def event(told: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
+def event(record: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
     """A new Event with count 1."""
-    moment, metadata = format_time(now), doc.mapping(told.about, "metadata")
+    moment, metadata = format_time(now), doc.mapping(record.about, "metadata")
     about = {
-        "apiVersion": told.about.get("apiVersion"),
-        "kind": told.about.get("kind"),
+        "apiVersion": record.about.get("apiVersion"),
+        "kind": record.about.get("kind"),
         "name": metadata.get("name"),
         "uid": metadata.get("uid"),
     }
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.name, "namespace": namespace},
+        "metadata": {"name": record.name, "namespace": namespace},
         "involvedObject": {name: value for name, value in about.items() if value},
-        "reason": told.reason,
-        "message": told.message,
-        "source": {"component": told.component},
-        "reportingComponent": told.component,
+        "reason": record.reason,
+        "message": record.message,
+        "source": {"component": record.component},
+        "reportingComponent": record.component,
         "reportingInstance": HUB,
-        "type": told.type,
+        "type": record.type,
         "count": 1,
         "firstTimestamp": moment,
         "lastTimestamp": moment,

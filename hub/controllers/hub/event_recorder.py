@@ -39,10 +39,10 @@ class Recorder(Reconciler[str]):
         self._alone = 0
         """The number of next Events to record one by one, because one of them causes an error."""
 
-    def wants(self, told: EventRecord) -> None:
+    def wants(self, record: EventRecord) -> None:
         """Add an Event to the next steps; the caller enqueues TOGETHER after GATHER."""
         self._lost += len(self.waiting) == self._kept
-        self.waiting.append(told.brief())
+        self.waiting.append(record.brief())
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         at_most = 1 if self._alone else AT_MOST
@@ -68,8 +68,8 @@ class Recorder(Reconciler[str]):
             self._put_back(portion)
             self._alone = min(len(portion), len(self.waiting))
             return
-        for told in portion:
-            log.error("an event cannot be recorded", cluster=told.cluster, reason=told.reason, error=str(error))
+        for record in portion:
+            log.error("an event cannot be recorded", cluster=record.cluster, reason=record.reason, error=str(error))
 
     def _put_back(self, portion: Sequence[EventRecord]) -> None:
         room = self._kept - len(self.waiting)

@@ -161,9 +161,9 @@ class ControllerManager:
             timetable.drop(controller.name)
         self._silence.rest(timetable)
 
-    def tell(self, told: EventRecord) -> None:
+    def tell(self, record: EventRecord) -> None:
         """Record an Event. It waits in the recorder, whose queue holds one key for all."""
-        self._recording.wants(told)
+        self._recording.wants(record)
         self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
     def begin(self, term: int, ours: EventRecord) -> None:

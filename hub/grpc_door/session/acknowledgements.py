@@ -43,12 +43,12 @@ def _encoded(sequence: int, next_interval: timedelta | None = None) -> bytes:
     return wire.HubMessage(beat_ack=ack).SerializeToString()
 
 
-def spacing(lease_duration: timedelta, interval: timedelta, told: timedelta = PATIENCE) -> float:
+def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = PATIENCE) -> float:
     """Returns the seconds between acknowledgements; with the flush window well below the time that the agent waits.
 
-    `interval`: the beat interval; `told`: how long the agent says that it waits.
+    `interval`: the beat interval; `ack_timeout`: how long the agent says that it waits.
     """
-    patience = min(max(told, PATIENCE), MOST_PATIENT) if interval < PATIENCE else PATIENCE
+    patience = min(max(ack_timeout, PATIENCE), MOST_PATIENT) if interval < PATIENCE else PATIENCE
     return min(patience / 2 - SLACK, lease_duration / PER_LEASE).total_seconds()
 
 

@@ -232,16 +232,20 @@ class ChangeFeed:
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
         with self._attended(kind, selection, watcher):
-            told, was_behind = after, watcher.behind
+            sent_revision, was_behind = after, watcher.behind
             if not watcher.behind:
-                yield told
+                yield sent_revision
             while True:
                 self.behind += watcher.behind and not was_behind
                 was_behind = watcher.behind
-                source = self._behind(kind, watcher, selection, told) if watcher.behind else self._abreast(watcher, told)
+                source = (
+                    self._behind(kind, watcher, selection, sent_revision)
+                    if watcher.behind
+                    else self._abreast(watcher, sent_revision)
+                )
                 async with aclosing(source):
                     async for event in source:
-                        told = event if isinstance(event, int) else event.stored.revision
+                        sent_revision = event if isinstance(event, int) else event.stored.revision
                         yield event
 
     async def _behind(
@@ -259,17 +263,17 @@ class ChangeFeed:
                 yield max(newest, after)
                 return
 
-    async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[StorageEvent | int]:
-        """Yields the feed's events above `told`, until the queue overflows."""
+    async def _abreast(self, watcher: _Watcher, sent_revision: int) -> AsyncGenerator[StorageEvent | int]:
+        """Yields the feed's events above `sent_revision`, until the queue overflows."""
         while not watcher.behind:
             event = await watcher.next()
-            if event is not None and event.stored.revision > told:
-                told = event.stored.revision
+            if event is not None and event.stored.revision > sent_revision:
+                sent_revision = event.stored.revision
                 yield event
             elif event is None and not watcher.behind:
                 # The queue is empty, so every event up to the feed's position was yielded.
-                told = max(told, self._position)
-                yield told
+                sent_revision = max(sent_revision, self._position)
+                yield sent_revision
 
 
 def where_in(selection: Selection) -> Where | None:

@@ -17,9 +17,9 @@ from hub.registry.objects import service as objects
 from machinery.identity import AddOnName, ClusterName
 
 
-def tell(tx: Transaction, told: Sequence[EventRecord], actor: str) -> None:
+def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
     """Write Events, in the clusters' namespaces, or in the hub's own if there is none."""
-    for each in told:
+    for each in records:
         key = Key(_place(tx, each.cluster), each.name)
         known = tx.objects.get(EVENTS, key)
         new = rules.event(each, key.namespace, tx.now) if known is None else rules.seen_again(known.document, tx.now)

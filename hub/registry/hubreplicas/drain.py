@@ -34,8 +34,8 @@ def lift(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Re
     found = _find(tx, name)
     if not found.drained:
         return found
-    told = ("ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
-    return _put(tx, replace(found, drained=False), told, actor, dry_run)
+    reason_and_message = ("ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
+    return _put(tx, replace(found, drained=False), reason_and_message, actor, dry_run)
 
 
 def _find(tx: Transaction, name: str) -> Replica:
@@ -51,9 +51,9 @@ def _others(tx: Transaction, name: str) -> Sequence[Replica]:
     return [replica for replica in tx.replicas.all() if replica.name != name and replica.takes_sessions(tx.now)]
 
 
-def _put(tx: Transaction, replica: Replica, told: tuple[str, str], actor: str, dry_run: bool) -> Replica:  # noqa: FBT001 - passed on
+def _put(tx: Transaction, replica: Replica, reason_and_message: tuple[str, str], actor: str, dry_run: bool) -> Replica:  # noqa: FBT001 - passed on
     if not dry_run:
         tx.replicas.put(replica)
         about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": replica.name}}
-        events.tell(tx, [EventRecord("", about, *told)], actor)
+        events.tell(tx, [EventRecord("", about, *reason_and_message)], actor)
     return replica

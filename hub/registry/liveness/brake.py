@@ -48,11 +48,11 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
     if brake == before:
         return brake, None
     tx.facts.set(FACT, rules.encoded(brake))
-    told = EventRecord("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
+    record = EventRecord("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
     if brake.holds:
-        told = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
-    events.tell(tx, [told], actor)
-    return brake, told
+        record = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
+    events.tell(tx, [record], actor)
+    return brake, record
 
 
 def release(tx: Transaction, actor: str) -> Brake:

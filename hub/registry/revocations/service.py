@@ -165,7 +165,7 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
 
 
 def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
-    """Whether a request is for a certificate of this agent, whoever the requester is."""
+    """Whether a request is for a certificate of this agent, regardless of the requester."""
     try:
         return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
     except MusterError:

@@ -103,15 +103,15 @@ def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None
 class WriteQueue:
     """The writer thread and its connection."""
 
-    def __init__(self, engine: Engine, start: Start, begun: Begun, told: tuple[Committed, Rung], *, at_most: int) -> None:
-        """`told`: callbacks for committed changes and for rung topics; both run on the writer thread.
+    def __init__(self, engine: Engine, start: Start, begun: Begun, callbacks: tuple[Committed, Rung], *, at_most: int) -> None:
+        """`callbacks`: callbacks for committed changes and for rung topics; both run on the writer thread.
 
         `at_most`: use cases per transaction.
         """
         self._engine = engine
         self._start = start
         self._begun = begun
-        self._committed, self._rung = told
+        self._committed, self._rung = callbacks
         self._at_most = at_most
         event.listen(engine, "after_cursor_execute", _note_write)
         self._jobs: SimpleQueue[WriteTask | None] = SimpleQueue()

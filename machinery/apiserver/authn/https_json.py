@@ -90,7 +90,7 @@ class HttpsDocuments(JsonDocuments):
             raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
 
     async def _exchange(self, method: str, url: str, body: bytes | None) -> bytes:
-        told = {
+        headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": NAME,
@@ -99,7 +99,7 @@ class HttpsDocuments(JsonDocuments):
         connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)
         async with (
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
-            session.request(method, url, data=body, headers=told, allow_redirects=False) as response,
+            session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
         ):
             if response.status not in (200, 201):
                 raise UnavailableError(f"{urlsplit(url).netloc} answers with HTTP status {response.status}")

@@ -116,8 +116,11 @@ def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[
     for subject in document.get("subjects") or ():
         found = _subject(subject, key.namespace)
         if found is not None:
-            place, told = found
-            yield place, RoleGrant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {told}')
+            place, subject_words = found
+            yield (
+                place,
+                RoleGrant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {subject_words}'),
+            )
 
 
 def _subject(subject: Mapping[str, Any], namespace: str) -> tuple[Subject, str] | None:

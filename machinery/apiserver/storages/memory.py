@@ -212,9 +212,9 @@ class MemoryStorage(Storage):
             raise ExpiredError(f"too old resource version: {after} ({self._compacted})")
         watcher = _Watcher(resource, selection, after, self._queue)
         missed = [record for record in self._history if record.resource == resource and record.revision > after]
-        told = max(after, self._revision)
+        sent_revision = max(after, self._revision)
         self._watchers.add(watcher)
-        events = self._events(watcher, [event for record in missed if (event := record.seen_through(selection))], told)
+        events = self._events(watcher, [event for record in missed if (event := record.seen_through(selection))], sent_revision)
         try:
             yield events
         finally:
@@ -234,18 +234,20 @@ class MemoryStorage(Storage):
             self._history.popleft()
         self._compacted = max(self._compacted, min(revision, self._revision))
 
-    async def _events(self, watcher: _Watcher, missed: Iterable[StorageEvent], told: int) -> AsyncGenerator[StorageEvent | int]:
+    async def _events(
+        self, watcher: _Watcher, missed: Iterable[StorageEvent], sent_revision: int
+    ) -> AsyncGenerator[StorageEvent | int]:
         for event in missed:
             yield event
-        yield told
+        yield sent_revision
         while True:
             news = await watcher.next(self._patience)
             if news is not None:
-                told = news.stored.revision
+                sent_revision = news.stored.revision
                 yield news
-            elif told < self._revision:
-                told = self._revision
-                yield told
+            elif sent_revision < self._revision:
+                sent_revision = self._revision
+                yield sent_revision
 
     def _shelf(self, resource: GroupResource) -> _Shelf:
         return self._shelves.setdefault(resource, _Shelf())

@@ -43,17 +43,17 @@ def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnNa
     """None for an entry of another type, or without a signer."""
     driver = ""
     if entry.get("type") in KUBE_CLIENT:
-        told = section(entry, "kubeClient")
-        signer, driver = KUBE_SIGNER, str(told.get("driver") or "")
+        registration = section(entry, "kubeClient")
+        signer, driver = KUBE_SIGNER, str(registration.get("driver") or "")
     elif entry.get("type") in CUSTOM_SIGNER:
-        told = section(entry, "customSigner")
-        signer = str(told.get("signerName") or "")
+        registration = section(entry, "customSigner")
+        signer = str(registration.get("signerName") or "")
     else:
-        told, signer = entry, str(entry.get("signerName") or "")
+        registration, signer = entry, str(entry.get("signerName") or "")
         driver = CSR if signer == KUBE_SIGNER else ""
     if not signer:
         return None
-    subject, default = section(told, "subject"), addon_subject(cluster, addon, addon)
+    subject, default = section(registration, "subject"), addon_subject(cluster, addon, addon)
     groups = subject.get("groups") or (sorted(default.organizations) if signer == KUBE_SIGNER else ())
     units = subject.get("organizationUnits") or subject.get("organizationUnit") or ()
     return AddOnRegistration(
@@ -88,12 +88,12 @@ def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
     """With a token, the add-on authenticates as its ServiceAccount, whatever subject it requests."""
     if entry.get("type") not in KUBE_CLIENT:
         return dict(entry)
-    told: Object = {**section(entry, "kubeClient"), "driver": driver}
+    registration: Object = {**section(entry, "kubeClient"), "driver": driver}
     if driver == TOKEN:
-        told["subject"] = {"user": account}
-    elif section(told, "subject").get("user") == account:
-        del told["subject"]  # the default for a certificate applies
-    return {**entry, "kubeClient": told}
+        registration["subject"] = {"user": account}
+    elif section(registration, "subject").get("user") == account:
+        del registration["subject"]  # the default for a certificate applies
+    return {**entry, "kubeClient": registration}
 
 
 def token_request(duration: timedelta) -> Object:

@@ -157,8 +157,8 @@ class ApiHubClient(HubClient):
             return HubAcceptance.UNKNOWN
         if section(seen, "spec").get("hubAcceptsClient") is True:
             return HubAcceptance.ACCEPTED
-        told = section(seen, "status").get("conditions")
-        known = [each.get("type") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+        conditions = section(seen, "status").get("conditions")
+        known = [each.get("type") for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
         return HubAcceptance.DENIED if HUB_ACCEPTED in known else HubAcceptance.WAITING
 
     async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:

@@ -133,7 +133,7 @@ async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_
     first = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "note": b"theirs"}, present.version)
-    second = await ownership.give(first, B, SECOND, told=first.epoch + 100)
+    second = await ownership.give(first, B, SECOND, reported_epoch=first.epoch + 100)
     assert (second.hub_id, second.contents["tls.crt"], second.contents["note"]) == (B, b"second", b"theirs")
     assert second.epoch == first.epoch + 101
     assert (await ownership.read()).same_order(second)
@@ -158,7 +158,7 @@ async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_
     known = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "tls.crt": b"renewed", "note": b"theirs"}, present.version)
-    known = await ownership.raise_epoch(known, told=known.epoch + 5)
+    known = await ownership.raise_epoch(known, reported_epoch=known.epoch + 5)
     assert (known.contents["tls.crt"], known.contents["note"]) == (b"renewed", b"theirs")
     for left in (None, {"tls.crt": b"last week", "hub-id": B.encode(), "epoch": b"1"}):
         before = known
