@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from machinery.errors import ConflictError, InvalidError
 from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
 from machinery.observability import logs, telemetry, tracing
+from machinery.observability.log_once import LogOnce
 from machinery.observability.logs import REDACTED, redacted
 from machinery.observability.metrics import Distribution, Registry, Tally, counter, gauge, histogram
 from machinery.observability.telemetry import TraceExporter
@@ -80,6 +81,20 @@ def test_event_is_one_json_line_in_one_stream_with_standard_logging(stream: io.S
     logs.flush()
     assert stream.closed
     logging.getLogger().handlers.clear()
+
+
+def test_repeated_failure_is_logged_once_until_its_text_changes_or_it_ends(stream: io.StringIO) -> None:
+    once = LogOnce(structlog.get_logger("hub"))
+    assert not once.reset()
+    for error in (ConflictError("changed"), "changed", KeyError(), KeyError()):
+        once.warning("not written", error, attempt=1)
+    assert [(line["error"], line["attempt"]) for line in lines(stream)] == [("changed", 1), ("KeyError", 1)]
+    assert once.text == "KeyError"
+    assert once.reset()
+    once.error("not written", KeyError())
+    once.warning("not written", KeyError())
+    told = [(line["event"], line["level"], line["error"], line["logger"]) for line in lines(stream)]
+    assert told == [("not written", "error", "KeyError", "hub")]
 
 
 class ExecuteBatchError(Exception):
