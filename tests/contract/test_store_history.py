@@ -273,20 +273,24 @@ async def test_while_everybody_writes_the_log_is_trimmed_and_no_reader_misses_a_
     store: Store, clock: ManualClock
 ) -> None:
     """Readers of the log at all speeds see every revision in its order, or are told that theirs is too old."""
-    done = asyncio.Event()
+    done, trimmed = asyncio.Event(), asyncio.Condition()
 
     async def write(writer: int) -> None:
         for number in range(WRITES):
             await store.run(put, f"{writer}-{number % 5}", size=number)
             clock.advance(timedelta(seconds=1))
-            await asyncio.sleep(0)
+            async with trimmed:  # no writer ends before the log was trimmed several times
+                await trimmed.wait()
 
     async def trim() -> None:
         keeping = Keeping(timedelta(seconds=20), timedelta(seconds=60), 2**30, HOUR, DAY, DAY, reserve=0)
         subject = Compaction(store, keeping, Steadiness(clock, timedelta()))
         while not done.is_set():
             await subject.reconcile("all")
-            await asyncio.sleep(0)
+            async with trimmed:
+                trimmed.notify_all()
+        while await subject.reconcile("all") is not None:
+            pass
 
     async def read(portion: int, pause: int) -> int:
         place = 0
