@@ -158,7 +158,8 @@ class Session(BeatSink):
             self.end(owners.denied(self.cluster))
         before, was_silent = self._view, self._silent
         self._view, self._silent = view, view.silent
-        if self._heard is not None and view.accepted and view.silent and not was_silent:
+        is_new_silence = view.accepted and view.silent and not was_silent
+        if self._heard is not None and is_new_silence and self._reporting.parting is None:  # no beat undoes a farewell
             self._parts.beats.hold_again(self.cluster, self._heard)
         is_new_pace = self._told.lease(view.lease_duration)
         if hello is not None:

@@ -164,6 +164,26 @@ async def test_held_beat_does_not_undo_the_farewell_after_it(tmp_path: Path) -> 
         assert (await stage.last_beat()).owner == OTHER
 
 
+async def test_session_that_learns_of_its_farewell_before_it_ends_holds_no_beat_again(
+    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await opened(stage, await judged(stage), EPOCH)
+    (session,) = stage.parts.sessions.all()
+    run = stage.parts.store.run
+
+    async def run_and_refresh(use_case: Any, *arguments: Any) -> Any:
+        """Return from the farewell's transaction once the session has seen its outcome."""
+        result = await run(use_case, *arguments)
+        if getattr(use_case, "func", None) is owners.bid_farewell:
+            await until(lambda: session._silent)
+        return result
+
+    monkeypatch.setattr(stage.parts.store, "run", run_and_refresh)
+    await farewell(stream, epoch=EPOCH)
+    await stage.parts.beats.flush()
+    assert (await stage.last_beat()).owner == OTHER
+
+
 async def test_agent_that_stands_by_learns_its_state_and_its_next_session_owns_the_cluster(stage: RpcStage) -> None:
     credential = await judged(stage)
     answer = await stand_by(stage, credential)
