@@ -168,7 +168,7 @@ async def test_session_that_learns_of_its_farewell_before_it_ends_holds_no_beat_
     stage: RpcStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = await opened(stage, await judged(stage), EPOCH)
-    (session,) = stage.parts.sessions.all()
+    session: Any = stage.parts.sessions.all()[0]
     run = stage.parts.store.run
 
     async def run_and_refresh(use_case: Any, *arguments: Any) -> Any:
