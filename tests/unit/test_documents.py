@@ -33,7 +33,11 @@ from tests.settings_pages import pages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in ("docs", "bench", "charts") for path in (ROOT / folder).rglob("*.md"))]
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    ROOT / "tests" / "faults.md",
+    *(path for folder in ("docs", "bench", "charts") for path in (ROOT / folder).rglob("*.md")),
+]
 PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
 OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -148,7 +152,7 @@ def tables(page: Path) -> dict[str, list[list[str]]]:
 def test_tests_that_documents_name_exist() -> None:
     missing = [f"{name_of(page)}: {test}" for page in DOCUMENTS for test in missing_tests(page.read_text())]
     assert not missing, "\n".join(missing)
-    faults = tables(DOCS / "reference" / "faults.md")["fault"]
+    faults = tables(ROOT / "tests" / "faults.md")["fault"]
     model = tables(DOCS / "explanation" / "threat-model.md")
     rules = [row for heading in ("rule", "RPC", "kind", "purpose of a certificate") for row in model[heading]]
     without = [row[0] for row in (*faults, *rules) if not NAMED_TEST.search(" ".join(row))]
