@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from hub.commands.backup.commands import backup, restore
-from hub.settings import ENVIRONMENT_PREFIX, HubSettings, SettingsError, load
+from hub.settings import ENVIRONMENT_PREFIX, HubSettings, load
+from machinery.errors import InvalidError
 from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import outlive_readers
 
@@ -77,7 +78,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     """Serve agents over gRPC and operators over HTTPS until told to stop."""
     try:
         settings = load(flags, config)
-    except SettingsError as error:
+    except InvalidError as error:
         click.echo(f"hub: {error}", err=True)
         sys.exit(SETTINGS_FAILED)
     from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once

@@ -16,7 +16,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -26,11 +25,9 @@ from machinery import identity
 from machinery.durations import format_duration, parse_duration
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
-from machinery.meta import bounded_yaml as boundedyaml
-from machinery.meta.bounded_yaml import YamlError
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.observability import telemetry
-from machinery.setting_errors import sentence, unreadable
+from machinery.settings import load_settings
 from spoke.feature_gates import gates_of
 
 PREFIX = "SPOKE_"
@@ -282,39 +279,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> SpokeSettings:
     """Merge and validate the settings of all three sources. Raises InvalidError with all errors."""
-    known = SpokeSettings.model_fields
-    from_environment = {
-        ALIASES.get(name, name): environment[PREFIX + name.upper()]
-        for name in (*ALIASES, *known)
-        if environment.get(PREFIX + name.upper(), "") != ""
-    }
-    merged = {**_from_file(file), **from_environment, **{name: value for name, value in flags.items() if value is not None}}
-    if garbled := unreadable(merged):
-        raise InvalidError(
-            "\n".join(("the settings are not valid:", *(f"  {_place((n,))}is not text in UTF-8" for n in garbled)))
-        )
-    try:
-        return SpokeSettings(**merged)
-    except ValidationError as error:
-        lines = [f"  {_place(entry['loc'])}{sentence(entry)}" for entry in error.errors(include_url=False, include_input=False)]
-        raise InvalidError("\n".join(("the settings are not valid:", *lines))) from None
-
-
-def _from_file(file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        document = boundedyaml.load(file.read_bytes())
-    except OSError as error:
-        raise InvalidError(f"settings file {file} cannot be read: {error.strerror or error}") from None
-    except YamlError as error:
-        raise InvalidError(f"settings file {file} is not YAML: {error}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise InvalidError(f"settings file {file} is not a mapping of settings")
-    named = {str(name).replace("-", "_"): value for name, value in document.items()}
-    return {ALIASES.get(name, name): value for name, value in named.items()}
+    return load_settings(SpokeSettings, PREFIX, flags, file, environment, aliases=ALIASES, separator="-")
 
 
 def _named(rule: Any, name: str) -> str:
@@ -324,7 +289,3 @@ def _named(rule: Any, name: str) -> str:
         return str(rule(name))
     except InvalidError as error:
         raise ValueError(error.message) from None
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return f"{location[0]}: ".replace("_", "-") if location else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hub.__main__ import NO_FLAGS
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
-from hub.settings.group import SettingsGroup
+from hub.settings.fields import SettingsGroup
 from machinery.durations import format_duration
 from spoke.cli.flags import parser
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from hub.settings import SettingsError, load
-from hub.settings.database_url import database_url
+from hub.settings import load
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import sole_user
 from hub.store.migrate import HEAD, Schema, pending
@@ -22,7 +21,7 @@ def run(config: Path | None, data_dir: Path | None, *, check: bool) -> int:
     """Return the exit code. The result goes to standard output, errors to standard error."""
     try:
         settings = load({"data_dir": data_dir}, config)
-        place = database_url(settings)
+        place = settings.store_url
         url = parse_url(place)
         if check:
             return _check(look_at_schema(url))
@@ -32,7 +31,7 @@ def run(config: Path | None, data_dir: Path | None, *, check: bool) -> int:
         with sole_user(place):
             migrate_database(url)
         click.echo(_done(before, look_at_schema(url)))
-    except (SettingsError, MusterError) as error:
+    except MusterError as error:
         click.echo(f"hub: {error}", err=True)
         return FAILED
     return DONE

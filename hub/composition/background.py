@@ -4,7 +4,7 @@ from hub.composition.hub import Hub
 from hub.composition.observation import register_metrics
 from hub.replica.admin_secret import admin_secret
 from hub.replica.debug_endpoints import follow_orders, keep_log
-from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats, is_alone
+from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats
 from machinery.lifecycle.health import LoopProgress
 from machinery.runtime.tasks import GuardedTasks
 
@@ -29,7 +29,7 @@ async def start_background_tasks(hub: Hub, log_progress: LoopProgress) -> None:
     tasks.start("sessions", parts.sessions.run())
     tasks.start("presence", presence.run())
     tasks.start("cordon", parts.cordon.run())
-    if not is_alone(settings):
+    if not settings.is_alone:
         tasks.start("sessions elsewhere", parts.sessions.follow_others())
     tasks.start("watches", hub.operators.door.run())
     tasks.start("log", keep_log(log_progress))

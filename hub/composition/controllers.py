@@ -10,7 +10,6 @@ from hub.controllers.manager.manager import ControllerManager, OwnControllers
 from hub.ports import Store
 from hub.replica.authorities import rotation_of
 from hub.replica.leader_election import Leading, leadership
-from hub.settings.database_url import database_url
 from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks
 
@@ -50,7 +49,7 @@ async def start_controllers(
     leading = await stack.enter_async_context(
         leadership(
             settings,
-            database_url(settings),
+            settings.store_url,
             resources.replica,
             resources.store,
             controllers_of_term,

@@ -15,11 +15,10 @@ from hub.issuer import RotatingIssuer
 from hub.registry.core import namespaces
 from hub.registry.multihub import owners
 from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
-from hub.replica.heartbeat import is_alone, replica_name, take_place, this_replica
+from hub.replica.heartbeat import replica_name, take_place, this_replica
 from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.settings import HubSettings
-from hub.settings.database_url import database_url
 from hub.store import SqlStore
 from hub.store.engine.file_lock import sole_user
 from hub.store.engine.timeouts import SessionLimits
@@ -58,14 +57,14 @@ async def open_resources(context: BuildContext) -> Resources:
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
     # replica name and shared keys
     replica = replica_name(settings, directory)
-    keys = KeyFolder.of(directory, settings.keys_dir, alone=is_alone(settings))
+    keys = KeyFolder.of(directory, settings.keys_dir, alone=settings.is_alone)
     # lock of an SQLite database
-    stack.enter_context(sole_user(database_url(settings)))
+    stack.enter_context(sole_user(settings.store_url))
     # the database
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
-    alone = is_alone(settings)
-    made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
+    alone = settings.is_alone
+    made = SqlStore(settings.store_url, seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
     stack.push_async_callback(made.close)
     step = _steps(settings, context.process.shutdown.requested)
     await step("opening the database and bringing its schema up to date", made.open)
@@ -92,7 +91,7 @@ async def open_resources(context: BuildContext) -> Resources:
         log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)
     # registration, before any session
     me = this_replica(replica, settings, directory)
-    await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))
+    await step("taking its place among the replicas", partial(take_place, made, me, alone=settings.is_alone))
     return Resources(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
 
 
@@ -103,7 +102,7 @@ class Steps(Protocol):
 def _steps(settings: HubSettings, stop: asyncio.Event) -> Steps:
     """Runs a step with a time limit. With a database server failed steps are retried; an SQLite failure is permanent."""
     then = "is the database there and not overloaded? (--start-timeout)"
-    if is_alone(settings):
+    if settings.is_alone:
         return partial(_once, settings.start_timeout, then)
     return StartupRetry(settings.start_timeout, then=then, stop=stop)
 

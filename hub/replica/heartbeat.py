@@ -38,12 +38,6 @@ BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def is_alone(settings: HubSettings) -> bool:
-    """Whether no other replica can exist: an SQLite database serves one hub process."""
-    url = settings.database_url
-    return url is None or url.get_secret_value().startswith("sqlite")
-
-
 def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
     """The name, which is the same after every restart. Raises InvalidError for an unusable name, UnavailableError.
 
@@ -51,7 +45,7 @@ def replica_name(settings: HubSettings, directory: DataDirectory, environment: M
     """
     if settings.replica_name:
         return _checked(settings.replica_name, "--replica-name")
-    if is_alone(settings):
+    if settings.is_alone:
         return home_of(directory)
     pod = (os.environ if environment is None else environment).get(POD_NAME)
     if pod:

@@ -15,7 +15,6 @@ from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.controllers.manager.manager import ControllerManager
 from hub.election import FencedStore, RowLock, SoleLock
 from hub.ports import Store
-from hub.replica.heartbeat import is_alone
 from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
@@ -167,7 +166,7 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """Take part in the election during the block. `url`: of the database. `replica`: this replica's name."""
     timings = settings.election_timings
-    candidacy = LeaderElectionConfig(replica, timings, alone=is_alone(settings))
+    candidacy = LeaderElectionConfig(replica, timings, alone=settings.is_alone)
     lifeline = SqlLifeline(url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)

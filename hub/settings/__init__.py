@@ -1,11 +1,10 @@
-"""What an operator may decide about a hub: flags over `HUB_*` environment variables over a YAML file.
+"""Settings of the hub: flags override `HUB_*` environment variables, which override a YAML file.
 
-One flat list of names for all three: the setting `grpc_listen` is the flag `--grpc-listen`, the variable `HUB_GRPC_LISTEN` and
-the key `grpc_listen` (or `grpc-listen`) of the file. A new setting goes into the module of its concern.
+All three have the same names: the setting `grpc_listen` is the flag `--grpc-listen`, the variable `HUB_GRPC_LISTEN` and the key
+`grpc_listen` (or `grpc-listen`) of the file. A new setting goes into the module of its concern.
 """
 
-from hub.settings.group import ENVIRONMENT_PREFIX
-from hub.settings.loading import SettingsError, load
-from hub.settings.settings import HubSettings
+from hub.settings.fields import ENVIRONMENT_PREFIX
+from hub.settings.settings import HubSettings, load
 
-__all__ = ["ENVIRONMENT_PREFIX", "HubSettings", "SettingsError", "load"]
+__all__ = ["ENVIRONMENT_PREFIX", "HubSettings", "load"]

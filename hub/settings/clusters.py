@@ -1,12 +1,15 @@
-"""How clusters come in, where they are put, and how often they are heard."""
+"""Registration of clusters, attestation, heartbeats, and what follows from silence."""
 
 import re
 from datetime import timedelta
+from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hub.settings.fields import Duration, Words
-from hub.settings.group import SettingsGroup
+from hub.settings.fields import Count, Duration, NoDuration, SettingsGroup, Words
+from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import https_flaw
 from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved
 
@@ -96,3 +99,88 @@ class Clusters(SettingsGroup):
         if duration > LONGEST_FLUSH_WINDOW:
             raise ValueError("must not be longer than 4 s: agents leave a hub that has not acknowledged a heartbeat for 5 s")
         return duration
+
+
+class AvailabilitySettings(SettingsGroup):
+    """Clock skew, taints, flaps, the brake, stale clusters."""
+
+    clock_skew_limit: NoDuration = Field(
+        timedelta(),
+        description="A cluster whose clock is so far from the hub's is reported as out of sync; nothing else follows. 0s: five "
+        "of its lease durations.",
+    )
+    taint_delay: NoDuration = Field(
+        timedelta(seconds=30),
+        description="A silent cluster is tainted, and its alarm told, this long after its availability became Unknown: what "
+        "else falls silent meanwhile may put on the brake.",
+    )
+    flap_threshold: Count = Field(
+        3, description="A cluster that ceases to be Available so often within --flap-window flaps. 0: none does."
+    )
+    flap_window: Duration = Field(timedelta(hours=1), description="See --flap-threshold.")
+    flap_hold: NoDuration = Field(
+        timedelta(minutes=5),
+        description="Taints and alarms of a cluster that flaps follow its availability when that has held for so long. Unknown "
+        "is never delayed.",
+    )
+    brake_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="When more than this share of the living fleet, and --brake-clusters, fall silent within --brake-window, "
+        "taints, stale marks and removals are held until most are back, or until `hubctl release-brake`. 0: no brake.",
+    )
+    brake_clusters: Count = Field(10, description="See --brake-share: so many clusters at least.")
+    brake_window: Duration = Field(timedelta(minutes=10), description="See --brake-share.")
+    stale_after: NoDuration = Field(
+        timedelta(), description="A cluster that is silent for so long is marked as stale. 0s: none is."
+    )
+    stale_removal_after: NoDuration = Field(
+        timedelta(),
+        description="A cluster that is silent for so long is removed, but never earlier after its mark than the difference to "
+        "--stale-after. What holds its add-ons holds it too, as when it is deleted by hand. 0s: none is.",
+    )
+    transition_retention: Duration = Field(
+        timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
+    )
+
+    @field_validator("stale_removal_after")
+    @classmethod
+    def _comes_after_a_mark(cls, duration: timedelta, seen: ValidationInfo) -> timedelta:
+        mark = seen.data.get("stale_after")
+        if duration and mark is not None and not timedelta() < mark < duration:
+            raise ValueError("must be longer than stale_after, which must be set too: what is removed was marked before")
+        return duration
+
+
+class Attestations(SettingsGroup):
+    """A token of the managed cluster's own issuer, which binds a cluster's name to it."""
+
+    attestation: Literal["by-credential", "required"] = Field(
+        "by-credential",
+        description="Whether a cluster proves who it is where its bootstrap credential demands it, or at every first "
+        "registration. Agents that come over the Kubernetes API alone cannot, and are shut out by `required`.",
+    )
+    attestation_issuers: Path | None = Field(
+        None,
+        description="A YAML file with the issuers (OpenID Connect) of managed clusters, for credentials that name none; read "
+        "at each registration. See docs/how-to/bootstrap-credentials.md.",
+    )
+    attestation_allowed_issuers: Words = Field(
+        (),
+        description="Issuers whose keys the hub fetches when a bootstrap credential names them without keys: whole https:// "
+        "addresses, or https://HOST[:PORT] for all of a host, with *. before it for its subdomains. Keys come from the same "
+        "host or a listed one. Issuers of --attestation-issuers need no entry. Empty: none is fetched.",
+    )
+    attestation_audience: str = Field(
+        "", description="For whom clusters' tokens must be. Empty: urn:uuid:<the hub's id>, so that no other hub can use them."
+    )
+
+    @field_validator("attestation_allowed_issuers")
+    @classmethod
+    def _are_addresses(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            if not AllowedUrls((entry,)).allow(entry.replace("//*.", "//any.", 1)) or https_flaw(entry) is not None:
+                examples = "https://oidc.example.org/edge1 or https://*.example.org"
+                raise ValueError(f'"{entry[:200]}" is not an https:// address, such as {examples}')
+        return entries

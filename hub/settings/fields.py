@@ -1,4 +1,4 @@
-"""What a setting may be: addresses, durations, counts and lists, each with the words for what is wrong."""
+"""The base of all settings, and their types: addresses, durations, sizes and lists, each with its messages."""
 
 import re
 from dataclasses import dataclass
@@ -6,15 +6,23 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_settings import NoDecode
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from machinery.durations import parse_duration
 from machinery.expression.values import parse_quantity
 
+ENVIRONMENT_PREFIX = "HUB_"
+SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""NAMESPACE/NAME."""
 MAX_PORT = 65535
 _PORT = re.compile(r"[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+class SettingsGroup(BaseModel):
+    """Settings of one concern. The descriptions are the program's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +102,5 @@ NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_no
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 """Bytes, as a Kubernetes quantity."""
 Count = Annotated[int, Field(ge=0)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 ListenAddress = Annotated[Address, BeforeValidator(_address)]

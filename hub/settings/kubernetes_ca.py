@@ -5,8 +5,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from hub.settings.fields import Words
-from hub.settings.group import SettingsGroup
+from hub.settings.fields import SettingsGroup, Words
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PAIR = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)=([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")

@@ -8,8 +8,7 @@ import click
 from hub.commands.backup import keys
 from hub.registry.multihub.moves import HUB_ID
 from hub.replica.installation import SUFFIX
-from hub.settings import HubSettings, SettingsError, load
-from hub.settings.database_url import database_url
+from hub.settings import HubSettings, load
 from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest
 from hub.store.backup.backup import note_backup, write_tables
 from machinery.errors import InvalidError, MusterError
@@ -30,7 +29,7 @@ def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path
             raise InvalidError(CHOICE)
         settings = load({"data_dir": data_dir}, config)
         manifest, sealed, is_proven = _made(file, settings, passphrase)
-    except (SettingsError, MusterError) as error:
+    except MusterError as error:
         click.echo(f"hub: {error}", err=True)
         return FAILED
     _tell(file, manifest, sealed, settings, is_proven=is_proven)
@@ -48,7 +47,7 @@ def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[M
         found |= _keys(settings)
         seal, place = partial(keys.sealed, found, keys.read_passphrase(passphrase)), SEALED
     with ArchiveWriter(file) as writer:
-        snapshot = write_tables(database_url(settings), writer)
+        snapshot = write_tables(settings.store_url, writer)
         if passphrase is not None:
             found |= _keys(settings)  # a CA may have been added or removed in the meantime
         manifest = Manifest(
@@ -65,7 +64,7 @@ def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[M
         if not manifest.hub_id:
             raise InvalidError("the database has no hub yet: nothing can be backed up")
         manifest = writer.finish(manifest, seal, place=place)
-    note_backup(database_url(settings), snapshot.made)
+    note_backup(settings.store_url, snapshot.made)
     return manifest, sorted(found), seal is not None
 
 

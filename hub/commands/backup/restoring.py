@@ -14,8 +14,7 @@ from hub.commands.backup import keys
 from hub.issuer.local import CA_KEY
 from hub.registry.recovery.restore import RestoreOrder, RestoreOutcome, restored
 from hub.replica.installation import ADMIN_FILE
-from hub.settings import HubSettings, SettingsError, load
-from hub.settings.database_url import database_url
+from hub.settings import HubSettings, load
 from hub.store.backup.archive import Archive, Manifest
 from hub.store.backup.restore import Restored, RestoreTarget, restore_tables
 from hub.store.engine.file_lock import sole_user
@@ -50,7 +49,7 @@ def run(wish: RestoreOptions, config: Path | None, data_dir: Path | None) -> int
         os.umask(PRIVATE)
         for line in _restored(wish, settings):
             click.echo(line)
-    except (SettingsError, MusterError) as error:
+    except MusterError as error:
         click.echo(f"hub: {error}", err=True)
         return FAILED
     return RESTORED
@@ -70,14 +69,14 @@ def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
         lists = tuple(_read(file) for file in wish.lists)
         found = _keys(archive, wish)
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-        stack.enter_context(sole_user(database_url(settings)))
+        stack.enter_context(sole_user(settings.store_url))
         folder = directory if settings.keys_dir is None else DataDirectory(settings.keys_dir, "hub")
         if archive.sealed is None and not wish.unverified:
             keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)
         keys.check_place(found, folder)
         keys.put(found, folder)
         order = RestoreOrder(parse_time(manifest.made), wish.readopts, lists)
-        target = RestoreTarget(database_url(settings), wish.replaces, wish.above)
+        target = RestoreTarget(settings.store_url, wish.replaces, wish.above)
         done, outcome = restore_tables(archive, target, partial(restored, order=order))
         directory.remove(ADMIN_FILE)  # the next start makes one with a recorded certificate
         has_keys = folder.read(CA_KEY) is not None

@@ -13,9 +13,9 @@ import click
 from hub.commands.doctor import database, doors
 from hub.commands.doctor import machine as ground
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, Look, broken, looked
-from hub.settings import HubSettings, SettingsError, load
-from hub.settings.database_url import database_url
+from hub.settings import HubSettings, load
 from hub.store import SqlStore
+from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock, SystemClock
 
 WELL, NOT_WELL, FAILED = 0, 1, 2
@@ -28,7 +28,7 @@ def run(config: Path | None, flags: Mapping[str, Any]) -> int:
     """Return the exit code. Findings go to standard output, errors in the settings to standard error."""
     try:
         settings = load(flags, config)
-    except SettingsError as error:
+    except InvalidError as error:
         click.echo(f"hub: {error}", err=True)
         return FAILED
     return asyncio.run(_printed(settings))
@@ -68,7 +68,7 @@ async def _keys(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
 
 
 async def _database(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    url = database_url(settings)
+    url = settings.store_url
     schema = await asyncio.to_thread(database.schema, url)
     if schema.state is DoctorState.BROKEN:
         return [schema]
