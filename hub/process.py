@@ -17,7 +17,7 @@ from hub.settings import HubSettings
 from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
-from machinery.lifecycle.server import StartError
+from machinery.lifecycle.startup import StartError
 from machinery.lifecycle.usage import raise_file_limit
 from machinery.observability import logs, telemetry
 from machinery.product import version

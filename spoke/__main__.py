@@ -143,8 +143,7 @@ def _traces_of(settings: "SpokeSettings") -> "TraceExporter | None":
 async def _serve(settings: "SpokeSettings") -> None:
     import structlog  # noqa: PLC0415
 
-    from machinery.lifecycle.process import StopSignals  # noqa: PLC0415
-    from machinery.lifecycle.verbosity import Verbosity, VerbositySignal  # noqa: PLC0415
+    from machinery.lifecycle.process import StopSignals, Verbosity, VerbositySignal  # noqa: PLC0415
     from spoke.agent.address_file import published  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415

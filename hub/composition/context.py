@@ -10,9 +10,9 @@ from hub.metrics import told_metrics
 from hub.replica.installation import Addresses, lifetimes_of
 from hub.settings import HubSettings
 from machinery.lifecycle.debug import Inspection
-from machinery.lifecycle.listening import reserved_port
+from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.server import Server
-from machinery.lifecycle.verbosity import Verbosity
+from machinery.lifecycle.startup import reserved_port
 from machinery.observability.metrics import Registry
 from machinery.runtime.clock import Clock
 

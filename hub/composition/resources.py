@@ -23,7 +23,7 @@ from hub.store import SqlStore
 from hub.store.engine.file_lock import sole_user
 from hub.store.engine.timeouts import SessionLimits
 from machinery.identity import HubId
-from machinery.lifecycle.starting import StartupRetry, in_time
+from machinery.lifecycle.startup import StartupRetry, in_time
 from machinery.pki import TokenKeys
 from machinery.runtime.directory import DataDirectory
 

@@ -11,8 +11,8 @@ from aiohttp import web
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
-from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.server import Door
+from machinery.lifecycle.startup import listening_failed
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from hub.metrics.process import add_process
 from hub.settings import HubSettings
 from machinery.apiserver.http.listener import serve
-from machinery.lifecycle.listening import listening_failed
+from machinery.lifecycle.startup import listening_failed
 from machinery.observability.metrics import CONTENT_TYPE, Registry
 
 PATH = "/metrics"

@@ -20,7 +20,7 @@ from machinery.apiserver.http.loopback import Loopback
 from machinery.errors import UnavailableError
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
-from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
+from machinery.lifecycle.process import Verbosity, VerbositySignal
 from machinery.observability import logs, telemetry
 from machinery.runtime.clock import Clock
 from machinery.runtime.rate_limit import until_tick

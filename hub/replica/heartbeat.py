@@ -21,8 +21,8 @@ from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.settings import HubSettings
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
-from machinery.lifecycle.resource_usage import ProcessUsage, resident
-from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
+from machinery.lifecycle.server import LifecycleSignal, LifecycleSignals
+from machinery.lifecycle.usage import ProcessUsage, resident
 from machinery.product import version
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import structlog
 
-from machinery.lifecycle.server import StartError
+from machinery.lifecycle.startup import StartError
 
 Section = Callable[[], Mapping[str, Any]]
 """Counters of a part, such as queues and sessions. Called on another thread, so it must only read; never returns a secret."""

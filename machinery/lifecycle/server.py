@@ -16,29 +16,102 @@ is raised at its end. A failure during the stop is logged, does not shorten the 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
 
-from machinery.lifecycle import systemd
+from machinery.lifecycle import startup
 from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
-from machinery.lifecycle.paths import PathsInstalled
-from machinery.lifecycle.signals import LifecycleSignals
 from machinery.runtime.clock import Clock
 from machinery.runtime.rate_limit import until_tick
+
+log = structlog.get_logger(__name__)
+
+
+class LifecycleSignal:
+    """A named one-shot latch. `signaled_at` is set before waiters wake."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._latch = asyncio.Event()
+        self._at: datetime | None = None
+
+    def signal(self) -> None:
+        """Set the latch. Idempotent: the first call counts."""
+        if self._at is not None:
+            return
+        self._at = self._clock.now()
+        log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
+        self._latch.set()
+
+    @property
+    def signaled(self) -> bool:
+        return self._at is not None
+
+    @property
+    def signaled_at(self) -> datetime | None:
+        return self._at
+
+    async def wait(self) -> None:
+        """Wait until the latch is set."""
+        await self._latch.wait()
+
+
+class LifecycleSignals:
+    """The eight signals with Kubernetes' names, in their usual order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.mux_and_discovery_complete = LifecycleSignal("MuxAndDiscoveryComplete", clock)
+        self.has_been_ready = LifecycleSignal("HasBeenReady", clock)
+        self.shutdown_initiated = LifecycleSignal("ShutdownInitiated", clock)
+        self.after_shutdown_delay = LifecycleSignal("AfterShutdownDelayDuration", clock)
+        self.pre_shutdown_hooks_stopped = LifecycleSignal("PreShutdownHooksStopped", clock)
+        self.not_accepting_new_request = LifecycleSignal("NotAcceptingNewRequest", clock)
+        self.in_flight_requests_drained = LifecycleSignal("InFlightRequestsDrained", clock)
+        self.http_server_stopped_listening = LifecycleSignal("HTTPServerStoppedListening", clock)
+
+
+class PathsInstalled:
+    """Signals `complete` when it is sealed and all announced paths are installed."""
+
+    def __init__(self, complete: LifecycleSignal) -> None:
+        self._complete = complete
+        self._missing: set[str] = set()
+        self._names: set[str] = set()
+        self._sealed = False
+
+    def expect(self, name: str) -> Callable[[], None]:
+        """Announce paths; call the result when they are installed. Raises ValueError (duplicate), RuntimeError once sealed."""
+        if name in self._names:
+            raise ValueError(f'paths named "{name}" are expected already')
+        if self._sealed:
+            raise RuntimeError(f'paths named "{name}" come too late: the server is prepared')
+        self._names.add(name)
+        self._missing.add(name)
+
+        def installed() -> None:
+            self._missing.discard(name)
+            self._judge()
+
+        return installed
+
+    def seal(self) -> None:
+        """Reject further announcements."""
+        self._sealed = True
+        self._judge()
+
+    def _judge(self) -> None:
+        if self._sealed and not self._missing:
+            self._complete.signal()
+
 
 LOOK_EVERY = timedelta(seconds=1)
 AT_ONCE = timedelta(milliseconds=200)
 
-log = structlog.get_logger(__name__)
-
 Stop = Callable[[], Awaitable[BaseException | None]]
-
-
-class StartError(Exception):
-    """The server cannot start. The message states what is wrong and what to do."""
 
 
 class Door(Protocol):
@@ -166,7 +239,7 @@ class PreparedServer:
         stopped = asyncio.ensure_future(stop())
         hooks = asyncio.create_task(self._server.post_start.run(), name="post-start hooks")
         await asyncio.sleep(0)  # lets the hooks begin
-        systemd.notify_ready()
+        startup.notify_ready()
         looking = asyncio.create_task(self._look(hooks), name="readiness")
         try:
             await asyncio.wait({stopped, hooks}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Process metrics with the standard Prometheus names, read from /proc at each scrape."""
+"""Processor time, memory and open files of this process, and its metrics with the standard Prometheus names."""
 
 import gc
 import os
@@ -9,8 +9,9 @@ from pathlib import Path
 from machinery.observability.metrics import Metric, MetricKind, Registry
 
 _PAGE = resource.getpagesize()
+_KIBIBYTE = 1024
 _TICKS = os.sysconf("SC_CLK_TCK")
-_STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), Path("/proc/self/statm"), Path("/proc/stat"), Path("/proc/self/fd")
+_STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), "/proc/self/statm", Path("/proc/stat"), Path("/proc/self/fd")
 _START_TICKS = 19
 """Index of `starttime` after the program's name in /proc/self/stat."""
 
@@ -36,8 +37,8 @@ def raise_file_limit() -> None:
 def bind_usage(registry: Registry) -> None:
     """Bind the process metrics to the registry."""
     registry.bind(CPU, time.process_time)
-    registry.bind(RESIDENT, lambda: _pages(1))
-    registry.bind(VIRTUAL, lambda: _pages(0))
+    registry.bind(RESIDENT, resident)
+    registry.bind(VIRTUAL, lambda: _memory(0))
     registry.bind(OPEN_FILES, lambda: len(os.listdir(_FILES)) - 1)  # noqa: PTH208 - without the one that lists
     registry.bind(MOST_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     started = _started()
@@ -45,11 +46,38 @@ def bind_usage(registry: Registry) -> None:
     registry.bind(COLLECTIONS, lambda: {str(number): each["collections"] for number, each in enumerate(gc.get_stats())})
 
 
-def _pages(place: int) -> int:
-    return int(_STATM.read_text().split()[place]) * _PAGE
-
-
 def _started() -> float:
     """Start time in seconds since 1970: the machine's boot time plus the process's start in ticks."""
     booted = next(int(line.split()[1]) for line in _UPTIME.read_text().splitlines() if line.startswith("btime "))
     return booted + int(_STAT.read_text().rpartition(")")[2].split()[_START_TICKS]) / _TICKS
+
+
+class ProcessUsage:
+    """Measures processor time between calls."""
+
+    def __init__(self) -> None:
+        self._at, self._used = time.monotonic(), time.process_time()
+
+    def processor(self) -> float:
+        """Processor seconds per second since the last call; 0 right after it."""
+        at, used = time.monotonic(), time.process_time()
+        passed, spent = at - self._at, used - self._used
+        self._at, self._used = at, used
+        return spent / passed if passed > 0 else 0.0
+
+
+def resident() -> int:
+    """Resident bytes now; where the system does not report them, the maximum so far."""
+    try:
+        return _memory(1)
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
+
+
+def _memory(place: int) -> int:
+    """Bytes in a column of statm, read without a file object: an otherwise idle process does this every two seconds."""
+    file = os.open(_STATM, os.O_RDONLY)
+    try:
+        return int(os.read(file, 256).split()[place]) * _PAGE
+    finally:
+        os.close(file)

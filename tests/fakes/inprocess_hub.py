@@ -22,7 +22,7 @@ from hub.store import SqlStore
 from machinery.identity import ClusterName, HubId
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.verbosity import Verbosity
+from machinery.lifecycle.process import Verbosity
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.tls import Serving

@@ -8,8 +8,7 @@ import pytest
 
 from hub.composition.hub import Hub
 from machinery.client.kubeconfig import read_kubeconfig
-from machinery.lifecycle.listening import reserved_port
-from machinery.lifecycle.server import StartError
+from machinery.lifecycle.startup import StartError, reserved_port
 from machinery.runtime.tls import client_context
 from tests.fakes.inprocess_hub import HUB, OTHER_HUB, InProcessHub, hub_in_process
 

@@ -42,7 +42,7 @@ from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Issuer, Store
 from hub.settings import HubSettings
 from machinery.apiserver.authn.https_json import HttpsDocuments
-from machinery.lifecycle.starting import in_time
+from machinery.lifecycle.startup import in_time
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 from machinery.runtime.scheduler import Timetable

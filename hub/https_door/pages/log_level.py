@@ -17,7 +17,7 @@ from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import value_answer
 from machinery.durations import format_duration, parse_duration
 from machinery.errors import BadRequestError, MethodNotAllowedError
-from machinery.lifecycle.verbosity import Verbosity
+from machinery.lifecycle.process import Verbosity
 from machinery.meta.timestamps import format_time
 
 PATH = "/debug/flags/v"

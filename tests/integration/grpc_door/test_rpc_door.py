@@ -18,7 +18,7 @@ from hub.issuer import ServingNames
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError
-from machinery.lifecycle.server import StartError
+from machinery.lifecycle.startup import StartError
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.rate_limit import LEAST_RATE
 from machinery.runtime.tls import Material, client_context, shown_certificate

@@ -20,8 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hub.metrics import told_metrics
 from hub.settings import load
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
-from machinery.lifecycle.server import StartError
-from machinery.lifecycle.systemd import SOCKET, notify_ready
+from machinery.lifecycle.startup import SOCKET, StartError, notify_ready
 from machinery.observability.metrics import gauge
 from tests.e2e.processes import free_port
 

@@ -25,7 +25,7 @@ from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaS
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName
-from machinery.lifecycle.signals import LifecycleSignals
+from machinery.lifecycle.server import LifecycleSignals
 from machinery.meta import conditions
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.rate_limit import LEAST_RATE

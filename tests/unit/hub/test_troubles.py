@@ -36,7 +36,7 @@ from hub.replica.installation import AdminKubeconfig
 from hub.store.changelog.tail import Tail
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
-from machinery.lifecycle.signals import LifecycleSignals
+from machinery.lifecycle.server import LifecycleSignals
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_each

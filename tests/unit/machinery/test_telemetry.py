@@ -23,7 +23,7 @@ from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from machinery.errors import ConflictError, InvalidError
-from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
+from machinery.lifecycle.process import Verbosity, VerbositySignal
 from machinery.observability import logs, telemetry, tracing
 from machinery.observability.log_once import LogOnce
 from machinery.observability.logs import REDACTED, redacted

@@ -8,8 +8,7 @@ import pytest
 
 from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
 from machinery.lifecycle.hooks import HookError, PostStartHooks
-from machinery.lifecycle.paths import PathsInstalled
-from machinery.lifecycle.signals import LifecycleSignal
+from machinery.lifecycle.server import LifecycleSignal, PathsInstalled
 from machinery.runtime.clock import ManualClock
 
 

@@ -11,10 +11,8 @@ import pytest
 import structlog.testing
 
 from machinery.errors import InvalidError, UnavailableError
-from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.process import LastResort, StopSignals, request_shutdown
-from machinery.lifecycle.server import StartError
-from machinery.lifecycle.starting import StartupRetry, in_time
+from machinery.lifecycle.startup import StartError, StartupRetry, in_time, listening_failed
 
 
 async def test_first_signal_requests_a_stop_and_the_second_ends_the_process() -> None:

@@ -10,7 +10,8 @@ import structlog.testing
 
 from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
+from machinery.lifecycle.server import Door, PreparedServer, Server, StopTimes
+from machinery.lifecycle.startup import StartError
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusals
 

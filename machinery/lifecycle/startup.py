@@ -1,0 +1,143 @@
+"""Start of a server: errors, ports, time limits and retries of its steps, and the notification of systemd."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+
+from machinery.errors import UnavailableError
+from machinery.runtime.backoff import Backoff
+
+log = structlog.get_logger(__name__)
+
+
+class StartError(Exception):
+    """The server cannot start. The message states what is wrong and what to do."""
+
+
+T = TypeVar("T")
+FIRST, LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)
+
+
+async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str = "") -> T:
+    """Await `work`. After `limit` raises StartError, which names `what` and the remedy `then`."""
+    try:
+        async with asyncio.timeout(limit.total_seconds()) as bound:
+            return await work
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        raise StartError(_too_long(what, limit, then)) from None
+
+
+class StartupRetry:
+    """Retries steps of a start whose dependency may be unavailable for a moment.
+
+    A step that raises UnavailableError is repeated, so it must be safe to repeat. `stop`: set to abandon the start.
+    """
+
+    def __init__(self, limit: timedelta, *, then: str, stop: asyncio.Event) -> None:
+        """`limit`: for each step, all attempts together; `then`: the remedy to state when it is exceeded."""
+        self._limit = limit
+        self._then = then
+        self._stop = stop
+
+    async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `step`. Raises StartError with `what` and the last failure, after the limit or on a stop."""
+        pauses, last = Backoff(FIRST, LONGEST), ""
+        try:
+            async with asyncio.timeout(self._limit.total_seconds()) as bound:
+                while not self._stop.is_set():
+                    try:
+                        return await step()
+                    except UnavailableError as error:
+                        last = error.message
+                    pause = pauses.next()
+                    log.warning("the start waits", for_what=what, error=last, retry_in=round(pause.total_seconds(), 3))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause.total_seconds()):
+                            await self._stop.wait()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise StartError(_too_long(what, self._limit, self._then, last)) from None
+        raise StartError(f"told to stop while it waited for {what}" + (f": {last}" if last else ""))
+
+
+def _too_long(what: str, limit: timedelta, then: str, why: str = "") -> str:
+    return ": ".join(part for part in (f"{what} did not finish within {limit.total_seconds():g} s", why, then) if part)
+
+
+def listening_failed(setting: str, host: str, port: int, error: OSError | None) -> StartError:
+    """StartError of a door. `setting`: option that chose the address; `error` None: the library gave no reason."""
+    where = f"the address {host} port {port} ({setting})"
+    choose = f"choose another with --{setting.replace('_', '-')}"
+    if error is None:
+        return StartError(f"{where} cannot be listened on: {choose}")
+    match error.errno:
+        case errno.EADDRINUSE:
+            return StartError(f"{where} is in use, perhaps by another hub: stop that program, or {choose}")
+        case errno.EADDRNOTAVAIL:
+            return StartError(f"{where} is no address of this machine: {choose}")
+        case errno.EACCES:
+            return StartError(f"{where} may not be listened on by this user: take a port above 1023, or {choose}")
+    return StartError(f"{where} cannot be listened on: {error.strerror or error}; {choose}")
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        return error
+    return None
+
+
+@contextmanager
+def reserved_port(host: str) -> Iterator[int]:
+    """Reserve a free port for the block; a server in this process may listen on it by its number.
+
+    A bound socket that does not listen holds the port, so a listener with SO_REUSEADDR can share it. Raises StartError.
+    """
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        held = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+    with held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(address)
+        except OSError as error:
+            raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+        yield int(held.getsockname()[1])
+
+
+SOCKET = "NOTIFY_SOCKET"
+
+
+def notify_ready(environment: MutableMapping[str, str] | None = None) -> None:
+    """Send READY=1 once. The socket's name is removed from the environment, so that no child process can notify.
+
+    Without such a socket this does nothing; a failure is only logged.
+    """
+    address = (os.environ if environment is None else environment).pop(SOCKET, "")
+    if not address:
+        return
+    path = f"\0{address[1:]}" if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifying:
+            notifying.connect(path)
+            notifying.send(b"READY=1")
+    except OSError as error:
+        log.warning("systemd could not be told that the service is up", error=error.strerror or str(error))
