@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from machinery.client.leaselock import LeaseLock
-from machinery.client.namespaces import Namespace
+from machinery.client.ownership import Namespace
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.scheduler import Scheduler, Timetable

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from machinery.durations import parse_duration
-from machinery.expression.values import parse_quantity
+from machinery.expression.types import parse_quantity
 
 ENVIRONMENT_PREFIX = "HUB_"
 SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

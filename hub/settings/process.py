@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from hub.settings.fields import Address, Duration, ListenAddress, NoDuration, SettingsGroup
-from machinery.election.config import KUBERNETES, Timings
+from machinery.election.lock import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.observability import telemetry
 from machinery.observability.logs import LogFormat

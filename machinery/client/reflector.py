@@ -17,8 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query
-from machinery.client.watch_events import WatchEvent
+from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query, WatchEvent
 from machinery.errors import ExpiredError, MusterError
 from machinery.runtime.backoff import Backoff
 

@@ -3,11 +3,9 @@
 The lock is a port; the leader's work is a coroutine that receives its term. No database and no cluster is used here.
 """
 
-from machinery.election.config import KUBERNETES, OPENSHIFT, Timings
 from machinery.election.elector import Elector
-from machinery.election.leader_term import ElectionCounts, Term, TermEnd
-from machinery.election.leadership import Leadership
-from machinery.election.lock import Candidate, Lock, LockRecord
+from machinery.election.leader_term import ElectionCounts, Leadership, Term, TermEnd
+from machinery.election.lock import KUBERNETES, OPENSHIFT, Candidate, Lock, LockRecord, Timings
 
 __all__ = [
     "KUBERNETES",

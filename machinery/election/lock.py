@@ -1,8 +1,65 @@
-"""The port of the leader's lock: a record that one candidate holds, changed by conditional writes."""
+"""The timings of an election, and the port of its lock: a record that one candidate holds, changed by conditional writes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Protocol
+
+from machinery.durations import format_duration
+from machinery.errors import InvalidError
+
+JITTER = 1.2
+"""Upper bound of a retry's delay as a multiple of the retry period; Kubernetes' factor."""
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Kubernetes' defaults. `lease`: how long the lock is held without a renewal. Raises InvalidError.
+
+    Without a leader the fleet waits at most `poll` after a clean release, and `lease` + `poll` after the leader was killed,
+    frozen or cut off, if every read sees the current lock (docs/reference/leadership.md lists all causes). A leader survives an
+    outage of the lock of `borne`, and clock rates that differ by `lease` - `renew_deadline` within one lease.
+    """
+
+    lease: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    """A leader that could not renew for this long stops leading."""
+    retry: timedelta = timedelta(seconds=2)
+    """Period of renewals, and of retries after a failure."""
+    poll: timedelta = timedelta(milliseconds=250)
+    """How often a waiting candidate checks whether the lock was released."""
+
+    def __post_init__(self) -> None:
+        shown = {name: format_duration(getattr(self, name)) for name in ("lease", "renew_deadline", "retry", "poll")}
+        if min(self.lease, self.renew_deadline, self.retry, self.poll) < MILLISECOND:
+            raise InvalidError(f"every time of the election must be 1ms or longer, not {shown}")
+        if self.lease <= self.renew_deadline:
+            raise InvalidError(
+                f"the lease ({shown['lease']}) must be longer than the renew deadline ({shown['renew_deadline']}): "
+                "a leader must know that it lost the lease before another may take it"
+            )
+        if self.renew_deadline <= JITTER * self.retry:
+            raise InvalidError(
+                f"the renew deadline ({shown['renew_deadline']}) must be longer than {JITTER} times the retry period "
+                f"({shown['retry']}): otherwise one slow renewal costs the leadership"
+            )
+
+    @property
+    def attempt(self) -> timedelta:
+        """Time limit of one call to the lock; a leader has time for a second call."""
+        return self.renew_deadline / 2
+
+    @property
+    def borne(self) -> timedelta:
+        """Longest outage of the lock after which the leader still renews in time, whenever the outage begins."""
+        return (ceil(self.renew_deadline / self.retry) - 2) * self.retry
+
+
+KUBERNETES = Timings()
+OPENSHIFT = Timings(lease=timedelta(seconds=137), renew_deadline=timedelta(seconds=107), retry=timedelta(seconds=26))
+"""For API servers with outages of a minute: survives 78 s. After a crash another candidate leads after 137.25 s, or after
+163.25 s where the lock is a Lease."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, a
 
 from machinery.expression.checking import ExpressionError, Fields
 from machinery.expression.evaluation import Expression, parse, parse_operand
-from machinery.expression.types import ListOf, MapOf, Type
-from machinery.expression.values import KubernetesVersion, parse_quantity, parse_version
+from machinery.expression.types import KubernetesVersion, ListOf, MapOf, Type, parse_quantity, parse_version
 
 __all__ = [
     "Expression",

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import cast, get_args
 
 from machinery.expression import syntax, tree
-from machinery.expression.tokens import ExpressionError, Sort
+from machinery.expression.syntax import ExpressionError, Sort
 from machinery.expression.types import FieldType, ListOf, MapOf, Scalar, Type
 
 __all__ = ["ExpressionError", "Fields", "checked"]

@@ -1,7 +1,11 @@
-"""Types of fields and literals, and how they read values of documents. A value of another type counts as missing."""
+"""Types of fields and literals: how their values are parsed, with bounds, read from documents and ordered in a database.
 
+A value of another type counts as missing. Two values have the same sort key exactly when they are equal.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
@@ -9,7 +13,68 @@ from math import isfinite
 from typing import Any
 
 from machinery.durations import parse_duration
-from machinery.expression.values import LONGEST, KubernetesVersion, parse_number, parse_quantity, parse_version
+
+LONGEST = 64
+"""Longest version, number or quantity in characters; longer texts are refused unparsed."""
+LARGEST_EXPONENT = 60
+_EARLY = ("alpha", "beta", "rc", "pre", "dev", "snapshot")
+_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+_QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII)
+_BINARY = {unit: Fraction(1024) ** power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL = {
+    **{unit: Fraction(1000) ** power for power, unit in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{unit: Fraction(1, 1000) ** power for power, unit in enumerate(("m", "u", "n"), start=1)},
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KubernetesVersion:
+    """A Kubernetes version. Omitted parts are zero; alpha, beta, rc and similar precede the release.
+
+    A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored: such a version equals the release.
+    """
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+    final: bool = True
+    early: tuple[tuple[bool, int, str], ...] = field(default=())
+    """Parts of a pre-release name: numbers precede words, as in semantic versioning."""
+
+
+def parse_version(text: str) -> KubernetesVersion:
+    """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the expected form."""
+    found = _VERSION.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None:
+        raise ValueError(f'"{text[:LONGEST]}" is not a version: write it like 1.30 or v1.30.2')
+    major, minor, patch = (int(part or 0) for part in found.groups()[:3])
+    suffix = (found[4] or "").lower()
+    if not suffix.startswith(_EARLY):
+        return KubernetesVersion(major, minor, patch)
+    return KubernetesVersion(major, minor, patch, final=False, early=tuple(_part(part) for part in suffix.split(".")))
+
+
+def _part(text: str) -> tuple[bool, int, str]:
+    return (False, int(text), "") if text.isascii() and text.isdigit() else (True, 0, text)
+
+
+def parse_quantity(text: str) -> Fraction:
+    """Kubernetes' resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the expected form."""
+    found = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    exponent = int(found[4] or 0) if found else 0
+    if found is None or abs(exponent) > LARGEST_EXPONENT:
+        raise ValueError(f'"{text[:LONGEST]}" is not a quantity: write it like 64Gi, 500m or 8')
+    sign = -1 if found[1] == "-" else 1
+    scale = {**_BINARY, **_DECIMAL}.get(found[3] or "", Fraction(1))
+    return sign * Fraction(found[2]) * scale * Fraction(10) ** exponent
+
+
+def parse_number(text: str) -> Fraction:
+    """A decimal number. Raises ValueError with the expected form."""
+    if len(text) > LONGEST or not re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
+        raise ValueError(f'"{text[:LONGEST]}" is not a number: write it like 3 or 0.5')
+    return Fraction(text)
+
 
 Scalar = bool | str | Fraction | timedelta | KubernetesVersion
 
@@ -101,3 +166,65 @@ class MapOf:
 
 
 FieldType = Type | ListOf | MapOf
+
+
+_ZERO, _BELOW, _ABOVE = "1", "0", "2"
+_MIDDLE = 500
+"""Offset of the exponent, which has three digits."""
+_LAST = "~"
+"""Greater than every digit: ends a negative number, of which the longer is the smaller."""
+_COMPLEMENT = str.maketrans("0123456789", "9876543210")
+_END = " "
+"""Less than every character of a version."""
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def sort_key(value: Scalar) -> str:
+    """Sort key of a value. Raises ValueError for a value without order or without finite decimal form."""
+    match value:
+        case Fraction():
+            return _number(value)
+        case timedelta():
+            return _number(Fraction(value // _MICROSECOND))
+        case KubernetesVersion():
+            return _version(value)
+        case _:
+            raise ValueError(f"a {type(value).__name__} has no order")
+
+
+def _number(value: Fraction) -> str:
+    if not value:
+        return _ZERO
+    digits, exponent = _scientific(abs(value))
+    text = f"{exponent + _MIDDLE:03d}{digits}"
+    return _ABOVE + text if value > 0 else _BELOW + text.translate(_COMPLEMENT) + _LAST
+
+
+def _scientific(value: Fraction) -> tuple[str, int]:
+    """Digits of a positive number without trailing zeros, and the exponent of the first digit."""
+    twos, rest = _divided(value.denominator, 2)
+    fives, rest = _divided(rest, 5)
+    if rest != 1:
+        raise ValueError(f"{value} has no finite decimal form")
+    places = max(twos, fives)
+    digits = str((value * 10**places).numerator)
+    return digits.rstrip("0"), len(digits) - 1 - places
+
+
+def _divided(value: int, by: int) -> tuple[int, int]:
+    """How often `value` is divisible by `by`, and the quotient."""
+    count = 0
+    while value % by == 0:
+        value, count = value // by, count + 1
+    return count, value
+
+
+def _version(value: KubernetesVersion) -> str:
+    release = "".join(_integer(part) for part in (value.major, value.minor, value.patch))
+    early = "".join(_integer(number) if not is_word else f"w{word}{_END}" for is_word, number, word in value.early)
+    return f"{release}{int(value.final)}{early}"
+
+
+def _integer(value: int) -> str:
+    """Number of digits (two digits), then the digits; for up to 99 digits."""
+    return f"{len(str(value)):02d}{value}"

@@ -5,27 +5,24 @@ Values and functions without state or I/O. The callers decide who gets which cer
 
 from machinery.pki.authority import CertificateAuthority, Plan, Usage, create_authority, random_serial
 from machinery.pki.certificates import (
-    CertificateFacts,
-    encode_pem,
-    is_issued_by,
-    key_matches,
-    parse_certificate,
-    parse_chain,
-    split_bundle,
-)
-from machinery.pki.jwks import KeySet, TokenHeader, read_header
-from machinery.pki.keys import generate_key, key_hash, public_key_of
-from machinery.pki.requests import MAX_REQUEST_BYTES, CSRFacts, build_request, check_request, parse_request
-from machinery.pki.revocation_lists import (
     REASONS,
+    CertificateFacts,
     RevocationList,
     RevokedSerial,
     SignedList,
+    encode_pem,
+    is_issued_by,
     is_list_of,
+    key_matches,
     list_to_pem,
+    parse_certificate,
+    parse_chain,
     parse_list,
+    split_bundle,
 )
-from machinery.pki.tokens import TokenKeys, unverified_claims
+from machinery.pki.keys import generate_key, key_hash, public_key_of
+from machinery.pki.requests import MAX_REQUEST_BYTES, CSRFacts, build_request, check_request, parse_request
+from machinery.pki.tokens import KeySet, TokenHeader, TokenKeys, read_header, unverified_claims
 
 __all__ = [
     "MAX_REQUEST_BYTES",

@@ -18,8 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from machinery.errors import InvalidError
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import certificates, keys, names
+from machinery.pki.certificates import RevocationList, sign_list
 from machinery.pki.lint import lint_certificate, lint_plan
-from machinery.pki.revocation_lists import RevocationList, sign_list
 
 
 class Usage(StrEnum):

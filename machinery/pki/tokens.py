@@ -1,30 +1,183 @@
-"""JSON web tokens signed with ES256 only.
+"""JSON web tokens: those of this program, signed with ES256 only, and verification by the public keys of any issuer (JWKS).
 
-There is one algorithm and one form, so that forms that a verifier must refuse (`none`, keys of another kind, embedded keys,
-encrypted tokens) cannot be expressed. The key id is the hash of the public key, as in Kubernetes. Several keys may be valid at
-once, so that keys can be replaced while tokens of older ones are in use.
+This program signs in one form, whose key id is the hash of the public key, as in Kubernetes; several keys may be valid at once,
+so that keys can be replaced while tokens of older ones are in use.
+
+For verification (RFC 7517) only RS, PS and ES are supported, each with SHA-256, -384 and -512. `none` and
+the HMAC family, with which a public key would become a secret, are not, and keys embedded in a token are ignored. A key is used
+only for the algorithm that it names, or those of its own family.
 """
 
 import binascii
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from machinery.errors import InvalidError
-from machinery.pki.keys import encode_public_key, load_key
+from machinery.pki.keys import MAX_RSA_BITS, MIN_RSA_BITS, encode_public_key, load_key
 
 ALGORITHM = "ES256"
+"""The algorithm of this program's own tokens."""
 MAX_TOKEN = 16 * 1024
 _HALF = 32
 """Bytes of each half of a P-256 signature."""
-_SIGNATURE = ec.ECDSA(hashes.SHA256())
+MAX_KEYS = 100
+"""Most keys of an issuer; a larger document is not a key set."""
+MAX_EXPONENT_BITS = 32
+"""A larger exponent makes verification as expensive as signing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """Parameters of a signature. `curve`: of an ECDSA key; None: RSA."""
+
+    digest: hashes.HashAlgorithm
+    curve: type[ec.EllipticCurve] | None = None
+    pss: bool = False
+
+
+_DIGESTS: Mapping[str, hashes.HashAlgorithm] = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
+_CURVES: Mapping[str, type[ec.EllipticCurve]] = {"256": ec.SECP256R1, "384": ec.SECP384R1, "512": ec.SECP521R1}
+_CURVE_NAMES: Mapping[str, type[ec.EllipticCurve]] = {"P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1}
+ALGORITHMS: Mapping[str, Algorithm] = {
+    **{f"RS{bits}": Algorithm(digest) for bits, digest in _DIGESTS.items()},
+    **{f"PS{bits}": Algorithm(digest, pss=True) for bits, digest in _DIGESTS.items()},
+    **{f"ES{bits}": Algorithm(digest, _CURVES[bits]) for bits, digest in _DIGESTS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHeader:
+    """Signature fields of a token's header."""
+
+    algorithm: str
+    key_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
+    key_id: str | None
+    algorithm: str | None
+    """The only algorithm of the key; None: all of its family."""
+
+    def fits(self, header: TokenHeader) -> bool:
+        if self.algorithm not in (None, header.algorithm) or (header.key_id is not None and header.key_id != self.key_id):
+            return False
+        curve = ALGORITHMS[header.algorithm].curve
+        if curve is None:
+            return isinstance(self.key, rsa.RSAPublicKey)
+        return isinstance(self.key, ec.EllipticCurvePublicKey) and isinstance(self.key.curve, curve)
+
+    def has_signed(self, message: bytes, signature: bytes, algorithm: Algorithm) -> bool:
+        try:
+            if isinstance(self.key, rsa.RSAPublicKey):
+                pss = padding.PSS(padding.MGF1(algorithm.digest), padding.PSS.DIGEST_LENGTH)
+                self.key.verify(signature, message, pss if algorithm.pss else padding.PKCS1v15(), algorithm.digest)
+                return True
+            half = (self.key.curve.key_size + 7) // 8
+            if len(signature) != 2 * half:
+                return False
+            halves = int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
+            self.key.verify(encode_dss_signature(*halves), message, ec.ECDSA(algorithm.digest))
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """An issuer's keys for verification."""
+
+    _keys: tuple[_Key, ...]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """Parse a JWKS, ignoring keys of other kinds and uses. Raises InvalidError when no key remains."""
+        listed = document.get("keys")
+        if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > MAX_KEYS:
+            raise InvalidError(f"the key set has no list `keys` of at most {MAX_KEYS} keys")
+        keys = tuple(key for key in (_read(each) for each in listed) if key is not None)
+        if not keys:
+            raise InvalidError(
+                "the key set has no key for signatures that can be used: RSA from 2048 bits on, or EC P-256 to P-521"
+            )
+        return cls(keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def knows(self, header: TokenHeader) -> bool:
+        """Whether a key fits the header's algorithm and key id."""
+        return any(key.fits(header) for key in self._keys)
+
+    def verified(self, token: str) -> dict[str, Any] | None:
+        """The claims; None: not signed by any of these keys, or not a supported token."""
+        header, claims = read_header(token), unverified_claims(token)
+        if header is None or claims is None:
+            return None
+        signed, _, last = token.rpartition(".")
+        signature, algorithm = _decoded_bytes(last), ALGORITHMS[header.algorithm]
+        if not signature or not signed.isascii():
+            return None
+        message = signed.encode("ascii")
+        signs = any(key.has_signed(message, signature, algorithm) for key in self._keys if key.fits(header))
+        return claims if signs else None
+
+
+def read_header(token: str) -> TokenHeader | None:
+    """Parse a token's header; None: not a JSON web token, an unsupported algorithm, or critical extensions."""
+    header = _decoded_header(token)
+    if header is None or "crit" in header or header.get("b64") is False:
+        return None
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or not isinstance(key_id, str | None):
+        return None
+    return TokenHeader(algorithm, key_id)
+
+
+def _read(jwk: object) -> _Key | None:
+    if not isinstance(jwk, Mapping) or jwk.get("use", "sig") != "sig":
+        return None
+    operations, algorithm, key_id = jwk.get("key_ops", ["verify"]), jwk.get("alg"), jwk.get("kid")
+    if not isinstance(operations, Sequence) or "verify" not in operations or not isinstance(key_id, str | None):
+        return None
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        return None
+    try:
+        key = _rsa(jwk) if jwk.get("kty") == "RSA" else _ec(jwk) if jwk.get("kty") == "EC" else None
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return None if key is None else _Key(key, key_id, algorithm)
+
+
+def _rsa(jwk: Mapping[str, Any]) -> rsa.RSAPublicKey | None:
+    modulus, exponent = _number(jwk.get("n")), _number(jwk.get("e"))
+    if modulus is None or exponent is None or exponent.bit_length() > MAX_EXPONENT_BITS:
+        return None
+    if not MIN_RSA_BITS <= modulus.bit_length() <= MAX_RSA_BITS:
+        return None
+    return rsa.RSAPublicNumbers(exponent, modulus).public_key()
+
+
+def _ec(jwk: Mapping[str, Any]) -> ec.EllipticCurvePublicKey | None:
+    curve, first, second = _CURVE_NAMES.get(str(jwk.get("crv"))), _number(jwk.get("x")), _number(jwk.get("y"))
+    if curve is None or first is None or second is None:
+        return None
+    return ec.EllipticCurvePublicNumbers(first, second, curve()).public_key()
+
+
+def _number(text: object) -> int | None:
+    raw = _decoded_bytes(text) if isinstance(text, str) and len(text) <= MAX_RSA_BITS else None
+    return int.from_bytes(raw, "big") if raw else None
 
 
 class TokenKeys:
@@ -32,42 +185,30 @@ class TokenKeys:
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         """`keys`: own private keys in PEM, at least one. Raises InvalidError."""
-        loaded = [load_key(pem) for pem in keys]
-        if not loaded or any(not isinstance(key.curve, ec.SECP256R1) for key in loaded):
+        loaded = {key_id(key): key for key in map(load_key, keys)}
+        if not loaded or any(not isinstance(key.curve, ec.SECP256R1) for key in loaded.values()):
             raise InvalidError("tokens are signed with ECDSA P-256 keys, and at least one is needed")
-        self._signing = loaded[0]
-        self._signing_id = key_id(loaded[0])
-        self._verifying = {key_id(key): key.public_key() for key in loaded}
+        self._own = loaded
+        self._signing_id, self._signing = next(iter(loaded.items()))
+        self._public = KeySet(tuple(_Key(key.public_key(), name, ALGORITHM) for name, key in loaded.items()))
 
     def __repr__(self) -> str:
         return "TokenKeys(...)"
 
     def key_set(self) -> dict[str, Any]:
         """The public keys as a JWKS document."""
-        return {"keys": [_jwk(name, key) for name, key in self._verifying.items()]}
+        return {"keys": [_jwk(name, key.public_key()) for name, key in self._own.items()]}
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         header = {"alg": ALGORITHM, "kid": self._signing_id}
         signed = f"{_encoded(header)}.{_encoded(claims)}"
-        first, second = decode_dss_signature(self._signing.sign(signed.encode("ascii"), _SIGNATURE))
+        first, second = decode_dss_signature(self._signing.sign(signed.encode("ascii"), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """The claims; None: not signed by any of these keys, or not a token."""
-        header, claims = decoded_header(token), unverified_claims(token)
-        if header is None or claims is None or header.get("alg") != ALGORITHM:
-            return None
-        key = self._verifying.get(str(header.get("kid")))
-        signed, _, signature = token.rpartition(".")
-        raw = decoded_bytes(signature)
-        if key is None or raw is None or len(raw) != 2 * _HALF:
-            return None
-        halves = (int.from_bytes(raw[:_HALF], "big"), int.from_bytes(raw[_HALF:], "big"))
-        try:
-            key.verify(encode_dss_signature(*halves), signed.encode("ascii"), _SIGNATURE)
-        except (InvalidSignature, UnicodeEncodeError):
-            return None
-        return claims
+        """The claims; None: not signed by the key that it names, or not a token."""
+        header = read_header(token)
+        return None if header is None or header.key_id is None else self._public.verified(token)
 
 
 def _jwk(name: str, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
@@ -86,8 +227,8 @@ def unverified_claims(token: str) -> dict[str, Any] | None:
     return _decoded(token, 1)
 
 
-def decoded_header(token: str) -> dict[str, Any] | None:
-    """For this package: the header without verification; None: not a JSON web token."""
+def _decoded_header(token: str) -> dict[str, Any] | None:
+    """The header without verification; None: not a JSON web token."""
     return _decoded(token, 0)
 
 
@@ -95,7 +236,7 @@ def _decoded(token: str, part: int) -> dict[str, Any] | None:
     parts = token.split(".")
     if len(parts) != 3 or len(token) > MAX_TOKEN:  # noqa: PLR2004 - header, claims, signature
         return None
-    raw = decoded_bytes(parts[part])
+    raw = _decoded_bytes(parts[part])
     try:
         value = json.loads(raw) if raw is not None else None
     except (ValueError, RecursionError):
@@ -111,8 +252,8 @@ def _text(raw: bytes) -> str:
     return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 
-def decoded_bytes(text: str) -> bytes | None:
-    """For this package: decode base64url. None unless `text` is its canonical encoding, so each token has one spelling."""
+def _decoded_bytes(text: str) -> bytes | None:
+    """Decode base64url. None unless `text` is its canonical encoding, so each token has one spelling."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from machinery.client.namespaces import Namespace
+from machinery.client.ownership import Namespace
 from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ForbiddenError
 

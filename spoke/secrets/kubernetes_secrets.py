@@ -6,7 +6,7 @@ import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from machinery import product
-from machinery.client.namespaces import Namespace
+from machinery.client.ownership import Namespace
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ConflictError, InvalidError, NotFoundError

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from hub.api.meta.field_sources import FieldSource, QueryRecord, ValueSource
 from machinery.expression import Type
-from machinery.expression.sorting import sort_key
+from machinery.expression.types import sort_key
 
 Place = tuple[str | int | None, ...]
 """Sort position: per key a text or an instant in microseconds since 1970; None for a missing value."""

@@ -22,8 +22,8 @@ from hub.api.query.selectable_fields import (
 )
 from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
-from machinery.expression.sorting import sort_key
 from machinery.expression.tree import MapEntry
+from machinery.expression.types import sort_key
 from machinery.meta.timestamps import parse_time
 
 CLUSTER: Mapping[str, ValueSource] = {

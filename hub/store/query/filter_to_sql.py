@@ -12,8 +12,7 @@ from hub.store.engine.instants import to_micros
 from hub.store.query.inventory import inventory
 from hub.store.query.value_columns import TABLES, Entries
 from machinery.expression import Type, tree
-from machinery.expression.sorting import sort_key
-from machinery.expression.types import Scalar
+from machinery.expression.types import Scalar, sort_key
 
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _MICROSECOND = timedelta(microseconds=1)

@@ -113,7 +113,7 @@ def _amounts(of: Iterable[_Cluster]) -> list[str]:
 
 def _quantity(text: Any) -> Fraction:
     """The quantity; 0 when it is missing or invalid."""
-    from machinery.expression.values import parse_quantity  # noqa: PLC0415 - start-up time
+    from machinery.expression.types import parse_quantity  # noqa: PLC0415 - start-up time
 
     try:
         return parse_quantity(str(text)) if text is not None else Fraction()

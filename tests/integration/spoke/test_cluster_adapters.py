@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
 from machinery.client.leaselock import LeaseLock
-from machinery.client.namespaces import Namespace
+from machinery.client.ownership import Namespace
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate
 from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError

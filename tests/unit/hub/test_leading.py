@@ -26,7 +26,7 @@ from hub.settings import load
 from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Elector, Leadership, Lock, Term, TermEnd, Timings
-from machinery.election.config import KUBERNETES, OPENSHIFT
+from machinery.election.lock import KUBERNETES, OPENSHIFT
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, NotLeaderError, UnavailableError
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.meta.timestamps import format_time

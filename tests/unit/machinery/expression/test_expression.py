@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse, parse_quantity, parse_version
-from machinery.expression.sorting import sort_key
-from machinery.expression.syntax import DEEPEST
-from machinery.expression.tokens import LONGEST
+from machinery.expression.syntax import DEEPEST, LONGEST
+from machinery.expression.types import sort_key
 from tests.checks import check_refusals, within_steps
 
 FIELDS = Fields(

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.pki import KeySet, TokenKeys
-from machinery.pki.jwks import ALGORITHMS
+from machinery.pki.tokens import ALGORITHMS
 from tests.fakes.identity import SigningKey, encoded
 
 CLAIMS = {"sub": "ann"}
