@@ -7,14 +7,13 @@ from hub.composition.attestation import attestor_of
 from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
-from hub.grpc_door.calls.gate import QUIET, Gate
-from hub.grpc_door.changes.feed import ChangeSubscriptions
+from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.server import RpcDoor
+from hub.grpc_door.session.acknowledgements import Tempo
+from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.context import DoorContext, HubIdentity
-from hub.grpc_door.session.cordon import Cordon
-from hub.grpc_door.session.heartbeat_interval import Tempo
-from hub.grpc_door.session.max_connection_age import Age
+from hub.grpc_door.session.drain import Age, Cordon
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage

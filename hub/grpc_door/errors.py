@@ -1,13 +1,21 @@
-"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata."""
+"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata.
 
+Messages of the Registration service that cannot be decoded are refused with BadRequest; gRPC itself would report UNKNOWN.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from grpc import aio
 
-from machinery.errors import MusterError, StaleEpochError
+from machinery.errors import BadRequestError, MusterError, StaleEpochError
 from machinery.observability import logs
+
+log = structlog.get_logger(__name__)
 
 REASON = "reason"
 EPOCH = "epoch"
@@ -38,8 +46,6 @@ CODES: dict[str, grpc.StatusCode] = {
     "UnsupportedMediaType": grpc.StatusCode.INVALID_ARGUMENT,
 }
 
-log = structlog.get_logger(__name__)
-
 
 async def abort(context: Context, error: Exception) -> NoReturn:
     """Ends the call with the error's status. Errors other than MusterError are logged with a stack trace, as INTERNAL."""
@@ -60,3 +66,49 @@ async def abort(context: Context, error: Exception) -> NoReturn:
 def _named() -> tuple[tuple[str, str], ...]:
     request_id = logs.request_id()
     return ((AUDIT_ID, request_id),) if request_id else ()
+
+
+PREFIX = "/muster.registration."
+
+
+class Decoding(aio.ServerInterceptor):
+    """Decodes requests of the Registration service. gRPC reports a decoding error as UNKNOWN, with a Python class name."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or not str(handler_call_details.method).startswith(PREFIX):
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                _stream(handler.unary_stream, handler.request_deserializer), None, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            _unary(handler.unary_unary, handler.request_deserializer), None, handler.response_serializer
+        )
+
+
+def _unary(method: Any, decode: Callable[[bytes], Any]) -> Any:
+    async def answered(raw: bytes, context: Context) -> Any:
+        return await method(await _decoded(raw, decode, context), context)
+
+    return answered
+
+
+def _stream(method: Any, decode: Callable[[bytes], Any]) -> Any:
+    async def answered(raw: bytes, context: Context) -> AsyncIterator[Any]:
+        async with aclosing(method(await _decoded(raw, decode, context), context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    return answered
+
+
+async def _decoded(raw: bytes, decode: Callable[[bytes], Any], context: Context) -> Any:
+    try:
+        return decode(raw)
+    except DecodeError:
+        await abort(context, BadRequestError("the message cannot be decoded"))

@@ -10,7 +10,7 @@ import structlog
 from grpc import aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
-from hub.grpc_door.decoding import Decoding
+from hub.grpc_door.errors import Decoding
 from hub.grpc_door.health import HealthService
 from hub.grpc_door.registration.servicer import RegistrationService
 from hub.grpc_door.session.context import DoorContext

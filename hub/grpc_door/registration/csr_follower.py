@@ -11,7 +11,7 @@ from hub.api.certificatesigningrequests import request as requests_domain
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
 from hub.api.meta import document as doc
 from hub.api.meta.change import ChangeType, Document
-from hub.grpc_door.changes.subscription import Followed
+from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.ports import Transaction

@@ -13,12 +13,11 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import join_labels as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door import addon_tokens
-from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.messages import asked_duration
 from hub.grpc_door.registration.csr_follower import CSRFollower
-from hub.grpc_door.registration.readoption import returning_holder
-from hub.grpc_door.registration.standby import check_gone, leave, stand_by
+from hub.grpc_door.registration.standby import check_gone, leave, returning_holder, stand_by
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall, stream, unary
 from hub.registry.certificatesigningrequests.submission import submit

@@ -1,4 +1,4 @@
-"""Calls to a hub that is not the agent's owner: StandBy keeps the registration in reserve, Leave ends it."""
+"""Calls to a hub that is not the agent's owner (StandBy, Leave), and recovery after a restore of the hub."""
 
 from hub.access import check_registration, session_holder
 from hub.api.certificateauthorities.trust import told
@@ -6,11 +6,13 @@ from hub.api.certificates.certificate import CertificateRecord, Purpose
 from hub.api.managedclusters.detach import Departure
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.renewal import asked
+from hub.grpc_door.session.interceptor import RpcCall
+from hub.grpc_door.session.orders import asked
 from hub.registry.managedclusters import renewals
 from hub.registry.multihub import leave as leaving
 from hub.registry.multihub import owners
-from machinery.errors import ForbiddenError, UnauthorizedError
+from hub.registry.recovery.readoption import Returning, readopt
+from machinery.errors import DenialCause, ForbiddenError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
@@ -59,3 +61,21 @@ def check_own(record: CertificateRecord, cluster: str, agent: str) -> ClusterNam
             f'this certificate is of agent "{own[1]}" of cluster "{own[0]}" and cannot speak for agent "{agent}" of "{cluster}"'
         )
     return own[0]
+
+
+async def returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
+    """Returns the record of a recovering agent; readopts a certificate lost by a restore first. Raises UnauthorizedError."""
+    try:
+        return await call.identify()
+    except UnauthorizedError as error:
+        if error.verdict is not DenialCause.CERTIFICATE_LOST:
+            raise
+    returning = Returning(
+        parts.shown(call.context),
+        cluster_name(request.cluster_name),
+        agent_id(request.agent_id),
+        request.cluster_uid,
+        parts.default_lease_duration,
+    )
+    await parts.store.run(readopt, returning)
+    return await call.identify()

@@ -1,4 +1,8 @@
-"""Schedules the acknowledgements of a session's beats.
+"""Beat intervals of agents, and the acknowledgements of a session's beats.
+
+The interval is the hub's setting for few agents, and longer if so many would keep a replica busy. So the load of beats on a
+replica is bounded. No decision waits for a beat: an agent sends a new verdict at once, and a cluster is silent only after five
+leases.
 
 An acknowledgement names the newest stored beat and covers all before it; writing it is most of the cost of a beat (ADR 0015).
 So a session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer pause, the first
@@ -7,11 +11,44 @@ beat of a session and one that ends a silence are acknowledged as soon as they a
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from math import ceil, inf
 
-from hub.grpc_door.session.heartbeat_interval import Tempo
 from machinery.wire.session.v1 import session_pb2 as wire
+
+INTERVAL_STEP = timedelta(seconds=5)
+"""Longer intervals are multiples of it, so that not every new session changes the interval of all agents."""
+INTERVALS_PER_LEASE = 2
+"""Intervals grow at most to this part of the lease: an agent is ready while a beat was acknowledged within its lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """`interval`: the hub's setting. `beats_per_second`: limit for all sessions of this replica together; 0: no limit."""
+
+    interval: timedelta
+    beats_per_second: float
+    sessions: Callable[[], int]
+
+    def of(self, lease_duration: timedelta) -> timedelta:
+        """Returns the current interval for a cluster with this lease duration; never longer than the lease."""
+        if not self.beats_per_second:
+            return min(self.interval, lease_duration)
+        return _interval(self.interval, lease_duration, self.sessions() / self.beats_per_second)
+
+
+@lru_cache(maxsize=64)
+def _interval(interval: timedelta, lease_duration: timedelta, wanted: float) -> timedelta:
+    """Cached, because it is called for each acknowledgement with few different values. `wanted`: seconds."""
+    shortest, steps = min(interval, lease_duration), ceil(wanted / INTERVAL_STEP.total_seconds())
+    return (
+        max(shortest, min(steps * INTERVAL_STEP, lease_duration / INTERVALS_PER_LEASE))
+        if wanted > shortest.total_seconds()
+        else shortest
+    )
+
 
 PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
 """After how long without an acknowledgement an agent considers its hub silent: the shortest time, and the longest that is used

@@ -10,15 +10,12 @@ from hub.api.certificateauthorities.authority import AuthorityRecord
 from hub.api.certificates.certificate import CertificateRecord
 from hub.audit import Auditor
 from hub.grpc_door.addon_tokens import AccountToken
-from hub.grpc_door.calls.counts import CallCounts
-from hub.grpc_door.calls.gate import Gate
-from hub.grpc_door.changes.feed import ChangeSubscriptions
+from hub.grpc_door.calls import CallCounts, Gate
 from hub.grpc_door.errors import Context
-from hub.grpc_door.session.acknowledgements import Deferred
+from hub.grpc_door.session.acknowledgements import Deferred, Tempo
+from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.clock_reports import Clocks
-from hub.grpc_door.session.cordon import Cordon
-from hub.grpc_door.session.heartbeat_interval import Tempo
-from hub.grpc_door.session.max_connection_age import Age
+from hub.grpc_door.session.drain import Age, Cordon
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer

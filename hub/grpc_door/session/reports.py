@@ -10,7 +10,7 @@ import structlog
 
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.managedclusters.detach import Departure
-from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall

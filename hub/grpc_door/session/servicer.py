@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.access import session_holder
-from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import stream

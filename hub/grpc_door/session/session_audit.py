@@ -9,7 +9,7 @@ from dataclasses import replace
 from hub.api.auditrecords.query import AuditEntry
 from hub.api.auditrecords.record import AuditLevel, Stage
 from hub.audit.recording import recording
-from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.session.interceptor import RpcCall
 from machinery.apiserver.access import Attributes
 from machinery.errors import MusterError

@@ -18,16 +18,15 @@ from grpc import aio
 
 from hub.api.certificates.certificate import CertificateRecord
 from hub.api.managedclusters.agent_annotations import sound_version
-from hub.grpc_door.calls.request_attributes import Asking
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.agent_events import AgentEvents
 from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.drain import Aging
 from hub.grpc_door.session.interceptor import RpcCall
-from hub.grpc_door.session.max_connection_age import Aging
-from hub.grpc_door.session.move import Moving
-from hub.grpc_door.session.renewal import Renewing
+from hub.grpc_door.session.orders import Moving, Renewing
 from hub.grpc_door.session.report_queue import Backlog
 from hub.grpc_door.session.reports import TRANSIENT, SessionReports
 from hub.grpc_door.session.session_audit import SessionAudit

@@ -11,8 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, ChangeType, Key
-from hub.grpc_door.changes.feed import REMEMBERED, ChangeSubscriptions
-from hub.grpc_door.changes.subscription import Followed
+from hub.grpc_door.session.changes import REMEMBERED, ChangeSubscriptions, Followed
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from hub.store.changelog import tail as tails

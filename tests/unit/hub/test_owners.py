@@ -13,7 +13,7 @@ from hub.api.managedclusters import taints as taint
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.managedclusters.detach import Departure
-from hub.grpc_door.session.move import Moving
+from hub.grpc_door.session.orders import Moving
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats

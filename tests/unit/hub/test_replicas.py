@@ -14,7 +14,7 @@ from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusRepor
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS, Query
 from hub.controllers.hub.replicas import LostReplicas
-from hub.grpc_door.session.cordon import HINT, Cordon
+from hub.grpc_door.session.drain import HINT, Cordon
 from hub.registry.core import namespaces
 from hub.registry.hubreplicas import drain as draining
 from hub.registry.hubreplicas import service as replicas

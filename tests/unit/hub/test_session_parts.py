@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from grpc_health.v1 import health_pb2 as wire
 
-from hub.grpc_door.calls.gate import QUIET, Gate
+from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
-from hub.grpc_door.session.acknowledgements import TICK, Acknowledgements, Deferred, spacing
-from hub.grpc_door.session.heartbeat_interval import Tempo
-from hub.grpc_door.session.max_connection_age import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
+from hub.grpc_door.session.acknowledgements import TICK, Acknowledgements, Deferred, Tempo, spacing
+from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
 from hub.grpc_door.session.report_queue import MOST, MOST_BYTES, Backlog
+from hub.grpc_door.session.sessions import OpenSession
 from machinery.errors import MusterError, UnavailableError
 from spoke.domain.ack_timeout import PATIENCE, SILENCE, patience
 from tests.checks import check_results
@@ -114,9 +114,9 @@ class Leaving:
 def test_old_session_is_asked_to_leave_and_ended_after_its_grace_unless_it_ended_itself() -> None:
     async def play() -> None:
         age, stays, gone, ageless = Age(seconds(10), seconds(8)), Leaving(), Leaving(), Leaving()
-        Aging(age, stays)
-        Aging(age, gone).cancel()
-        Aging(Age(timedelta(), age.grace), ageless)
+        Aging(age, cast("OpenSession", stays))
+        Aging(age, cast("OpenSession", gone)).cancel()
+        Aging(Age(timedelta(), age.grace), cast("OpenSession", ageless))
         await asyncio.sleep(10)
         assert (stays.hints, stays.ended) == ([age.grace / 2], [])
         await asyncio.sleep(10)

@@ -21,7 +21,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.controllers.feed import EventHandler
 from hub.controllers.feed import Feed as ControllersFeed
-from hub.grpc_door.changes.feed import ChangeSubscriptions as StreamFeed
+from hub.grpc_door.session.changes import ChangeSubscriptions as StreamFeed
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush

@@ -15,7 +15,7 @@ from hub.api.managedclusters.transition import Damping
 from hub.api.meta.change import EVENTS, Query
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.taints import HELD_LOOKS, Taints
-from hub.grpc_door.session.heartbeat_interval import Tempo
+from hub.grpc_door.session.acknowledgements import Tempo
 from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, UnavailableError

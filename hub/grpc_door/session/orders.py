@@ -1,5 +1,9 @@
-"""Requests early renewal of agents' certificates: by an operator's order, or because their CA is Outgoing."""
+"""An operator's orders to an agent: to move to another hub, and to renew its certificates early.
 
+A certificate also has to be renewed while its CA is Outgoing.
+"""
+
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from hub.api.certificateauthorities.authority import Phase, signer_of
@@ -7,6 +11,35 @@ from hub.api.certificates.certificate import CertificateRecord
 from hub.api.managedclusters.renewal import RenewalOrder
 from hub.grpc_door.session.context import DoorContext
 from machinery.wire.session.v1 import session_pb2 as wire
+
+REASON = "an operator moves this cluster to another hub"
+
+
+class Moving:
+    """Moves of one session. The order is sent only if the agent lists the target hub as ready; else it could not follow it."""
+
+    def __init__(self, send: Callable[[wire.HubMessage], None]) -> None:
+        self._send = send
+        self._ready: frozenset[str] = frozenset()
+        self._target = ""
+        self._asked = ""
+
+    def listed(self, hubs: wire.Hubs) -> None:
+        """Takes the agent's current hub list."""
+        self._ready = frozenset(hub.hub_id for hub in hubs.hubs if hub.state == wire.Hub.STATE_READY and hub.hub_id)
+        self._ask()
+
+    def wanted(self, target: str) -> None:
+        """Takes the hub id that the operator moves the cluster to; "": none."""
+        self._target = target
+        self._ask()
+
+    def _ask(self) -> None:
+        due = self._target if self._target in self._ready else ""
+        if due and due != self._asked:
+            self._send(wire.HubMessage(drain=wire.Drain(reason=REASON, target_hub_id=due)))
+        self._asked = due
+
 
 PER_SECOND = 20
 """Renewals per second of one replica's agents while a CA is Outgoing."""

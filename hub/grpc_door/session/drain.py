@@ -1,14 +1,20 @@
-"""Cordon and drain of this replica by an operator.
+"""Asks agents to reconnect: all when an operator drains this replica, and each one when its session is old.
 
 A drain asks every open session to leave, at a bounded rate. Its agent opens the next session first, wherever the load balancer
 leads it, and beats here until that one carries a beat. Sessions that remain after `grace` are ended. New sessions get
 UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration and the HTTPS door
 continue.
+
+A load balancer places only new connections, so without a maximum age a new replica would stay empty. Each session draws its
+own moment, so that a fleet that came at once does not move at once. A connection may become older than a session; gRPC ends it
+then, whatever it is used for.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 
 import structlog
 
@@ -16,13 +22,13 @@ from hub.grpc_door.session.sessions import OpenSession
 from machinery.errors import UnavailableError
 from machinery.runtime.rate_limit import LEAST_RATE, drain_rate, paced
 
+log = structlog.get_logger(__name__)
+
 RETRY = timedelta(seconds=1)
 HINT = timedelta(seconds=2)
 """Agents leave at a random moment within this time."""
 SPREAD = 0.5
 """Share of the grace within which even a large number of sessions is asked to leave."""
-
-log = structlog.get_logger(__name__)
 
 
 class Cordon:
@@ -88,3 +94,64 @@ class Cordon:
         except TimeoutError:
             return False
         return True
+
+
+JITTER = 0.2
+"""Sessions may end earlier than the maximum age by up to this share of it."""
+LONGEST_HINT = timedelta(seconds=10)
+BACKSTOP = 1.25
+"""gRPC ends a connection after this multiple of the maximum age (and the grace), varied by a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """`limit` 0: no maximum age. `grace`: how long the agent has to reconnect."""
+
+    limit: timedelta = timedelta(hours=1)
+    grace: timedelta = timedelta(minutes=5)
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """Options of the gRPC server."""
+        if not self.limit:
+            return ()
+        connection = self.limit * BACKSTOP + self.grace
+        return (
+            ("grpc.max_connection_age_ms", _milliseconds(connection)),
+            ("grpc.max_connection_age_grace_ms", _milliseconds(self.grace)),
+        )
+
+    def drawn(self, random: Random) -> timedelta:
+        """Returns when a session that begins now is asked to leave."""
+        return self.limit * (1 - JITTER * random.random())
+
+
+class Aging:
+    """The timers of one session; made when it begins, cancelled when it ends."""
+
+    def __init__(self, age: Age, session: OpenSession, random: Random | None = None) -> None:
+        self._age = age
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        if age.limit:
+            drawn = age.drawn(random or _RANDOM)
+            self._timer = self._loop.call_later(drawn.total_seconds(), self._ask)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self) -> None:
+        self._session.drain(min(self._age.grace / 2, LONGEST_HINT), "this session is old: open the next one")
+        self._timer = self._loop.call_later(self._age.grace.total_seconds(), self._end)
+
+    def _end(self) -> None:
+        self._session.end(UnavailableError("this session has become too old", retry_after=timedelta(seconds=1)))
+
+
+_RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

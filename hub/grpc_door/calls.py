@@ -1,0 +1,172 @@
+"""What surrounds each gRPC call: the gate, counters, and its request attributes.
+
+When the server stops, `grpc.aio` ends calls that it has received and not started with CANCELLED. So the gate is closed first,
+remaining calls get UNAVAILABLE, and the server stops when no call has arrived for `QUIET`.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from machinery.apiserver.access import Attributes
+from machinery.errors import MusterError, UnavailableError
+from machinery.identity import ClusterName
+from machinery.observability.metrics import Distribution, Tally
+from machinery.runtime.clock import Clock
+
+QUIET = timedelta(milliseconds=250)
+STEP = 0.05
+"""Seconds between checks of that time."""
+GATE_RETRY = timedelta(seconds=1)
+
+
+class Gate:
+    """Counts all calls of a server except health. `moment`: how long no call must arrive until the gate counts as quiet."""
+
+    def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
+        self._clock = clock
+        self._moment = moment.total_seconds()
+        self._in_flight = 0
+        self._last = self._last_arrival = clock.monotonic()
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Counts a call while the block runs. Raises UnavailableError if the gate is closed."""
+        self._last = self._last_arrival = self._clock.monotonic()
+        self.check()
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._last = self._clock.monotonic()
+
+    def check(self) -> None:
+        """Raises UnavailableError if the gate is closed."""
+        if self._closed:
+            raise UnavailableError("this hub is shutting down: try again", retry_after=GATE_RETRY)
+
+    def close(self) -> None:
+        """Refuses calls from now on. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._last = self._last_arrival = self._clock.monotonic()
+
+    async def still(self, within: timedelta) -> None:
+        """Returns when no call has arrived for `moment`, or after `within`. Calls may still be in progress."""
+        end = self._clock.monotonic() + within.total_seconds()
+        while (rest := min(self._last_arrival + self._moment, end) - self._clock.monotonic()) > 0:
+            await self._pass(rest)
+
+    async def quiet(self) -> None:
+        """Returns when no call is in progress and none has arrived or ended for `moment`."""
+        while True:
+            rest = self._moment - (self._clock.monotonic() - self._last)
+            if self._in_flight == 0 and rest <= 0:
+                return
+            await self._pass(max(rest, 0.01))
+
+    async def _pass(self, seconds: float) -> None:
+        """Sleeps for at most a step. If the process was suspended, that time does not count as quiet: no call could arrive."""
+        step, began = min(seconds, STEP), self._clock.monotonic()
+        await asyncio.sleep(step)
+        now = self._clock.monotonic()
+        late = now - began - step
+        if late > STEP:
+            self._last, self._last_arrival = min(self._last + late, now), min(self._last_arrival + late, now)
+
+
+OK, DEFECT, CUT_OFF = "OK", "InternalError", "Cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """Counts since the start. Methods and reasons (`machinery.errors`) are few, so the number of series is bounded."""
+
+    handled: Tally = field(default_factory=Tally)
+    """By method and outcome: the reason of the error, OK, or Cancelled."""
+    seconds: dict[str, Distribution] = field(default_factory=dict)
+    """Duration of successful unary calls, by method."""
+
+    def ended(self, method: str, error: BaseException | None) -> None:
+        self.handled[method, _outcome(error)] += 1
+
+    def took(self, method: str, time: timedelta) -> None:
+        """Records the duration of a successful call."""
+        if method not in self.seconds:
+            self.seconds[method] = Distribution()
+        self.seconds[method].observe(time.total_seconds())
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return OK
+    if isinstance(error, MusterError):
+        return error.reason
+    return DEFECT if isinstance(error, Exception) else CUT_OFF
+
+
+REGISTRATION, SESSION = "/muster.registration.v1.Registration", "/muster.session.v1.Session"
+CERTIFICATES = "certificates.k8s.io"
+
+
+class Asking:
+    """Request attributes of gRPC calls, as the HTTPS door has them, for audit policies and limits."""
+
+    def __init__(self, group_suffix: str) -> None:
+        self._clusters = f"cluster.{group_suffix}"
+        self._addons = f"addon.{group_suffix}"
+
+    def hub(self) -> Attributes:
+        return Attributes("get", f"{REGISTRATION}/GetHub")
+
+    def cluster(self, name: str) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/EnsureCluster", self._clusters, "v1", "managedclusters", name=name)
+
+    def request(self) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/SubmitRequest", CERTIFICATES, "v1", "certificatesigningrequests")
+
+    def addon_token(self, cluster: str, account: str) -> Attributes:
+        path = f"{REGISTRATION}/IssueAddOnToken"
+        return Attributes("create", path, "", "v1", "serviceaccounts", "token", cluster, account)
+
+    def following(self, name: str) -> Attributes:
+        path = f"{REGISTRATION}/FollowRequest"
+        return Attributes("watch", path, CERTIFICATES, "v1", "certificatesigningrequests", name=name)
+
+    def recovery(self) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/Recover", CERTIFICATES, "v1", "certificatesigningrequests")
+
+    def session(self, cluster: ClusterName | None) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("connect", path, self._clusters, "v1", "managedclusters", "session", name=cluster or "")
+
+    def beat(self, cluster: ClusterName) -> Attributes:
+        lease = ("coordination.k8s.io", "v1", "leases")
+        return Attributes("update", f"{SESSION}/Connect", *lease, namespace=cluster, name="managed-cluster-lease")
+
+    def status(self, cluster: ClusterName) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("patch", path, self._clusters, "v1", "managedclusters", "status", name=cluster)
+
+    def standby(self, name: str) -> Attributes:
+        """Counts as a status report."""
+        return Attributes("patch", f"{REGISTRATION}/StandBy", self._clusters, "v1", "managedclusters", "status", name=name)
+
+    def leaving(self, name: str) -> Attributes:
+        return Attributes("delete", f"{REGISTRATION}/Leave", self._clusters, "v1", "managedclusters", name=name)
+
+    def addon(self, cluster: ClusterName, name: str) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("patch", path, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)

@@ -1,1 +1,0 @@
-"""Parts around each gRPC call: the gate, counters, and request attributes for policies."""

@@ -1,1 +1,0 @@
-"""Follows the change log once for all streams."""
