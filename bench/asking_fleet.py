@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from bench.door import document
-from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction

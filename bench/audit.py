@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from hub.api.auditrecords.record import AuditRecord, ResponseStatus, Stage
+from hub.api.auditrecords import AuditRecord, ResponseStatus, Stage
 from hub.audit import Auditor, default_policy
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.store_sink import StoreSink

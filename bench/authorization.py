@@ -20,8 +20,8 @@ import click
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.access.rights import CallerStanding
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.core.roles import GROUP, Groups
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.clusterroles import GROUP, Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Transaction

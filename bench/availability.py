@@ -19,7 +19,7 @@ from bench.agents import bootstrap, register_many
 from bench.heartbeats import Fleet
 from bench.spread import postgres_cpu, postmaster_of, told_to_hubs
 from bench.stage import cpu_seconds, staged
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.replica.keys import create_keys
 from machinery.runtime.clock import SystemClock
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.store import SqlStore

@@ -19,7 +19,7 @@ from statistics import median
 
 import click
 
-from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificateauthorities.authority import AgentTrust
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.api.meta import document as doc

@@ -27,7 +27,7 @@ from sqlalchemy import make_url
 from bench.agents import Agent, Target, bootstrap, register_many
 from bench.stage import Stage, cpu_seconds, free_port, staged
 from hollow.demo.processes import Child
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.replica.keys import create_keys
 from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire

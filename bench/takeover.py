@@ -19,7 +19,7 @@ import click
 
 from bench.stage import Stage, cpu_seconds, free_port, staged
 from hollow.demo.processes import Child
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.ports import Leaders
 from hub.replica.keys import create_keys
 from hub.store.writer.leader_lock_connection import SqlLifeline

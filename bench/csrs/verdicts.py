@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bench.csrs.world import EDGE, OTHER, Attempt, Outcome, World
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 
 REFUSALS = frozenset(
     {

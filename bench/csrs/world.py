@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bench.csrs.ring import Ring
-from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
 from hub.api.managedclusters.cluster import JoinRequest

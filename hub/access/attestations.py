@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from hub.api.bootstrapcredentials.attestation import AttestationError, Attested, Demand
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.bootstrapcredentials import AttestationError, Attested, Demand
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import JsonDocuments, https_flaw

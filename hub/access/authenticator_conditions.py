@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from hub.access.authenticators import Connect
-from hub.api.logins.authenticator import JWT, authorities_of
+from hub.api.logins import JWT, authorities_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.apiserver.authn.https_json import JsonDocuments, check_https

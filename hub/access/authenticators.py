@@ -7,8 +7,7 @@ the next request. Issuer keys and webhook answers are cached until the authentic
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hub.api.logins.authenticator import ACCOUNT, JWT, AuthenticatorConfig, Reference
-from hub.api.logins.login import Named, named_by_claims
+from hub.api.logins import ACCOUNT, JWT, AuthenticatorConfig, Named, Reference, named_by_claims
 from hub.ports import Store
 from hub.registry.logins import service as logins
 from machinery.apiserver.authn.delegated import DelegatedTokens

@@ -13,8 +13,8 @@ import structlog
 
 from hub.access.revocation_poller import FAR, POLL, RARELY, ReadWindow, RevocationPoller
 from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, AuthorityRecord, signer_of
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.certificates.revocation import verdict_on
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.revocations import verdict_on
 from hub.ports import Store, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.recovery import readoption

@@ -13,9 +13,9 @@ the latest one whose certificate is valid; the names in a certificate's subject 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.core.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.clusterroles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rules import PolicyRule
 from machinery.errors import BadRequestError

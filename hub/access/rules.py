@@ -10,7 +10,7 @@ RECOVERY     only Recover, for its own agent    no              no
 SERVING      nothing
 """
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from machinery.errors import ForbiddenError, UnauthorizedError
 from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, addon_group, addon_user
 

@@ -11,8 +11,8 @@ from datetime import datetime
 import structlog
 
 from hub.access.revocation_poller import FAR, ReadWindow, RevocationPoller
-from hub.api.bootstrapcredentials import credential as rules
-from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api import bootstrapcredentials as rules
+from hub.api.bootstrapcredentials import CredentialRecord
 from hub.ports import Store, Transaction
 from machinery.errors import EndedCredentialError, MusterError, UnauthorizedError
 from machinery.identity import CredentialId

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.auditrecords.query import AuditEntry, Numbering
-from hub.api.auditrecords.record import NO_BODY, AuditRecord, ObjectReference, User
+from hub.api.auditrecords import NO_BODY, AuditEntry, AuditRecord, Numbering, ObjectReference, User
 from hub.audit.floods import PERIOD, Floods
 from hub.audit.policy import AuditPolicy, AuditVerdict
 from hub.audit.trail import Trail

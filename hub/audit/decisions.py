@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
-from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
-from hub.api.auditrecords.record import DRY_RUN, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
+from hub.api.approvalrules import RuleDecision, RuleVerdict
+from hub.api.auditrecords import DRY_RUN, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
 from hub.api.meta import document as doc
 from hub.audit.auditor import Auditor
 from hub.ports import Transaction

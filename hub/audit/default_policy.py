@@ -3,7 +3,7 @@
 It leaves out signs of life: beats, status reports, events and access reviews. To record them, write a policy.
 """
 
-from hub.api.auditrecords.record import AuditLevel
+from hub.api.auditrecords import AuditLevel
 from hub.audit.policy import AuditPolicy, AuditRule, GroupResources
 from machinery.identity import ALL_CLUSTERS_GROUP
 

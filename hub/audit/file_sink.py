@@ -8,8 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hub.api.auditrecords.query import AuditEntry, Numbering
-from hub.api.auditrecords.record import read_record
+from hub.api.auditrecords import AuditEntry, Numbering, read_record
 from hub.audit.trail import AuditSink
 from machinery.errors import InvalidError, UnavailableError
 

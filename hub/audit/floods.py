@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from hub.api.auditrecords.record import LOGIN_FAILURE, NO_BODY, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage
+from hub.api.auditrecords import LOGIN_FAILURE, NO_BODY, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage
 from machinery.apiserver.access import ANONYMOUS
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.errors import TooManyRequestsError

@@ -5,7 +5,7 @@ Rules match as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 
 from dataclasses import dataclass
 
-from hub.api.auditrecords.record import AuditLevel, Stage
+from hub.api.auditrecords import AuditLevel, Stage
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 

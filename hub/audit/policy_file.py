@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hub.api.auditrecords.record import AuditLevel, Stage
+from hub.api.auditrecords import AuditLevel, Stage
 from hub.audit.policy import AuditPolicy, AuditRule, GroupResources
 from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml

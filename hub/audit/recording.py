@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.auditrecords.record import AuditRecord, ResponseStatus
+from hub.api.auditrecords import AuditEntry, AuditRecord, ResponseStatus
 from hub.api.meta.change import Change, ChangeType
 from hub.audit.auditor import Auditor
 from hub.ports import RECORDING, Recording

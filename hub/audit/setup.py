@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from hub.api.auditrecords.record import STRANGERS
+from hub.api.auditrecords import STRANGERS
 from hub.audit.auditor import Auditor
 from hub.audit.default_policy import default_policy
 from hub.audit.file_sink import FileSink

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from hub.api.auditrecords.query import AuditEntry, Numbering
-from hub.api.auditrecords.record import STRANGERS
+from hub.api.auditrecords import STRANGERS, AuditEntry, Numbering
 from hub.audit.trail import AuditSink
 from hub.ports import Store
 from hub.registry.auditrecords import service as audit

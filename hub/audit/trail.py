@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import AuditEntry, Numbering
-from hub.api.auditrecords.record import AuditLevel, AuditRecord, Dropped, Stage
+from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, Dropped, Numbering, Stage
 from machinery.errors import MusterError
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff

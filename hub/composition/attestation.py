@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
-from hub.api.bootstrapcredentials.attestation import ANY_SUBJECT, Demand
+from hub.api.bootstrapcredentials import ANY_SUBJECT, Demand
 from hub.ports import Store
 from hub.settings import HubSettings
 from machinery.apiserver.authn.allowlist import AllowedUrls

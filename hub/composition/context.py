@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Self
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.composition.shutdown import ShutdownReason, stop_times_of
 from hub.metrics import told_metrics
 from hub.replica.installation import Addresses, lifetimes_of

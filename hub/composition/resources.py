@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from hub.api.hubreplicas.replica import Replica
+from hub.api.hubreplicas import Replica
 from hub.composition.context import BuildContext
 from hub.issuer import RotatingIssuer
 from hub.registry.core import namespaces

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from hub.api.approvalrules.rule import ApprovalRule
+from hub.api.approvalrules import ApprovalRule
 from hub.controllers.batch import Batched, Committed
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from hub.access import session_holder
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificates import CertificateRecord
 from hub.grpc_door.messages import asked_duration
 from hub.ports import Store
 from hub.registry.managedclusteraddons import tokens as addon_tokens

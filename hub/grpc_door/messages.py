@@ -8,14 +8,13 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hub.api.managedclusteraddons.tokens import ready_uid
+from hub.api.managedclusteraddons.addon import ready_uid
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
+from hub.api.managedclusters.agent_annotations import AgentHubState, RenewalOrder, ReportedHub, renewal_order
 from hub.api.managedclusters.cluster import ClientConfig, ClusterClaim, StatusReport
-from hub.api.managedclusters.renewal import RenewalOrder, order_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.ports import Transaction
@@ -97,7 +96,7 @@ def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
         move_to=reported.move_to(stored.document),
-        renewal=order_of(stored.document),
+        renewal=renewal_order(stored.document),
         hubs=doc.annotations(stored.document).get(reported.HUBS, ""),
         desired=desired.SerializeToString(deterministic=True),
         revision=max([stored.revision, *(addon.revision for addon in addons)]),

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.liveness.heartbeat import Beat
+from hub.api.auditrecords import AuditEntry
+from hub.api.liveness import Beat
 from hub.ports import Store
 from hub.registry.liveness import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.api.liveness.coverage import FRESH, JUMP
+from hub.api.liveness import FRESH, JUMP
 from hub.ports import Store, Transaction
 from hub.registry.liveness import coverage as hearing
 from machinery.errors import MusterError

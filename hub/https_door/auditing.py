@@ -16,8 +16,8 @@ import msgspec
 import structlog
 from aiohttp import hdrs, web
 
-from hub.api.auditrecords.record import DRY_RUN, NO_BODY, AuditRecord, ResponseStatus, Stage
-from hub.api.bootstrapcredentials.attestation import AttestationError
+from hub.api.auditrecords import DRY_RUN, NO_BODY, AuditRecord, ResponseStatus, Stage
+from hub.api.bootstrapcredentials import AttestationError
 from hub.api.meta.change import Change
 from hub.audit import Auditor, AuditVerdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of

@@ -3,7 +3,7 @@
 from aiohttp import web
 from structlog.contextvars import bound_contextvars
 
-from hub.api.core.namespace import STANDING
+from hub.api.namespaces import STANDING
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.filters import Incoming, Inner
 

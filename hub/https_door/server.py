@@ -10,9 +10,9 @@ from aiohttp import web
 from hub.access.authenticators import Authenticators
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
-from hub.api.certificates.certificate import Lifetimes
-from hub.api.core.roles import Groups
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.certificates import Lifetimes
+from hub.api.clusterroles import Groups
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.https_door.callers.aggregation import OwnRoles, delegating
 from hub.https_door.callers.authentication import Identify, Listen, takes_no_part
 from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, ExternalAuthenticator, issuer_of

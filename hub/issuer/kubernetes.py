@@ -7,7 +7,7 @@ that cluster.
 
 from datetime import datetime
 
-from hub.api.certificates.certificate import IssuedCertificate, Profile, Purpose
+from hub.api.certificates import IssuedCertificate, Profile, Purpose
 from hub.issuer.provider import NAME, AuthorityProvider, signer
 from hub.ports import LoginIssuer
 from machinery import pki

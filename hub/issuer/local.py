@@ -13,7 +13,7 @@ from typing import Self
 
 import structlog
 
-from hub.api.certificates.certificate import IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates import IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.issuer import files
 from hub.ports import Issuer, ListSigner
 from machinery import pki

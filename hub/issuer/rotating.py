@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
-from hub.api.certificates.certificate import IssuedCertificate, Profile
+from hub.api.certificates import IssuedCertificate, Profile
 from hub.issuer.callbacks import Listeners
 from hub.issuer.local import LocalIssuer
 from hub.ports import Issuer, ListSigner

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.logins.credentialissuer import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
+from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.kubecert import deployment as rules

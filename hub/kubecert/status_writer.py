@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hub.api.logins.credentialissuer import Strategy
+from hub.api.credentialissuers import Strategy
 from hub.kubecert.controller import NAME, Book
 from hub.ports import Store
 from hub.registry.logins import credentialissuers

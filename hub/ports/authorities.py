@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, HeldCertificate
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from machinery.identity import ClusterName
 
 

@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.api.bootstrapcredentials.attestation import Binding
-from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse, UseCount
-from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile
+from hub.api.bootstrapcredentials import Binding, CredentialRecord, CredentialUse, UseCount
+from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki import RevocationList
 

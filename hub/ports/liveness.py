@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.api.hubreplicas.replica import AgentSession, Replica
-from hub.api.liveness.coverage import Checkpoint
-from hub.api.liveness.heartbeat import Beat, LastBeat
-from hub.api.managedclusters.transition import Transition
+from hub.api.hubreplicas import AgentSession, Replica
+from hub.api.liveness import Beat, Checkpoint, LastBeat
+from hub.api.managedclusters.availability import Transition
 from machinery.identity import AgentId, ClusterName
 
 

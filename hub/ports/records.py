@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
+from hub.api.auditrecords import AuditEntry, AuditQuery, AuditSize
 from hub.api.meta.change import Change
 from machinery.election.lock import Candidate, LockRecord
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificateauthorities.authority import AgentTrust
 from machinery.identity import AgentId, ClusterName
 
 

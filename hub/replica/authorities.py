@@ -14,8 +14,8 @@ import structlog
 from hub.access.revocation_poller import RevocationPoller
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, Phase, issuing
 from hub.api.certificateauthorities.rotation import RotationSurvey
-from hub.api.certificates.certificate import Lifetimes
-from hub.api.core.event import EventRecord
+from hub.api.certificates import Lifetimes
+from hub.api.events import EventRecord
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.issuer.key_files import KeyFiles

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import structlog
 
-from hub.api.hubreplicas.replica import BEAT, LOST_AFTER, Load, Replica
+from hub.api.hubreplicas import BEAT, LOST_AFTER, Load, Replica
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.settings import HubSettings

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import structlog
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.certificates import operators
 from hub.registry.certificates import service as certificates

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import structlog
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.controllers.manager.manager import ControllerManager
 from hub.election import FencedStore, RowLock, SoleLock

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.issuer import ServingNames
 from hub.issuer.rotating import RotatingIssuer
 from hub.settings import HubSettings

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
-from hub.api.liveness.brake import BrakeLimits
-from hub.api.managedclusters.taints import Patience
-from hub.api.managedclusters.transition import Damping
+from hub.api.liveness import BrakeLimits
+from hub.api.managedclusters.availability import Damping, Patience
 from hub.registry.liveness import brake
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore

@@ -8,7 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from hub.api.certificates.certificate import Lifetimes, Purpose
+from hub.api.certificates import Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, Submission, phase
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hub.api.certificates.certificate import CertificateRecord, IssuedCertificate, Profile, Purpose
+from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.ports import Store, Transaction

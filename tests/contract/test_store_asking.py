@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.liveness import Beat, LastBeat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
 from hub.api.query.query_fields import where_of

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.api.auditrecords.query import AuditEntry, AuditPosition, AuditQuery, Numbering
-from hub.api.auditrecords.record import STRANGERS
+from hub.api.auditrecords import STRANGERS, AuditEntry, AuditPosition, AuditQuery, Numbering
 from hub.audit.file_sink import FileSink
 from hub.audit.store_sink import StoreSink
 from hub.audit.trail import AuditSink

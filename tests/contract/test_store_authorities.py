@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from hub.api.certificateauthorities.authority import (
+    AgentTrust,
     AuthorityId,
     AuthorityOrder,
     AuthorityRecord,
     Follower,
     HeldCertificate,
     Phase,
+    told,
 )
-from hub.api.certificateauthorities.trust import AgentTrust, told
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities

@@ -5,11 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hub.api.hubreplicas.replica import AgentSession, Load, Replica
-from hub.api.liveness.coverage import Checkpoint
-from hub.api.liveness.heartbeat import Beat, LastBeat
-from hub.api.managedclusters.detach import MOVED, STANDBY
-from hub.api.managedclusters.transition import Transition
+from hub.api.hubreplicas import AgentSession, Load, Replica
+from hub.api.liveness import Beat, Checkpoint, LastBeat
+from hub.api.managedclusters.availability import MOVED, STANDBY, Transition
 from hub.ports import Store, Transaction
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import ManualClock

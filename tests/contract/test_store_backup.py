@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.hubreplicas.replica import Replica
-from hub.api.liveness.heartbeat import Beat
-from hub.api.managedclusters.transition import Transition
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.hubreplicas import Replica
+from hub.api.liveness import Beat
+from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS, Key
 from hub.ports import Transaction
 from hub.registry.objects import service as objects

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas.leader_terms import FACT, KEPT
+from hub.api.events import EventRecord
+from hub.api.hubleaders import FACT, KEPT
 from hub.api.meta.change import EVENTS, Query
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction

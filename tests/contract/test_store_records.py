@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from hub.api.bootstrapcredentials.attestation import Binding, Demand
-from hub.api.bootstrapcredentials.credential import CredentialBounds, CredentialRecord, CredentialUse, UseCount, token_hash
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.bootstrapcredentials import (
+    Binding,
+    CredentialBounds,
+    CredentialRecord,
+    CredentialUse,
+    Demand,
+    UseCount,
+    token_hash,
+)
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.liveness import Beat, LastBeat
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.controllers import ACTOR
 from hub.replica.keys import create_keys
 from machinery.client import config

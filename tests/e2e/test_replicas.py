@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.api.liveness.lease import GRACE_FACTOR
+from hub.api.liveness import GRACE_FACTOR
 from hub.store.migrate import HEAD
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import MusterError

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.commands.doctor.command import examined
 from hub.commands.doctor.findings import DoctorFinding, DoctorState
 from hub.issuer import LocalIssuer, ServingNames

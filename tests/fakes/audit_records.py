@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hub.api.auditrecords.query import AuditEntry, Numbering
-from hub.api.auditrecords.record import AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
+from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, Numbering, ObjectReference, ResponseStatus, Stage, User
 from hub.audit.trail import AuditSink
 from machinery.errors import UnavailableError
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot

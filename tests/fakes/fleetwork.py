@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.api.certificatesigningrequests.request import Requester
-from hub.api.core.event import EventRecord
-from hub.api.core.namespace import namespace
-from hub.api.managedclustersets.clusterset import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
+from hub.api.events import EventRecord
+from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Document, Key, Kind, StoredObject
+from hub.api.namespaces import namespace
 from hub.controllers.feed import Feed
 from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Store, Transaction

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from hub.api.core import namespace as rules
-from hub.api.core.roles import path_rule
+from hub.api import namespaces as rules
+from hub.api.clusterroles import path_rule
 from hub.api.meta import document as doc
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.kinds.managedcluster import managed_cluster

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hub.api.logins.credentialissuer import Strategy
+from hub.api.credentialissuers import Strategy
 from hub.api.meta.change import Document
 from hub.kubecert.cluster_client import ClusterClient, is_outdated
 from hub.kubecert.controller import Book

@@ -13,11 +13,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, event, make_url, select, text
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord
-from hub.api.certificates.certificate import CertificateRecord
-from hub.api.hubreplicas.replica import AgentSession, Replica
-from hub.api.liveness.coverage import Checkpoint
-from hub.api.liveness.heartbeat import LastBeat
-from hub.api.managedclusters.transition import Transition
+from hub.api.certificates import CertificateRecord
+from hub.api.hubreplicas import AgentSession, Replica
+from hub.api.liveness import Checkpoint, LastBeat
+from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import Change, Key, Kind, StoredObject
 from hub.ports import Leaders, Lifeline, Recording, Transaction
 from hub.store import SqlStore, schema

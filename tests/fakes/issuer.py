@@ -1,6 +1,6 @@
 """Issuers whose certificates are readable words, or that skip the check of the profile."""
 
-from hub.api.certificates.certificate import CertificateHolder, CertificateRecord, IssuedCertificate, Profile
+from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Profile
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates.service import key_hash
 from machinery import pki

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS, Key, StoredObject

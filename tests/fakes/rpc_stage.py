@@ -11,11 +11,10 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import AuditRecord, read_record
-from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds
-from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.auditrecords import AuditQuery, AuditRecord, read_record
+from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds
+from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
+from hub.api.liveness import LastBeat
 from hub.api.meta.change import Query
 from hub.grpc_door.errors import REASON
 from hub.grpc_door.server import RpcDoor

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from hub.api.liveness.brake import BrakeLimits
+from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.availability import Patience
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.managedclusters.taints import Patience
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Document
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.availability import AvailabilityController

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub.__main__ import main
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
 from hub.replica.installation import settle

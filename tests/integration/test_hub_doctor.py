@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.api.hubreplicas.replica import LOST_AFTER, Load, Replica
+from hub.api.hubreplicas import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, looked

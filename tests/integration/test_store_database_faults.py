@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from hub.access import Peers
 from hub.access import revocation_poller as looking
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.liveness.heartbeat import Beat
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.liveness import Beat
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from hub.store import SqlStore

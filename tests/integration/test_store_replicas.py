@@ -15,9 +15,9 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from hub.access import Peers
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.liveness.heartbeat import Beat
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.liveness import Beat
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, ServingNames
 from machinery import pki
 from machinery.client.kubeconfig import Credential

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.server import build_door
 from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress
 from hubctl.__main__ import hubctl

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.managedclusteraddons import tokens as addon_token
-from hub.api.managedclusters import clock_sync as clocksync
+from hub.api.managedclusteraddons import addon as addon_token
+from hub.api.managedclusters import availability as clocksync
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters.detach import PARTED
+from hub.api.managedclusters.availability import PARTED
 from hub.api.meta.change import Key
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
@@ -30,8 +30,8 @@ MOVES = {"MoveRequested", "MoveCompleted", "MoveCancelled"}
 CONDITIONS = {"ClientCertificateUpdated", "ClientCertificateUpdateFailed", "NamespaceApplyFailed"}
 WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/controllers/addons/tokens.py", "news.reason"): {
-        addon_token.ready(Key("c1", "x"), "u").reason,
-        addon_token.failed("why").reason,
+        addon_token.token_ready(Key("c1", "x"), "u").reason,
+        addon_token.token_failed("why").reason,
     },
     ("hub/controllers/hub/transition_recorder.py", "available.reason"): AVAILABILITY,
     ("hub/controllers/hub/transition_recorder.py", "clock.reason"): {clocksync.SYNCED.reason, clocksync.OUT_OF_SYNC.reason},

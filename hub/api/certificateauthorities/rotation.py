@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase, issuing
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from machinery.identity import AgentId, ClusterName
 
 WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)

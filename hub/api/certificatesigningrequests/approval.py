@@ -1,12 +1,12 @@
 """Built-in approvals: renewals of agents in good standing, and certificates of registered add-ons.
 
 Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9. Operators' rules are
-in `hub.api.approvalrules.rule`.
+in `hub.api.approvalrules`.
 """
 
 from datetime import datetime
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document

@@ -1,18 +1,23 @@
 """CertificateSigningRequests: submission, strict checks, and the state of a request.
 
 Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); architecture D9.
+
+Removal times of CertificateSigningRequests, as in Kubernetes' controller-manager.
+
+Issued, denied and failed requests are removed an hour after that, issued ones at the latest with their certificate's end.
+Requests without a decision, and approved ones without a signature, are removed after a day.
 """
 
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Protocol
 
-from hub.api.bootstrapcredentials.attestation import Attested
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.bootstrapcredentials import Attested
+from hub.api.certificates import CertificateRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.errors import ForbiddenError, InvalidError
@@ -312,3 +317,32 @@ def finished_at(request: Document) -> datetime | None:
 def selectable(request: Document) -> dict[str, str]:
     """Selectable fields of requests."""
     return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRetention:
+    """Retention of finished requests, and of requests that never finish."""
+
+    finished: timedelta = timedelta(hours=1)
+    pending: timedelta = timedelta(hours=24)
+
+
+def removed_at(request: Document, ends: RequestRetention, not_after: datetime | None) -> datetime:
+    """Removal time. `not_after`: end of the issued certificate."""
+    finished = finished_at(request)
+    if finished is None:
+        return _waits_since(request) + ends.pending
+    at = finished + ends.finished
+    return at if not_after is None else min(at, not_after)
+
+
+def _waits_since(request: Document) -> datetime:
+    """Creation of an undecided request; approval of an unsigned one."""
+    moments = _moments(request, (APPROVED,)) if phase(request) is RequestPhase.APPROVED else []
+    return max(moments, default=created_at(request))
+
+
+def _moments(request: Document, types: Collection[str]) -> list[datetime]:
+    told = [entry for entry in doc.conditions(request) if entry.get("type") in types]
+    moments = [entry.get("lastUpdateTime") or entry.get("lastTransitionTime") for entry in told]
+    return [parse_time(str(moment)) for moment in moments if moment]

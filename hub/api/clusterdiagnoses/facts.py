@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from hub.api.bootstrapcredentials.credential import CredentialPhase, CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.hubreplicas.replica import AgentSession, Replica
-from hub.api.liveness.brake import Brake
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.bootstrapcredentials import CredentialPhase, CredentialRecord
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.hubreplicas import AgentSession, Replica
+from hub.api.liveness import Brake, LastBeat
 from hub.api.meta.change import Document
 from machinery.durations import format_duration
 from machinery.identity import ClusterName

@@ -2,9 +2,8 @@
 
 from datetime import timedelta
 
-from hub.api.bootstrapcredentials.credential import CredentialPhase
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.certificates.revocation import CLUSTER_REBUILT
+from hub.api.bootstrapcredentials import CredentialPhase
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, state
 from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, Offer, whole
 from hub.api.managedclusters import cluster as rules
@@ -12,6 +11,7 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
+from hub.api.revocations import CLUSTER_REBUILT
 from machinery.meta import conditions
 from machinery.meta.timestamps import format_time, parse_time
 

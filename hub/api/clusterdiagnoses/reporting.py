@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, whole
-from hub.api.liveness.lease import GRACE_FACTOR, grace
+from hub.api.liveness import GRACE_FACTOR, grace
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from machinery.meta import conditions

@@ -3,18 +3,25 @@
 As in OCM's health check controller, `Available` of every add-on becomes Unknown with the cluster's reason and message. In
 addition, an annotation keeps the previous condition, which is restored with the cluster: an agent whose session survived the
 silence does not report it again.
+
+A cluster's add-ons and their state, as labels of its ManagedCluster, for label selectors.
+
+Source: OCM's add-on feature discovery controller.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.meta import conditions
-from machinery.meta.conditions import ADDON_AVAILABLE, UNKNOWN, Condition
+from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.meta.selectors import valid_label_key
 
 NOTE = "hub.open-cluster-management.io/silenced"
 """Annotation, as JSON: `reason` of the cluster's silence, and `before`, the condition that was replaced."""
@@ -91,3 +98,29 @@ def _note(addon: Document) -> _Note | None:
     except msgspec.DecodeError:
         found = _available(addon)
         return _Note(found.reason if found else "", None)
+
+
+FEATURE_PREFIX = "feature.open-cluster-management.io/addon-"
+AVAILABLE, UNHEALTHY, UNREACHABLE = "available", "unhealthy", "unreachable"
+_STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
+
+
+def label_state(addon: Document) -> str | None:
+    """Value of the label; None if the add-on is being deleted and has no label."""
+    if doc.is_deleting(addon):
+        return None
+    found = conditions.find(doc.conditions(addon), conditions.ADDON_AVAILABLE)
+    return _STATES.get(found.status, UNREACHABLE) if found is not None else UNREACHABLE
+
+
+def with_labels(cluster: Document, states: Mapping[str, str]) -> dict[str, Any]:
+    """The ManagedCluster with the labels of exactly these add-ons.
+
+    A cluster without availability, or that is being deleted, is unchanged. Names that are too long for a label are skipped.
+    """
+    if doc.is_deleting(cluster) or availability(cluster) is None:
+        return dict(cluster)
+    before = doc.labels(cluster)
+    wanted = {f"{FEATURE_PREFIX}{name}": value for name, value in states.items() if valid_label_key(f"{FEATURE_PREFIX}{name}")}
+    labels = {**{name: value for name, value in before.items() if not name.startswith(FEATURE_PREFIX)}, **wanted}
+    return dict(cluster) if labels == before else doc.with_metadata(cluster, labels=labels or None)

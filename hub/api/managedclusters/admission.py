@@ -3,20 +3,22 @@
 Source: OCM's mutating and validating webhooks (`timeAdded` of taints, client config URLs, the name is a valid namespace name).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from hub.api.core.namespace import RESERVED, STANDING
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters.cluster import API_VERSION, KIND, RESOURCE
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
+from hub.api.namespaces import RESERVED, STANDING
 from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import cluster_name
+from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
+from machinery.product import is_reserved
 
 TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -126,3 +128,20 @@ def invalid(name: str, causes: list[Cause]) -> InvalidError:
         subject=ErrorSubject(name=name, group=group, kind=KIND),
         causes=causes,
     )
+
+
+ANY = "/*"
+
+
+def permitted_join_labels(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    """The agent's labels that it may set; all others are dropped."""
+    listed = tuple(patterns)
+    return {key: value for key, value in labels.items() if _is_listed(key, listed) and _is_sound(key, value)}
+
+
+def _is_listed(key: str, patterns: tuple[str, ...]) -> bool:
+    return any(key.startswith(pattern[:-1]) if pattern.endswith(ANY) else key == pattern for pattern in patterns)
+
+
+def _is_sound(key: str, value: str) -> bool:
+    return valid_label_key(key) and valid_label_value(value) and not is_reserved(key)

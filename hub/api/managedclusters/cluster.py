@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from hub.api.bootstrapcredentials.attestation import Attested
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.bootstrapcredentials import Attested
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.errors import InvalidError

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.liveness import LastBeat
 from machinery.expression import Expression, MapOf, Type
 from machinery.expression.types import FieldType
 

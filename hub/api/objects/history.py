@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.api.core.event import WARNING, EventRecord
-from hub.api.core.namespace import HUB
+from hub.api.events import WARNING, EventRecord
 from hub.api.meta.change import EVENTS, LEASES, SECRETS, Kind
+from hub.api.namespaces import HUB
 
 UNREMEMBERED = frozenset((SECRETS, EVENTS, LEASES))
 """Old Secrets must not be readable, Events are history themselves, and Leases change too often."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from hub.api.managedclusteraddons.discovery import PREFIX as ADDON_PREFIX
-from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
+from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Kind
 from hub.api.meta.field_sources import MOVING, FieldSource, ValueSource, Where

@@ -6,9 +6,9 @@ clusters that are not known to be available. The store keeps one row per field.
 
 from collections.abc import Mapping
 
-from hub.api.managedclusteraddons.discovery import PREFIX as ADDON_PREFIX
+from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.meta import conditions

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.api.certificates.revocation import selectable as selectable_of_revocation
 from hub.api.certificatesigningrequests.request import selectable as selectable_of_request
-from hub.api.core.event import selectable as selectable_of_event
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.events import selectable as selectable_of_event
+from hub.api.liveness import LastBeat
 from hub.api.meta import document as doc
 from hub.api.meta.change import (
     ADDONS,
@@ -27,6 +26,7 @@ from hub.api.meta.field_sources import QueryRecord
 from hub.api.meta.ordering import Place, SortOrder
 from hub.api.query.query_fields import created_at
 from hub.api.query.selectable_fields import of_cluster, of_conditions
+from hub.api.revocations import selectable as selectable_of_revocation
 from machinery.identity import ClusterName
 from machinery.meta.selectors import Operator
 

@@ -88,7 +88,7 @@ def restore(
       hub restore /backups/hub-2026-11-22.zip --passphrase-file /etc/muster/passphrase
       hub restore /backups/hub-2026-11-22.zip --crl hub.crl --replace
     """
-    from hub.api.hubreplicas.restoration import Readopts  # noqa: PLC0415 - the same
+    from hub.api.restorations import Readopts  # noqa: PLC0415 - the same
     from hub.commands.backup.restoring import RestoreOptions, run  # noqa: PLC0415 - help comes at once
 
     wish = RestoreOptions(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)

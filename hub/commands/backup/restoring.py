@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hub.api.hubreplicas.restoration import Readopts
+from hub.api.restorations import Readopts
 from hub.commands.backup import keys
 from hub.issuer.local import CA_KEY
 from hub.registry.recovery.restore import RestoreOrder, RestoreOutcome, restored

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hub.api.hubreplicas.replica import Replica
+from hub.api.hubreplicas import Replica
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import Transaction

@@ -5,7 +5,7 @@ Source: OCM's add-on feature discovery controller.
 
 from collections.abc import Callable, Mapping
 
-from hub.api.managedclusteraddons import discovery as rules
+from hub.api.managedclusteraddons import health as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.controllers import ACTOR

@@ -6,8 +6,8 @@ Source: OCM's add-on manager. The objects exist while an add-on has a registrati
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.core.event import NORMAL, WARNING, EventRecord
-from hub.api.managedclusteraddons import tokens as rules
+from hub.api.events import NORMAL, WARNING, EventRecord
+from hub.api.managedclusteraddons import addon as rules
 from hub.api.meta.change import ADDONS, Document, Key
 from hub.controllers import ACTOR
 from hub.ports import Store
@@ -20,12 +20,12 @@ NAME = "addon-tokens"
 
 def wanted(addon: Document) -> bool:
     """Whether a ManagedClusterAddOn has or needs token infrastructure."""
-    return rules.wants_token(addon) or rules.has_condition(addon)
+    return rules.wants_token(addon) or rules.has_token_condition(addon)
 
 
 def wanted_of(part: Document) -> bool:
     """Whether an object is part of token infrastructure."""
-    return rules.owner(part) is not None
+    return rules.token_owner(part) is not None
 
 
 class AddOnTokens(Reconciler[Key]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hub.api.approvalrules.rule import ApprovalRule
+from hub.api.approvalrules import ApprovalRule
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.meta.change import Document

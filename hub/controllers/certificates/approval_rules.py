@@ -7,7 +7,7 @@ most a second of counts. The decisions themselves are in the audit log and on th
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from hub.api.approvalrules.rule import RuleDecision
+from hub.api.approvalrules import RuleDecision
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document, Key
 from hub.controllers import ACTOR

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from hub.access.authenticator_conditions import phase_of
-from hub.api.logins.authenticator import KINDS
+from hub.api.logins import KINDS
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document, Key, Kind
 from hub.controllers import ACTOR

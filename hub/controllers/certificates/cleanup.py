@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.certificatesigningrequests.cleanup import Ends
+from hub.api.certificatesigningrequests.request import RequestRetention
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store
@@ -24,7 +24,7 @@ class RequestCleanup(Reconciler[str]):
     `steady`: postpones all deletions while the database's clock is not trusted.
     """
 
-    def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta, steady: Steadiness) -> None:
+    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, steady: Steadiness) -> None:
         self._store = store
         self._ends = ends
         self._keep_credentials = keep_credentials

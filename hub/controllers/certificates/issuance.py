@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.meta.change import Document

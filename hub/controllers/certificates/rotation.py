@@ -18,7 +18,7 @@ import structlog
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Phase
 from hub.api.certificateauthorities.rotation import Act, RotationStep, RotationSurvey, due_steps, goes_by_time
-from hub.api.core.event import NORMAL, WARNING, EventRecord
+from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import KeyPlace, Store, Transaction
 from hub.registry.certificateauthorities import service as authorities

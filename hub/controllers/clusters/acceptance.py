@@ -7,7 +7,7 @@ once, so a later denial by an operator stands.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hub.api.approvalrules.rule import ApprovalRule
+from hub.api.approvalrules import ApprovalRule
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from hub.api.liveness.lease import Expiry
+from hub.api.liveness import Expiry
 from hub.controllers import ACTOR
 from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
 from hub.ports import Store, Transaction

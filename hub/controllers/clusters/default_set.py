@@ -4,7 +4,7 @@
 were stored before the set existed.
 """
 
-from hub.api.managedclustersets import clusterset as rules
+from hub.api import managedclustersets as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.controllers import ACTOR

@@ -6,11 +6,10 @@ It only selects what to reconcile. Transactions decide on the stored objects.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.api.managedclusteraddons import discovery as addon_discovery
-from hub.api.managedclusteraddons import health as addon_health
+from hub.api import managedclustersets
+from hub.api.managedclusteraddons import health as addon_discovery
 from hub.api.managedclusters.cluster import availability
-from hub.api.managedclustersets import clusterset
-from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, ChangeType, Document, Key, Kind
 
@@ -67,12 +66,12 @@ class FleetView:
 
     def needs_health(self, cluster: Document) -> bool:
         """Whether an add-on's health does not match its cluster."""
-        silence = addon_health.reason_of(availability(cluster))
+        silence = addon_discovery.reason_of(availability(cluster))
         return any(addon.silence != silence for addon in self._addons.get(doc.name(cluster), {}).values())
 
     def addon_needs_health(self, addon: Document) -> bool:
         """Whether this add-on's health does not match its cluster."""
-        return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
+        return addon_discovery.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
 
     def relisting(self) -> None:
         """Clear the index."""
@@ -86,7 +85,7 @@ class FleetView:
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
         """Add an existing object. No callbacks: all listed objects are reconciled anyway."""
         if kind == CLUSTER_SETS:
-            self._note_set(key.name, clusterset.cluster_set(document))
+            self._note_set(key.name, managedclustersets.cluster_set(document))
         elif kind == ADDONS:
             self._note_addon(key, document)
         elif kind == MANAGED_CLUSTERS:
@@ -98,7 +97,7 @@ class FleetView:
         del actor
         gone = change is ChangeType.DELETED
         if kind == CLUSTER_SETS:
-            if self._note_set(key.name, None if gone else clusterset.cluster_set(document)):
+            if self._note_set(key.name, None if gone else managedclustersets.cluster_set(document)):
                 self._tell.reach(key.name)
         elif kind == ADDONS:
             if self._note_addon(key, None if gone else document):
@@ -128,12 +127,12 @@ class FleetView:
             if not of_cluster:
                 del self._addons[key.namespace]
             return True
-        now = _AddOn(addon_discovery.state(addon) or "", addon_health.silence_of(addon))
+        now = _AddOn(addon_discovery.label_state(addon) or "", addon_discovery.silence_of(addon))
         of_cluster[key.name] = now
         return now.state != before.state
 
     def _note_silence(self, name: str, cluster: Document | None) -> None:
-        reason = addon_health.reason_of(availability(cluster)) if cluster is not None else None
+        reason = addon_discovery.reason_of(availability(cluster)) if cluster is not None else None
         if reason is None:
             self._silent.pop(name, None)
         else:
@@ -154,7 +153,7 @@ class FleetView:
 
     def _membership(self, cluster: Document) -> _Membership:
         labels = doc.labels(cluster)
-        own = self._sets.get(labels.get(clusterset.LABEL, ""))
+        own = self._sets.get(labels.get(managedclustersets.LABEL, ""))
         named = (own.name,) if own is not None and own.is_exclusive else ()
         chosen = (each.name for each in self._selecting if each.has(labels))
         return _Membership(self._age, frozenset((*named, *chosen)))

@@ -5,8 +5,8 @@ Source: OCM's managed namespace controller. The agent's conditions of a namespac
 
 from collections.abc import Callable, Iterable
 
-from hub.api.managedclustersets import clusterset as rules
-from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api import managedclustersets as rules
+from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from hub.controllers import ACTOR

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core import namespace as rules
+from hub.api import namespaces as rules
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key

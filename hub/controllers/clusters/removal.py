@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import WARNING, EventRecord
+from hub.api.events import WARNING, EventRecord
 from hub.api.managedclusters.removal import needs_steps
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key

@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.api.liveness.brake import BrakeLimits
-from hub.api.liveness.lease import grace
+from hub.api.liveness import BrakeLimits, grace
+from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters import staleness as stale
-from hub.api.managedclusters.staleness import StalenessPolicy, StalenessStep
+from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, Query
 from hub.api.query.selectable_fields import CONDITIONS
 from hub.controllers import ACTOR
@@ -79,7 +78,7 @@ class Staleness(Reconciler[str]):
         return self._policy if self._steady.believes(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
-        due = stale.step(cluster, policy, tx.now)
+        due = stale.staleness_step(cluster, policy, tx.now)
         if due in (None, StalenessStep.CLEAR):
             return due is not None
         since = self._since(tx)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import NORMAL, WARNING, EventRecord
+from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta.change import CLUSTER_SETS, Key
 from hub.controllers import ACTOR
 from hub.ports import Store

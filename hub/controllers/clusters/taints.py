@@ -1,8 +1,8 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`hub.api.managedclusters.taints.Patience`), and never while the brake holds. The alarm (a log line and an Event)
-is written with the taint, so exactly once across leaders.
+after a delay (`hub.api.managedclusters.availability.Patience`), and never while the brake holds. The alarm (a log line and an
+Event) is written with the taint, so exactly once across leaders.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import WARNING, EventRecord
-from hub.api.liveness.brake import Brake, BrakeLimits
-from hub.api.managedclusters import taints as rules
-from hub.api.managedclusters.taints import Patience
+from hub.api.events import WARNING, EventRecord
+from hub.api.liveness import Brake, BrakeLimits
+from hub.api.managedclusters import availability as rules
+from hub.api.managedclusters.availability import Patience
 from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
@@ -52,7 +52,7 @@ class Taints(Reconciler[str]):
 
     def wanted(self, cluster: Document) -> bool:
         """Whether the cluster's taints are wrong."""
-        return not rules.is_right(cluster)
+        return not rules.has_right_taints(cluster)
 
     def wants(self, cluster: ClusterName) -> None:
         """Check the cluster in the next step, which the caller enqueues."""

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.auditrecords.query import AuditSize
-from hub.api.core.event import EventRecord
+from hub.api.auditrecords import AuditSize
+from hub.api.events import EventRecord
 from hub.api.objects import history as rules
 from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers import ACTOR

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry.events import service as events

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry.hubreplicas import leader_terms as succession

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import structlog
 
-from hub.api.hubreplicas.replica import could_tell
+from hub.api.hubreplicas import could_tell
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from machinery.runtime.controller import Reconciler

@@ -12,15 +12,15 @@ from typing import Any
 
 import structlog
 
-from hub.api.certificates import revocation as revocation_rules
+from hub.api import revocations as revocation_rules
 from hub.api.certificatesigningrequests import request as request_rules
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.core.event import NORMAL, WARNING, EventRecord
+from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters.detach import has_parted
-from hub.api.managedclusters.renewal import RENEW
-from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.managedclusters.agent_annotations import RENEW
+from hub.api.managedclusters.availability import has_parted
+from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
 from machinery.identity import CLUSTER_LABEL

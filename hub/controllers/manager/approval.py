@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from hub.api.approvalrules.rule import FLAG, RuleDecision, RuleVerdict
-from hub.api.core.event import EventRecord
+from hub.api.approvalrules import FLAG, RuleDecision, RuleVerdict
+from hub.api.events import EventRecord
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers.batch import TOGETHER
 from hub.controllers.certificates import approval

@@ -5,11 +5,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.api.core.event import EventRecord
-from hub.api.liveness.brake import BrakeLimits
-from hub.api.managedclusters.staleness import StalenessPolicy
-from hub.api.managedclusters.taints import Patience
-from hub.api.managedclusters.transition import Damping
+from hub.api.events import EventRecord
+from hub.api.liveness import BrakeLimits
+from hub.api.managedclusters.availability import Damping, Patience, StalenessPolicy
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clock_guard import SETTLED, Steadiness

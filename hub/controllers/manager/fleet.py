@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hub.api.clusterprofiles import clusterprofile
-from hub.api.core.event import EventRecord
-from hub.api.managedclusteraddons import tokens as addon_token
-from hub.api.managedclustersets import clusterset
+from hub.api import clusterprofiles, managedclustersets
+from hub.api.events import EventRecord
+from hub.api.managedclusteraddons import addon as addon_token
 from hub.api.meta import document as doc
 from hub.api.meta.change import (
     ADDONS,
@@ -116,7 +115,7 @@ class FleetControllers:
     def begin(self) -> None:
         """Call it before everything is listed: enqueues the standing sets, whose absence causes no change."""
         if self._gates.default_cluster_set:
-            for name in clusterset.STANDING:
+            for name in managedclustersets.STANDING:
                 self._standing.enqueue(name)
 
     def _routes_of_sets(self) -> Sequence[EventHandler]:
@@ -130,7 +129,7 @@ class FleetControllers:
     def _routes_of_addons(self) -> Sequence[EventHandler]:
         parts = (
             EventHandler(kind, partial(self._part_changed, kind), addon_tokens.wanted_of, deleted=True)
-            for kind in addon_token.KINDS
+            for kind in addon_token.TOKEN_KINDS
         )
         return (
             EventHandler(ADDONS, self._tokens.enqueue, addon_tokens.wanted, deleted=True),
@@ -141,15 +140,15 @@ class FleetControllers:
     def _routes_of_profiles(self) -> Sequence[EventHandler]:
         return (
             EventHandler(MANAGED_CLUSTERS, _name(self._profiles.enqueue), deleted=True),
-            EventHandler(CLUSTER_PROFILES, _name(self._profiles.enqueue), clusterprofile.is_ours, deleted=True),
+            EventHandler(CLUSTER_PROFILES, _name(self._profiles.enqueue), clusterprofiles.is_ours, deleted=True),
             EventHandler(CLUSTER_SET_BINDINGS, lambda key: self._profiled.enqueue(Key(key.namespace, "")), deleted=True),
         )
 
     def _is_standing(self, cluster_set: Document) -> bool:
-        return self._gates.default_cluster_set and doc.name(cluster_set) in clusterset.STANDING
+        return self._gates.default_cluster_set and doc.name(cluster_set) in managedclustersets.STANDING
 
     def _part_changed(self, kind: Kind, key: Key) -> None:
-        self._tokens.enqueue(addon_token.addon_of(kind, key))
+        self._tokens.enqueue(addon_token.addon_of_token_part(kind, key))
 
     def _recount(self, name: str) -> None:
         self._sets.queue.add_after(name, cluster_sets.GATHER)

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from hub.access.authenticator_conditions import examine
-from hub.api.certificates.certificate import Lifetimes
-from hub.api.certificatesigningrequests.cleanup import Ends
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas.replica import LOST_AFTER
+from hub.api.certificates import Lifetimes
+from hub.api.certificatesigningrequests.request import RequestRetention
+from hub.api.events import EventRecord
+from hub.api.hubreplicas import LOST_AFTER
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
 from hub.api.objects.history import Keeping
 from hub.controllers.batch import TOGETHER, Batched
@@ -95,7 +95,7 @@ class ControllerManager:
         removing = Removal(store, settings.deletion_deadline, self.tell)
         self._removal = Controller(removal.NAME, removing, workers=HOUSES)
         # retention
-        ends = Ends(settings.finished_requests, settings.pending_requests)
+        ends = RequestRetention(settings.finished_requests, settings.pending_requests)
         expiring = RequestCleanup(store, ends, settings.ended_credentials, Steadiness(clock))
         self._cleanup = Controller(cleanup.NAME, expiring)
         self.keeping = Compaction(store, keeping_of(settings), Steadiness(clock), self.tell)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, timedelta
 from typing import Protocol
 
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificates import CertificateRecord
 from hub.api.certificatesigningrequests import request as requests_domain
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
 from hub.api.meta import document as doc

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from grpc import aio
 
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
-from hub.api.bootstrapcredentials.attestation import Attested
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.bootstrapcredentials import Attested
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
-from hub.api.managedclusters import join_labels as joinlabels
+from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door import addon_tokens
 from hub.grpc_door.calls import Asking
@@ -171,7 +171,7 @@ class RegistrationService(RegistrationServicer):
             agent=agent_id(request.agent_id) if request.agent_id else None,
             client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
             annotations=dict(request.annotations),
-            labels=joinlabels.kept(request.labels, self._parts.join_labels),
+            labels=joinlabels.permitted_join_labels(request.labels, self._parts.join_labels),
             credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
             attested=await self._attested(record, name, request.attestation),
         )

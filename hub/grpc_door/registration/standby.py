@@ -1,9 +1,9 @@
 """Calls to a hub that is not the agent's owner (StandBy, Leave), and recovery after a restore of the hub."""
 
 from hub.access import check_registration, session_holder
-from hub.api.certificateauthorities.trust import told
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.managedclusters.detach import Departure
+from hub.api.certificateauthorities.authority import told
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall

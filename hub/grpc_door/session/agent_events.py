@@ -8,7 +8,7 @@ import re
 
 import structlog
 
-from hub.api.core import event as rules
+from hub.api import events as rules
 from hub.ports import Store
 from hub.registry.events import service as events
 from machinery.errors import MusterError

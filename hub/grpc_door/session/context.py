@@ -7,7 +7,7 @@ from datetime import timedelta
 from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
 from hub.api.certificateauthorities.authority import AuthorityRecord
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificates import CertificateRecord
 from hub.audit import Auditor
 from hub.grpc_door.addon_tokens import AccountToken
 from hub.grpc_door.calls import CallCounts, Gate
@@ -71,7 +71,7 @@ class DoorContext:
     unattended_recovery: bool = True
     """Whether a recovery certificate is sufficient for recovery without approval by an operator."""
     join_labels: tuple[str, ...] = ()
-    """Labels that an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
+    """Labels that an agent may set when it joins (`hub.api.managedclusters.admission`)."""
     standby_interval: timedelta = timedelta(minutes=10)
     """The interval of StandBy calls of agents in reserve."""
     authorities: Callable[[], Sequence[AuthorityRecord]] = tuple

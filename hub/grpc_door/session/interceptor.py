@@ -15,10 +15,9 @@ from uuid import uuid4
 import structlog
 
 from hub.access import check_agents_door
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.auditrecords.record import AuditLevel, AuditRecord, ResponseStatus, Stage
-from hub.api.bootstrapcredentials.attestation import AttestationError
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, ResponseStatus, Stage
+from hub.api.bootstrapcredentials import AttestationError
+from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import Change, ChangeType
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from hub.api.certificateauthorities.authority import Phase, signer_of
-from hub.api.certificates.certificate import CertificateRecord
-from hub.api.managedclusters.renewal import RenewalOrder
+from hub.api.certificates import CertificateRecord
+from hub.api.managedclusters.agent_annotations import RenewalOrder
 from hub.grpc_door.session.context import DoorContext
 from machinery.wire.session.v1 import session_pb2 as wire
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from hub.api.certificates.certificate import CertificateRecord
-from hub.api.managedclusters.detach import Departure
+from hub.api.certificates import CertificateRecord
+from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.context import DoorContext

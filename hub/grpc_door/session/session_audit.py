@@ -6,8 +6,7 @@ The record of a report that changes something is written with the report, and th
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.auditrecords.record import AuditLevel, Stage
+from hub.api.auditrecords import AuditEntry, AuditLevel, Stage
 from hub.audit.recording import recording
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.session.interceptor import RpcCall

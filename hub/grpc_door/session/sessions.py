@@ -13,8 +13,8 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.hubreplicas.replica import AgentSession
+from hub.api.auditrecords import AuditEntry
+from hub.api.hubreplicas import AgentSession
 from hub.api.managedclusters.duplicates import refused
 from hub.heartbeat.buffer import PASSING
 from hub.ports import Store, Transaction

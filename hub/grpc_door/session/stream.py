@@ -16,7 +16,7 @@ from uuid import uuid4
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import sound_version
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import structlog
 
-from hub.api.certificateauthorities.trust import told
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificateauthorities.authority import told
+from hub.api.certificates import CertificateRecord
 from hub.ports import Store
 from hub.registry.certificateauthorities import trust
 from hub.registry.certificateauthorities.trust import TrustReport

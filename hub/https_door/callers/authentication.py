@@ -6,8 +6,8 @@ from hashlib import sha256
 from aiohttp import web
 
 from hub.access import counted_names
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord
 from machinery.apiserver.access import peer_certificate
 from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor

@@ -13,7 +13,7 @@ from hashlib import sha256
 import structlog
 from aiohttp import web
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import Identify, mark_of_serial
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from machinery import pki

@@ -1,6 +1,6 @@
 """ApprovalRule, a kind of this project: clusters and requests that are accepted automatically, and how often that happened."""
 
-from hub.api.approvalrules.rule import CLUSTER_FIELDS, AskerKind, RuleVerdict
+from hub.api.approvalrules import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE, age_of

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api.auditrecords.record import DRY_RUN
+from hub.api.auditrecords import DRY_RUN
 from hub.api.meta import document as doc
 from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import Column, Resource, TableRow

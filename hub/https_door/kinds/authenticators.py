@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hub.api.logins.authenticator import JWT, WEBHOOK, authorities_of
-from hub.api.logins.login import RESERVED
+from hub.api.logins import JWT, RESERVED, WEBHOOK, authorities_of
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITIONS, NAME, TEXT, Schema, listing, record
 from machinery import pki

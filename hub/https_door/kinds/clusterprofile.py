@@ -1,6 +1,6 @@
 """ClusterProfile of SIG Multicluster: a cluster as consumers of an inventory see it, independent of its manager."""
 
-from hub.api.clusterprofiles.clusterprofile import GROUP, KIND, VERSION
+from hub.api.clusterprofiles import GROUP, KIND, VERSION
 from hub.https_door.kinds.schemas import CONDITION, TEXT, condition_column, listing, record
 from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Resource

@@ -4,7 +4,7 @@ A cluster is in the set that its label `cluster.open-cluster-management.io/clust
 matches.
 """
 
-from hub.api.managedclustersets.clusterset import BY_LABELS, EMPTY, EXCLUSIVE
+from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from machinery.apiserver.http.status_errors import invalid_value

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState

@@ -1,6 +1,6 @@
 """Revocation, a kind of this project: revokes, and records who revoked what, when, why, and what ended with it."""
 
-from hub.api.certificates import revocation as rules
+from hub.api import revocations as rules
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
 from machinery.apiserver.read.tables import AGE

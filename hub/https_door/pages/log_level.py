@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 from aiohttp import web
 
-from hub.api.hubreplicas.log_level import USUAL, LogLevelOrder
+from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
 from hub.ports import Store
 from hub.registry.hubreplicas import log_level as orders
 from machinery.apiserver.http.filters import Incoming
@@ -75,8 +75,8 @@ def _wanted(body: bytes) -> LogLevelRequest:
 def _lasts(text: str) -> timedelta:
     """Parses a duration. Raises BadRequestError."""
     if not text:
-        return USUAL
+        return USUAL_LOG_LEVEL
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise BadRequestError(f"for: {error}, such as {format_duration(USUAL)}") from None
+        raise BadRequestError(f"for: {error}, such as {format_duration(USUAL_LOG_LEVEL)}") from None

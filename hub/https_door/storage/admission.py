@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
-from hub.api.bootstrapcredentials.attestation import AttestationError
-from hub.api.certificates.certificate import Purpose
-from hub.api.core.roles import CSRS, Groups
+from hub.api.bootstrapcredentials import AttestationError
+from hub.api.certificates import Purpose
+from hub.api.clusterroles import CSRS, Groups
 from hub.api.managedclusteraddons.addon import keeps_registrations
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
-from hub.api.managedclustersets.clusterset import DEFAULT, LABEL
+from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor, Document

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.liveness.lease import LEASE_NAME
+from hub.api.liveness import LEASE_NAME
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, ChangeType, Query

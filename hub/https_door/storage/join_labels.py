@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hub.api.managedclusters.join_labels import kept
+from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.meta import document as doc
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage, Stored
 from machinery.apiserver.storages.admission import Admission, Admit, AdmittedStorage
@@ -31,5 +31,5 @@ class NewcomersStorage(AdmittedStorage):
         is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
         if is_newcomer and doc.labels(document):
             self._judge(Admission(resource, key, document, None, actor))  # forbidden labels are refused, not removed
-            document = doc.with_metadata(document, labels=kept(doc.labels(document), self._labels.listed))
+            document = doc.with_metadata(document, labels=permitted_join_labels(doc.labels(document), self._labels.listed))
         return await super().create(resource, key, document, actor, dry_run=dry_run)

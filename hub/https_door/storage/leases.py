@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.liveness.heartbeat import Beat
-from hub.api.liveness.lease import LEASE_NAME
+from hub.api.liveness import LEASE_NAME, Beat
 from hub.api.meta.change import LEASES, MANAGED_CLUSTERS, ChangeType, Kind
 from hub.api.meta.change import Change as LoggedChange
 from hub.https_door.storage import heartbeat_leases as beats
@@ -61,7 +60,7 @@ class LeaseStorage(Storage):
     def __init__(
         self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock, clock_skew_limit: timedelta = timedelta()
     ) -> None:
-        """`clock_skew_limit`: see `hub.api.managedclusters.clock_sync`."""
+        """`clock_skew_limit`: see `hub.api.managedclusters.availability`."""
         self._skew_limit = clock_skew_limit
         self._store = store
         self._feed = feed

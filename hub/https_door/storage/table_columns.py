@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.liveness import LastBeat
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import Extras
 from machinery.apiserver.storage import Key

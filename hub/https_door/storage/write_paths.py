@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
 from hub.api.meta.change import Kind, StoredObject
 from hub.ports import Transaction, Written

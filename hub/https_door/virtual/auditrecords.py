@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.auditrecords.query import AuditEntry, AuditPosition, AuditQuery, named
+from hub.api.auditrecords import AuditEntry, AuditPosition, AuditQuery, named
 from hub.https_door.storage.storage import not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction

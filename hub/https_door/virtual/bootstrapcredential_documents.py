@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 from uuid import NAMESPACE_OID, uuid5
 
 from hub.access.attestations import flaws
-from hub.api.bootstrapcredentials import credential as rules
-from hub.api.bootstrapcredentials.attestation import Demand
-from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, UseCount
+from hub.api import bootstrapcredentials as rules
+from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
 from hub.api.meta import document as doc
 from machinery import pki
 from machinery.apiserver.authn.allowlist import AllowedUrls

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import msgspec
 
-from hub.api.bootstrapcredentials.credential import DELETED, CredentialRecord, UseCount
-from hub.api.certificates.certificate import Lifetimes
-from hub.api.managedclustersets import clusterset as sets
+from hub.api import managedclustersets as sets
+from hub.api.bootstrapcredentials import DELETED, CredentialRecord, UseCount
+from hub.api.certificates import Lifetimes
 from hub.api.meta.change import CLUSTER_SETS
 from hub.api.meta.change import Key as StoreKey
 from hub.https_door.storage.storage import DryRun, not_found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from hub.api.managedclusters.renewal import LONGEST
+from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.ports import Store
@@ -93,6 +93,6 @@ def _answered(question: Question, found: RenewalProgress) -> Document:
 
 def _violations(new: Document, _old: Document | None) -> Sequence[Cause]:
     within = doc.mapping(new, "spec").get("withinSeconds")
-    if within is None or (isinstance(within, int) and 0 <= within <= LONGEST // timedelta(seconds=1)):
+    if within is None or (isinstance(within, int) and 0 <= within <= LONGEST_RENEWAL // timedelta(seconds=1)):
         return ()
-    return (invalid_value("spec.withinSeconds", within, f"between 0 and {LONGEST // timedelta(seconds=1)}"),)
+    return (invalid_value("spec.withinSeconds", within, f"between 0 and {LONGEST_RENEWAL // timedelta(seconds=1)}"),)

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.liveness.brake import Brake
+from hub.api.liveness import Brake
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.managedclusters.transition import Transition
+from hub.api.managedclusters.availability import Transition
 from hub.https_door.storage.storage import not_found
 from hub.https_door.storage.virtual import VirtualStorage
 from hub.ports import Transaction

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.api.hubreplicas.replica import Load, Replica
+from hub.api.hubreplicas import Load, Replica
 from hub.https_door.storage.virtual import CountedStorage
 from hub.ports import Transaction
 from machinery.apiserver.storage import Key, Stored

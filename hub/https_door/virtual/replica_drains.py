@@ -1,6 +1,6 @@
 """ReplicaDrain: a POST to `hubreplicas/NAME/drain` moves the replica's sessions to other replicas, or ends that."""
 
-from hub.api.hubreplicas.replica import Replica
+from hub.api.hubreplicas import Replica
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, record
 from hub.ports import Store

@@ -18,10 +18,9 @@ from math import ceil
 from typing import Any
 
 from hub.access.authenticators import Authenticators
-from hub.api.auditrecords.record import LOGIN_FAILURE
-from hub.api.certificates.certificate import IssuedCertificate, Lifetimes
-from hub.api.logins.authenticator import ACCOUNT, KINDS, Reference
-from hub.api.logins.login import Login, Named, admitted
+from hub.api.auditrecords import LOGIN_FAILURE
+from hub.api.certificates import IssuedCertificate, Lifetimes
+from hub.api.logins import ACCOUNT, KINDS, Login, Named, Reference, admitted
 from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.https_door.kinds.tokencredentialrequest import token_credential_request

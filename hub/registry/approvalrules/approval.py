@@ -7,11 +7,10 @@ subject and its requester name the same cluster exactly, and it is for a client 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hub.api.approvalrules import rule as by_rule
-from hub.api.approvalrules.reading import rule_of
-from hub.api.approvalrules.rule import ApprovalRule, Asker, AskerKind, RuleDecision, RuleInput, RuleVerdict
-from hub.api.auditrecords.record import AuditRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api import approvalrules as by_rule
+from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleDecision, RuleInput, RuleVerdict, rule_of
+from hub.api.auditrecords import AuditRecord
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import approval
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from hub.api.approvalrules import reading
-from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
+from hub.api import approvalrules
+from hub.api.approvalrules import RuleDecision, RuleVerdict
 from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
@@ -57,7 +57,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     `writer`: see `hub.registry.objects.write.store`.
     """
     before = old.document if old else None
-    document = doc.stamped(reading.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
+    document = doc.stamped(approvalrules.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return tx.objects.delete(APPROVAL_RULES, old, actor)
     return store(tx, APPROVAL_RULES, document, old, actor, writer=writer)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
+from hub.api.auditrecords import AuditEntry, AuditQuery, AuditSize
 from hub.ports import Transaction
 
 TRIMMED_AT_ONCE = 2_000

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
-from hub.api.bootstrapcredentials import credential as rules
-from hub.api.bootstrapcredentials.credential import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
-from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.certificates.revocation import CREDENTIAL_REVOKED as REVOKED
+from hub.api import bootstrapcredentials as rules
+from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
+from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Key
+from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects

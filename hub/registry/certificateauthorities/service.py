@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hub.api.certificateauthorities.authority import (
+    AgentTrust,
     AuthorityId,
     AuthorityOrder,
     AuthorityRecord,
@@ -20,9 +21,8 @@ from hub.api.certificateauthorities.authority import (
     signer_of,
 )
 from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, moved_until
-from hub.api.certificateauthorities.trust import AgentTrust
-from hub.api.certificates.certificate import Purpose
-from hub.api.hubreplicas.replica import alive, could_tell
+from hub.api.certificates import Purpose
+from hub.api.hubreplicas import alive, could_tell
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta.change import MANAGED_CLUSTERS, Query
 from hub.api.query import selectable_fields as selectable

@@ -7,8 +7,8 @@ certificate records exist.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hub.api.certificateauthorities.trust import AgentTrust
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificateauthorities.authority import AgentTrust
+from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 

@@ -1,6 +1,6 @@
 """Use case: certificates of operators, who have all rights at the HTTPS door."""
 
-from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates import service as certificates
 from machinery.identity import OPERATOR_GROUP, CertificateSubject

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.certificates.revocation import listed_reason
+from hub.api.revocations import listed_reason
 from hub.ports import ListSigner, Transaction
 from machinery.errors import NotFoundError
 from machinery.pki import RevocationList, RevokedSerial

@@ -4,15 +4,15 @@ from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
 
-from hub.api.certificates.certificate import (
+from hub.api.certificates import (
     AGENTS_PURPOSES,
     CertificateHolder,
     CertificateRecord,
     IssuedCertificate,
     Profile,
     Purpose,
+    refusals,
 )
-from hub.api.certificates.profile import refusals
 from hub.ports import Issuer, Transaction
 from machinery import pki
 from machinery.identity import ClusterName, SerialNumber

@@ -1,7 +1,6 @@
 """Binding of a cluster's name to the issuer of its first attested registration, until the cluster is deleted."""
 
-from hub.api.bootstrapcredentials.attestation import AttestationError, Attested, Binding, check_binding
-from hub.api.bootstrapcredentials.credential import CredentialRecord
+from hub.api.bootstrapcredentials import AttestationError, Attested, Binding, CredentialRecord, check_binding
 from hub.ports import Transaction
 from machinery.identity import ClusterName
 

@@ -4,7 +4,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from datetime import datetime
 
-from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
+from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Key, Query, StoredObject
 from hub.ports import Transaction
@@ -15,12 +15,12 @@ from machinery.errors import MusterError
 REMOVED_AT_ONCE = 100
 
 
-def due(tx: Transaction, ends: Ends) -> Sequence[str]:
+def due(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
     """Names of the requests that are due for removal."""
     return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
 
 
-def expire(tx: Transaction, names: Sequence[str], ends: Ends, actor: str) -> int:
+def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
     """Remove the given requests that are still due; return their number."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
@@ -30,8 +30,8 @@ def expire(tx: Transaction, names: Sequence[str], ends: Ends, actor: str) -> int
     return len(gone)
 
 
-def _is_due(stored: StoredObject, ends: Ends, now: datetime) -> bool:
-    return now >= goes_at(stored.document, ends, _not_after(stored))
+def _is_due(stored: StoredObject, ends: RequestRetention, now: datetime) -> bool:
+    return now >= removed_at(stored.document, ends, _not_after(stored))
 
 
 def _not_after(stored: StoredObject) -> datetime | None:

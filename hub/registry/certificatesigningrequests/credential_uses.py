@@ -5,13 +5,12 @@ Reading a credential locks it until the transaction ends, so that concurrent tra
 
 from dataclasses import replace
 
-from hub.api.bootstrapcredentials import credential as rules
-from hub.api.bootstrapcredentials.attestation import Attested
-from hub.api.bootstrapcredentials.credential import CredentialRecord, CredentialUse
+from hub.api import bootstrapcredentials as rules
+from hub.api import managedclustersets as sets
+from hub.api.bootstrapcredentials import Attested, CredentialRecord, CredentialUse
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as clusters
-from hub.api.managedclustersets import clusterset as sets
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.ports import Transaction

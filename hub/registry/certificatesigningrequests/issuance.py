@@ -3,16 +3,9 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.api.bootstrapcredentials.credential import CredentialUse, check_name
-from hub.api.certificates import profile as profiles
-from hub.api.certificates.certificate import (
-    CertificateHolder,
-    CertificateRecord,
-    IssuedCertificate,
-    Lifetimes,
-    Profile,
-    Purpose,
-)
+from hub.api import certificates as profiles
+from hub.api.bootstrapcredentials import CredentialUse, check_name
+from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.meta import document as doc

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from hub.api.certificates import revocation as rules
+from hub.api import revocations as rules
 from hub.api.meta.change import REVOCATIONS, Query
 from hub.ports import Transaction
 from machinery.errors import DenialCause, ForbiddenError

@@ -3,7 +3,7 @@
 import secrets
 from typing import Any
 
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import Submission
 from hub.api.managedclusteraddons import addon as addons

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hub.api.bootstrapcredentials import credential as credentials
-from hub.api.certificates.certificate import Purpose
+from hub.api import bootstrapcredentials as credentials
+from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import ADDON_LABEL
 from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, Lead, Offer, diagnose
 from hub.api.meta import document as doc

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.api.clusterprofiles import clusterprofile as rules
-from hub.api.managedclustersets import clusterset as sets
+from hub.api import clusterprofiles as rules
+from hub.api import managedclustersets as sets
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER

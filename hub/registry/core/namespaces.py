@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from hub.api.core import namespace as rules
+from hub.api import namespaces as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER

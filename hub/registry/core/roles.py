@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api.core import roles as rules
+from hub.api import clusterroles as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER

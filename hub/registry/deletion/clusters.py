@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub.api.certificates.revocation import CLUSTER_DELETED
 from hub.api.certificatesigningrequests.request import Requester
 from hub.api.managedclusters import removal as rules
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
+from hub.api.revocations import CLUSTER_DELETED
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.kinds import WRITE_PATHS

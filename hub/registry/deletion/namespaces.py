@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from hub.api import namespaces as rules
 from hub.api.certificatesigningrequests.request import Requester
-from hub.api.core import namespace as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER

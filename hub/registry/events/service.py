@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from hub.api.core import event as rules
-from hub.api.core.event import EventRecord
-from hub.api.core.namespace import HUB
+from hub.api import events as rules
+from hub.api.events import EventRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS, Key
+from hub.api.namespaces import HUB
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.core import namespaces

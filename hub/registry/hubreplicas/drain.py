@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas.replica import Replica
+from hub.api.events import EventRecord
+from hub.api.hubreplicas import Replica
 from hub.ports import Transaction
 from hub.registry.events import service as events
 from machinery.errors import ConflictError, NotFoundError

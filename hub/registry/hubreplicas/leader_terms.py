@@ -1,7 +1,7 @@
 """Use case: write the Event of each leader term once, in the transaction that clears its record."""
 
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas import leader_terms as rules
+from hub.api import hubleaders as rules
+from hub.api.events import EventRecord
 from hub.ports import Transaction
 from hub.registry.events import service as events
 

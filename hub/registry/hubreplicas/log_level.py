@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from hub.api.hubreplicas import log_level as rules
-from hub.api.hubreplicas.log_level import LogLevelOrder
+from hub.api import hubreplicas as rules
+from hub.api.hubreplicas import LogLevelOrder
 from hub.ports import Transaction
 
 FACT = "log-level"
@@ -11,16 +11,16 @@ FACT = "log-level"
 
 def standing(tx: Transaction) -> LogLevelOrder | None:
     """The current order; None: each replica uses the level of its settings."""
-    order = rules.decoded(tx.facts.get(FACT))
+    order = rules.decode_log_level(tx.facts.get(FACT))
     return order if order is not None and order.is_due(tx.now) else None
 
 
 def give(tx: Transaction, level: str, lasts: timedelta, actor: str) -> LogLevelOrder:
     """Replace the order. Raises InvalidError."""
-    order = rules.ordered(level, lasts, actor, tx.now)
-    tx.facts.set(FACT, rules.encoded(order))
+    order = rules.order_log_level(level, lasts, actor, tx.now)
+    tx.facts.set(FACT, rules.encode_log_level(order))
     return order
 
 
 def take_back(tx: Transaction) -> None:
-    tx.facts.set(FACT, rules.encoded(None))
+    tx.facts.set(FACT, rules.encode_log_level(None))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub.api.core.event import WARNING, EventRecord
-from hub.api.hubreplicas.replica import LOST_AFTER, AgentSession, Replica, alive
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.events import WARNING, EventRecord
+from hub.api.hubreplicas import LOST_AFTER, AgentSession, Replica, alive
+from hub.api.liveness import LastBeat
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key

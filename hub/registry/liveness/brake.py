@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hub.api.core.event import NORMAL, WARNING, EventRecord
-from hub.api.liveness import brake as rules
-from hub.api.liveness.brake import Brake, BrakeLimits
+from hub.api import liveness as rules
+from hub.api.events import NORMAL, WARNING, EventRecord
+from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import cluster
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS
@@ -23,7 +23,7 @@ FLEET: dict[str, Any] = {
 
 def now(tx: Transaction) -> Brake:
     """The brake as last stored."""
-    return rules.decoded(tx.facts.get(FACT))
+    return rules.decode_brake(tx.facts.get(FACT))
 
 
 def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
@@ -47,7 +47,7 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
     brake = judge(tx, limits)
     if brake == before:
         return brake, None
-    tx.facts.set(FACT, rules.encoded(brake))
+    tx.facts.set(FACT, rules.encode_brake(brake))
     record = EventRecord("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
     if brake.holds:
         record = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
@@ -61,7 +61,7 @@ def release(tx: Transaction, actor: str) -> Brake:
     if not before.holds:
         return before
     brake = before.let_go(tx.now)
-    tx.facts.set(FACT, rules.encoded(brake))
+    tx.facts.set(FACT, rules.encode_brake(brake))
     events.tell(tx, [EventRecord("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
     return brake
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hub.api.liveness import coverage as rules
-from hub.api.liveness.coverage import Checkpoint
+from hub.api import liveness as rules
+from hub.api.liveness import Checkpoint
 from hub.ports import Transaction
 
 GONE = timedelta(days=1)
@@ -24,4 +24,4 @@ def mark(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
 
 def since(tx: Transaction) -> datetime | None:
     """Since when beats could be stored without a gap, by any replica; None: they cannot be stored."""
-    return rules.heard_since(tx.marks.all(), tx.now)
+    return rules.covered_since(tx.marks.all(), tx.now)

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.liveness.heartbeat import Beat
-from hub.api.liveness.lease import Expiry, expires_at, grace, time_left
+from hub.api.auditrecords import AuditEntry
+from hub.api.liveness import Beat, Expiry, expires_at, grace, time_left
+from hub.api.managedclusters import availability as parting
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import detach as parting
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.api.objects.managed_fields import AGENT_WRITER
@@ -65,7 +64,11 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
     last = tx.heartbeats.of(cluster)
     heard = last is not None and last.at is not None
     parted = last is not None and last.owner is not None
-    told = parting.parted(last.owner or "", heard=heard) if last and parted else parting.silence(heard=heard)
+    told = (
+        parting.departure_condition(last.owner or "", heard=heard)
+        if last and parted
+        else parting.silence_condition(heard=heard)
+    )
     clusters.set_condition(tx, cluster, told, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
 

@@ -4,13 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.api.core.event import WARNING, EventRecord
-from hub.api.liveness.brake import Brake
+from hub.api.events import WARNING, EventRecord
+from hub.api.liveness import Brake
+from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters import staleness as stale
-from hub.api.managedclusters import taints as rules
-from hub.api.managedclusters.staleness import StalenessPolicy, StalenessStep
-from hub.api.managedclusters.taints import Patience
+from hub.api.managedclusters.availability import Patience, StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
@@ -52,11 +50,11 @@ def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Pat
 def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext) -> TaintOutcome:
     """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is None or rules.is_right(stored.document):
+    if stored is None or stale.has_right_taints(stored.document):
         return TaintOutcome()
     available = cluster_rules.availability(stored.document)
     flaps_until = known.flapping.get(name)
-    left = rules.changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
+    left = stale.availability_changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
     if left > timedelta():
         return TaintOutcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
     held = known.brake.holds and is_silent(stored.document)
@@ -69,7 +67,7 @@ def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCo
     if not found.due:
         return found
     stored = clusters.find(tx, name)
-    clusters.put(tx, rules.tainted(stored.document), stored, actor, writer=HUB_WRITER)
+    clusters.put(tx, stale.tainted(stored.document), stored, actor, writer=HUB_WRITER)
     return TaintOutcome(due=True, told=_alarm(stored.document))
 
 
@@ -90,7 +88,7 @@ def _alarm(cluster: Document) -> EventRecord | None:
 def age(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
     """Mark, clear or remove a cluster according to its silence; return the step taken."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    due = stale.step(stored.document, policy, tx.now) if stored is not None else None
+    due = stale.staleness_step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:
         return None
     if due is StalenessStep.REMOVE:

@@ -1,7 +1,7 @@
 """Use cases about the CredentialIssuer: the state of its strategies, written only if it changes."""
 
-from hub.api.logins import credentialissuer as rules
-from hub.api.logins.credentialissuer import Strategy
+from hub.api import credentialissuers as rules
+from hub.api.credentialissuers import Strategy
 from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction

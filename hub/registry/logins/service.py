@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.logins.authenticator import KINDS, AuthenticatorConfig, Reference, read
-from hub.api.logins.login import Login
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.logins import KINDS, AuthenticatorConfig, Login, Reference, read_authenticator
 from hub.api.meta import document as doc
 from hub.api.meta.change import Key, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
@@ -20,7 +19,7 @@ def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig 
     """The authenticator's configuration; None if it does not exist. Raises InvalidError if it is unusable."""
     kind = KINDS.get(reference.kind)
     stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
-    return None if stored is None else read(reference.kind, stored.document)
+    return None if stored is None else read_authenticator(reference.kind, stored.document)
 
 
 def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:

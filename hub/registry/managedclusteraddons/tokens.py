@@ -1,6 +1,6 @@
 """Use cases about add-ons' token infrastructure: creation, repair, use and removal."""
 
-from hub.api.managedclusteraddons import tokens as rules
+from hub.api.managedclusteraddons import addon as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
@@ -22,7 +22,7 @@ def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
     if stored is None or not rules.wants_token(stored.document):
         _remove(tx, key, actor)
         if stored is not None and not doc.is_deleting(stored.document):
-            _put(tx, rules.without_condition(stored.document), stored, actor)
+            _put(tx, rules.without_token_condition(stored.document), stored, actor)
         return None
     condition = _ensure(tx, key, actor)
     new = doc.with_status_condition(stored.document, condition, tx.now)
@@ -39,8 +39,8 @@ def account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredOb
     stored = addons.find(tx, cluster, addon)
     if not rules.wants_token(stored.document):
         raise ConflictError(f'add-on "{addon}" has no registration by token')
-    ready = conditions.find(doc.conditions(stored.document), rules.READY)
-    found = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, stored.key))
+    ready = conditions.find(doc.conditions(stored.document), rules.INFRASTRUCTURE_READY)
+    found = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, stored.key))
     if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
         why = f": {ready.message}" if ready is not None and ready.status != conditions.TRUE else ""
         raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet{why}')
@@ -51,31 +51,31 @@ def _ensure(tx: Transaction, key: Key, actor: str) -> Condition:
     """Create missing parts and repair changed ones."""
     home = namespaces.get(tx, key.namespace)
     if home is None or doc.is_deleting(home.document):
-        return rules.failed(f'namespace "{key.namespace}" is missing or being deleted')
-    parts = [(kind, tx.objects.get(kind, rules.place(kind, key))) for kind in rules.KINDS]
+        return rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')
+    parts = [(kind, tx.objects.get(kind, rules.token_part_key(kind, key))) for kind in rules.TOKEN_KINDS]
     for kind, found in parts:
-        if found is not None and rules.owner(found.document) != key:
+        if found is not None and rules.token_owner(found.document) != key:
             what = f"{kind.partition('.')[0]} {found.key}"
-            return rules.failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
+            return rules.token_failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
     for kind, found in parts:
         _put_part(tx, kind, key, found, actor)
-    account = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, key))
+    account = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, key))
     if account is None or doc.is_deleting(account.document):
-        return rules.failed("the ServiceAccount is being deleted")
-    return rules.ready(account.key, account.uid)
+        return rules.token_failed("the ServiceAccount is being deleted")
+    return rules.token_ready(account.key, account.uid)
 
 
 def _put_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None, actor: str) -> None:
-    new = rules.part(kind, key, found.document if found else None)
+    new = rules.token_part(kind, key, found.document if found else None)
     if found is None or doc.differs(new, found.document):
         objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
 
 
 def _remove(tx: Transaction, key: Key, actor: str) -> None:
     """Rights are removed before the account."""
-    for kind in reversed(rules.KINDS):
-        found = tx.objects.get(kind, rules.place(kind, key))
-        if found is not None and rules.owner(found.document) == key:
+    for kind in reversed(rules.TOKEN_KINDS):
+        found = tx.objects.get(kind, rules.token_part_key(kind, key))
+        if found is not None and rules.token_owner(found.document) == key:
             _remove_part(tx, kind, found, actor)
 
 

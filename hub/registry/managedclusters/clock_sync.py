@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hub.api.managedclusters import clock_sync as rules
+from hub.api.managedclusters import availability as rules
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
@@ -15,6 +15,6 @@ def note(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelt
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or not cluster_rules.is_accepted(stored.document):
         return
-    condition = rules.judged(stored.document, skew, limit)
-    if rules.is_news(stored.document, condition):
+    condition = rules.clock_condition(stored.document, skew, limit)
+    if rules.is_clock_news(stored.document, condition):
         clusters.set_condition(tx, cluster, condition, actor)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api.managedclustersets import clusterset as rules
+from hub.api import managedclustersets as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SETS, Document, Key
 from hub.ports import Transaction

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.managedclusters import renewal
-from hub.api.managedclusters.renewal import RenewalOrder
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.managedclusters import agent_annotations
+from hub.api.managedclusters.agent_annotations import RenewalOrder
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
@@ -35,21 +35,21 @@ class RenewalProgress:
 def order(tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False) -> RenewalProgress:
     """Order the renewal of all certificates issued until now. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
-    given = RenewalOrder(tx.now, renewal.checked(within))
+    given = RenewalOrder(tx.now, agent_annotations.check_renewal_interval(within))
     if not dry_run:
-        clusters.put(tx, renewal.with_order(stored.document, given), stored, actor, writer=HUB_WRITER)
+        clusters.put(tx, agent_annotations.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
     return RenewalProgress(given, _holders(tx, cluster, given))
 
 
 def progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
     """The state of a cluster's agents for the current order. Raises NotFoundError."""
-    standing = renewal.order_of(clusters.find(tx, cluster).document)
+    standing = agent_annotations.renewal_order(clusters.find(tx, cluster).document)
     return RenewalProgress(standing, _holders(tx, cluster, standing))
 
 
 def wanted_of(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
     """The current order and the database's time. Raises NotFoundError."""
-    return renewal.order_of(clusters.find(tx, cluster).document), tx.now
+    return agent_annotations.renewal_order(clusters.find(tx, cluster).document), tx.now
 
 
 def _holders(tx: Transaction, cluster: ClusterName, standing: RenewalOrder | None) -> Sequence[RenewingAgent]:

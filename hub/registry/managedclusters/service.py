@@ -6,19 +6,19 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from hub.api.certificates.revocation import CLUSTER_DELETED, CLUSTER_REBUILT
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission, removal
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import with_agent_version
+from hub.api.managedclusters.availability import TransitionSubject as Judged
+from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
-from hub.api.managedclusters.transition import TransitionSubject as Judged
-from hub.api.managedclusters.transition import transition
-from hub.api.managedclustersets.clusterset import with_namespace_conditions
+from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
+from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses

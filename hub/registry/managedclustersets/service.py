@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hub.api.managedclustersets import clusterset as rules
-from hub.api.managedclustersets.clusterset import ClusterSet
+from hub.api import managedclustersets as rules
+from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.certificates.revocation import CLUSTER_DELETED, CLUSTER_LEFT
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects

@@ -3,8 +3,8 @@
 from typing import Any
 
 from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import availability as parting
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import detach as parting
 from hub.api.meta import document as doc
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction

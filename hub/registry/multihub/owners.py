@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.certificates.certificate import own_agent as latest_agent
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificates import own_agent as latest_agent
+from hub.api.liveness import LastBeat
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters.detach import Departure, parted
+from hub.api.managedclusters.availability import Departure, departure_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
@@ -181,7 +181,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
     if rules.was_judged(stored.document) and not doc.is_deleting(stored.document):
-        told = parted(departure.owner, heard=last is not None and last.at is not None)
+        told = departure_condition(departure.owner, heard=last is not None and last.at is not None)
         new = doc.with_status_condition(stored.document, told, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:
             new = reported.ordered(new, "")

@@ -8,13 +8,13 @@ acceptance, since its former acceptance is lost.
 from dataclasses import dataclass
 from datetime import timedelta
 
+from hub.api import restorations as rules
 from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
-from hub.api.certificates.certificate import BACKDATED, CertificateRecord, Purpose
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas import restoration as rules
-from hub.api.hubreplicas.restoration import Restoration
+from hub.api.certificates import BACKDATED, CertificateRecord, Purpose
+from hub.api.events import EventRecord
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.restorations import Restoration
 from hub.ports import Transaction
 from hub.registry.events import service as events
 from hub.registry.managedclusters import service as clusters

@@ -4,7 +4,7 @@ The recovery certificate proves possession of the previous key. Everything else 
 revoked, replaced or deleted since cannot recover. An agent that a restored hub has created again waits for acceptance.
 """
 
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, Submission
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import msgspec
 
+from hub.api import restorations as rules
 from hub.api.certificateauthorities.authority import AuthorityRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.certificates.revocation import Reason, recorded_reason
-from hub.api.hubreplicas import restoration as rules
-from hub.api.hubreplicas.restoration import Readopts, Restoration
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.restorations import Readopts, Restoration
+from hub.api.revocations import Reason, recorded_reason
 from hub.ports import Transaction
 from hub.registry.revocations import service as revocation
 from machinery import pki

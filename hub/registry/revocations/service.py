@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from hub.api.certificates import revocation as rules
-from hub.api.certificates.certificate import AGENTS_PURPOSES, CertificateRecord, Purpose
-from hub.api.certificates.revocation import RevocationTarget, RevokedObjects
+from hub.api import revocations as rules
+from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
+from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service as certificates

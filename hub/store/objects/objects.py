@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from hub.api.liveness.heartbeat import LastBeat
+from hub.api.liveness import LastBeat
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
 from hub.api.meta.ordering import Facet, Place

@@ -5,7 +5,7 @@ A release that knows fewer fields leaves outdated rows behind, so a downgrade ca
 
 from sqlalchemy import Connection, Engine, delete, insert, select
 
-from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.api.query.query_fields import order_of
 from hub.api.query.selection import fields_of

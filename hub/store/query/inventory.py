@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, Text
 
-from hub.api.managedclustersets.clusterset import LABEL as SET_LABEL
+from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.field_sources import FieldSource
 from hub.api.query.selectable_fields import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
 from hub.store.schema import Counter, KeyText, metadata

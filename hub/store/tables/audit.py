@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, tuple_
 
-from hub.api.auditrecords.query import AuditEntry, AuditQuery, AuditSize
-from hub.api.auditrecords.record import STRANGERS, AuditFields
+from hub.api.auditrecords import STRANGERS, AuditEntry, AuditFields, AuditQuery, AuditSize
 from hub.api.objects.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema

@@ -14,7 +14,7 @@ from hub.api.certificateauthorities.authority import (
     HeldCertificate,
     Phase,
 )
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.ports import AuthorityRecords
 from hub.store import schema
 from hub.store.engine.engine import INSERTS

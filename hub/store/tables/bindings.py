@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from hub.api.bootstrapcredentials.attestation import Binding
+from hub.api.bootstrapcredentials import Binding
 from hub.ports import Bindings
 from hub.store import schema
 from hub.store.engine.instants import from_micros, to_micros

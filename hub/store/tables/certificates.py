@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import CertificateRecords
 from hub.store import schema
 from hub.store.engine.encoding import decode_names, encode_names

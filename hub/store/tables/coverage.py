@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
-from hub.api.liveness.coverage import Checkpoint
+from hub.api.liveness import Checkpoint
 from hub.ports import Marks
 from hub.store import schema
 from hub.store.engine.engine import INSERTS

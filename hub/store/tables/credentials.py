@@ -9,15 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
-from hub.api.bootstrapcredentials.attestation import Demand
-from hub.api.bootstrapcredentials.credential import (
-    DELETED,
-    UNBOUND,
-    CredentialBounds,
-    CredentialRecord,
-    CredentialUse,
-    UseCount,
-)
+from hub.api.bootstrapcredentials import DELETED, UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
 from hub.ports import Credentials
 from hub.store import schema
 from hub.store.engine.engine import upsert

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from hub.api.liveness.heartbeat import Beat, LastBeat
+from hub.api.liveness import Beat, LastBeat
 from hub.ports import Heartbeats
 from hub.store import schema
 from hub.store.engine.engine import INSERTS

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
-from hub.api.hubreplicas import leader_terms as succession
+from hub.api import hubleaders as succession
 from hub.ports import Leaders
 from hub.store import schema
 from hub.store.engine.engine import INSERTS

@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
 
-from hub.api.managedclusters.detach import PARTED
-from hub.api.managedclusters.transition import Transition
+from hub.api.managedclusters.availability import PARTED, Transition
 from hub.ports import Transitions
 from hub.store import schema
 from hub.store.engine.instants import from_micros, to_micros

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, func, select
 
-from hub.api.certificateauthorities.trust import AgentTrust
+from hub.api.certificateauthorities.authority import AgentTrust
 from hub.ports import Trusts
 from hub.store import schema
 from hub.store.engine.engine import INSERTS

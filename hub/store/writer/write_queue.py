@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DataError
 
-from hub.api.auditrecords.query import AuditEntry
+from hub.api.auditrecords import AuditEntry
 from hub.api.meta.change import Change
 from hub.ports import Recording
 from hub.store.engine.commit import UnknownOutcomeError, transaction

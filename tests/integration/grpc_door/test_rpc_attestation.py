@@ -13,8 +13,7 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape
-from hub.api.bootstrapcredentials.attestation import FAILED, Demand
-from hub.api.bootstrapcredentials.credential import CredentialBounds
+from hub.api.bootstrapcredentials import FAILED, CredentialBounds, Demand
 from hub.composition.attestation import read_issuers
 from machinery.client.kubeconfig import Credential
 from machinery.client.rest import KubeClient

@@ -6,8 +6,7 @@ from typing import Any
 
 import grpc
 
-from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import AuditRecord, Stage
+from hub.api.auditrecords import AuditQuery, AuditRecord, Stage
 from tests.checks import present
 from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal, rpc_stage
 

@@ -11,12 +11,12 @@ import pytest
 from grpc import aio
 from pydantic import SecretStr
 
-from hub.api.certificates.revocation import RevocationTarget
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Query
+from hub.api.revocations import RevocationTarget
 from hub.registry.certificates import service as certificates
 from hub.registry.deletion import clusters as removal
 from hub.registry.managedclusteraddons import service as addons

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete
 
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.ports import Transaction
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 
-from hub.api.certificates.certificate import Profile, Purpose
+from hub.api.certificates import Profile, Purpose
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction

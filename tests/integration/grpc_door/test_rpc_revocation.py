@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.api.certificates.revocation import RevocationTarget
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.revocations import RevocationTarget
 from hub.registry.certificates import service as certificates
 from hub.registry.managedclusters import service as clusters
 from hub.registry.revocations import service as revocation

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from grpc import aio
 from grpc_health.v1 import health_pb2
 
-from hub.api.certificates.certificate import CertificateHolder, Profile, Purpose
-from hub.api.logins.login import Login
+from hub.api.certificates import CertificateHolder, Profile, Purpose
+from hub.api.logins import Login
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificateauthorities.trust import AgentTrust
-from hub.api.managedclusters.renewal import LATE
+from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Phase
+from hub.api.managedclusters.agent_annotations import LATE_RENEWAL
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
 from hub.registry.certificateauthorities import trust
 from hub.registry.managedclusters import renewals
@@ -144,8 +143,8 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     await order(stage, timedelta(seconds=0))
     await order(stage, timedelta(minutes=1))
     stream = await Stream.open(stage, credential)
-    assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE
-    assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE
+    assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
+    assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert not [holder for holder in (await stage.store.read(renewals.progress, EDGE)).holders if holder.renewed]
 
 

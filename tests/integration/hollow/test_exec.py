@@ -14,7 +14,7 @@ import pytest
 from hollow.cluster import AUTHORITY_PATH, HollowCluster
 from hollow.faults import Faults
 from hub.api.certificateauthorities.authority import AuthorityId
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.issuer.key_vaults import SecretKeys
 from hub.issuer.local import make_authority
 from hub.kubecert import deployment as rules

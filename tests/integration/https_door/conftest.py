@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests.request import USAGES, Requester
 from hub.composition.access import Access
 from hub.composition.operators import OperatorsDoor

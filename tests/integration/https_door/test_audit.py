@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.auditrecords.query import AuditQuery
-from hub.api.auditrecords.record import AuditLevel, AuditRecord, read_record
+from hub.api.auditrecords import AuditLevel, AuditQuery, AuditRecord, read_record
 from hub.ports import Transaction
 from hubctl.errors import DONE, MISUSED
 from machinery.runtime.clock import SystemClock

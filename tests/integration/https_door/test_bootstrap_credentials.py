@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from hub.api.bootstrapcredentials.attestation import FAILED as NOT_ATTESTED
-from hub.api.bootstrapcredentials.credential import token_id
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.bootstrapcredentials import FAILED as NOT_ATTESTED
+from hub.api.bootstrapcredentials import token_id
+from hub.api.certificates import Lifetimes
 from hub.api.meta.change import CLUSTER_SETS
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import yaml
 
-from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Profile, Purpose
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Profile, Purpose
 from hub.composition.access import Access
 from hub.composition.certificates import CertificateSection
 from hub.composition.context import BuildContext

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.api.certificates.certificate import Purpose
-from hub.api.core.event import EventRecord
+from hub.api.certificates import Purpose
+from hub.api.events import EventRecord
 from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
 from hub.controllers.clusters.removal import Removal, wanted

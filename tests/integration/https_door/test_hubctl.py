@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness import Beat
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats

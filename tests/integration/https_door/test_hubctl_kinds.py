@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.api.hubreplicas.replica import Load, Replica
+from hub.api.hubreplicas import Load, Replica
 from hub.api.managedclusters.cluster import ClusterClaim, StatusReport
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.managedclusters import service as clusters

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.api.hubreplicas.replica import Replica
-from hub.api.liveness.brake import Brake, encoded
+from hub.api.hubreplicas import Replica
+from hub.api.liveness import Brake, encode_brake
 from hub.api.managedclusters import cluster as rules
 from hub.controllers.clusters.namespaces import Namespaces
 from hub.https_door.storage.write_paths import write_paths
@@ -267,7 +267,7 @@ async def test_the_fleet_its_replicas_and_changes_of_availability_are_shown(hub:
 
 async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> None:
     def put_on(tx: Transaction) -> None:
-        tx.facts.set(brake.FACT, encoded(Brake(since=tx.now, silent=30, fleet=100)))
+        tx.facts.set(brake.FACT, encode_brake(Brake(since=tx.now, silent=30, fleet=100)))
 
     await hub.runs(("hubctl release-brake", DONE, "does not hold"))
     await hub.store.run(put_on)

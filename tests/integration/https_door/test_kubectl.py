@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.registry.certificates import operators
 from hubctl.errors import DONE, FAILED
 from machinery import pki

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
-from hub.api.auditrecords.query import AuditQuery
-from hub.api.liveness.heartbeat import Beat
+from hub.api.auditrecords import AuditQuery
+from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, ClusterClaim, JoinRequest, StatusReport
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters

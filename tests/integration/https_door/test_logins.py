@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.tls import client_context

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from hub.api.certificates.certificate import CertificateHolder, Purpose
-from hub.api.hubreplicas.replica import Replica
-from hub.api.liveness.heartbeat import Beat
+from hub.api.certificates import CertificateHolder, Purpose
+from hub.api.hubreplicas import Replica
+from hub.api.liveness import Beat
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters import duplicates as duplicate

@@ -13,9 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.api.certificateauthorities.authority import AuthorityOrder, AuthorityRecord, Phase
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters.renewal import RENEW
+from hub.api.managedclusters.agent_annotations import RENEW
 from hub.api.meta import document as doc
 from hub.issuer.local import make_authority
 from hub.registry.certificateauthorities import service as authorities

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.approvalrules.rule import of_flag
-from hub.api.certificates.certificate import CertificateHolder, Purpose
+from hub.api.approvalrules import of_flag
+from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness import Beat
 from hub.api.meta.change import EVENTS, Query
 from hub.api.query.query_fields import where_of
 from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from bench.bodies import JSON, worst
-from hub.api.auditrecords.record import AuditRecord, read_record
+from hub.api.auditrecords import AuditRecord, read_record
 from hub.audit.floods import REPEATED
 from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
 from machinery.meta import bounded_yaml as boundedyaml

@@ -21,7 +21,7 @@ from pkilint.pkix import certificate, extension, name
 from pkilint.validation import ValidationFindingSeverity
 
 from hub.api.certificateauthorities.authority import AuthorityOrder, Phase
-from hub.api.certificates.certificate import Lifetimes, Profile, Purpose
+from hub.api.certificates import Lifetimes, Profile, Purpose
 from hub.issuer import LocalIssuer, ServingNames
 from hub.replica.serving_certificate import DoorsCertificate, own_certificate
 from machinery import pki

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificates.certificate import CertificateRecord
-from hub.api.core import namespace as namespace_rules
-from hub.api.core.event import WARNING, EventRecord
-from hub.api.managedclusters import clock_sync as clocksync
+from hub.api import namespaces as namespace_rules
+from hub.api.certificates import CertificateRecord
+from hub.api.events import WARNING, EventRecord
+from hub.api.managedclusters import availability as clocksync
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc

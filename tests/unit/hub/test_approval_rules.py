@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.api.approvalrules import rule as rules
-from hub.api.approvalrules.reading import read
-from hub.api.approvalrules.rule import ApprovalRule, Asker, AskerKind, RuleInput, RuleVerdict
+from hub.api import approvalrules as rules
+from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleInput, RuleVerdict, read_rule
 from hub.api.certificatesigningrequests.request import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
@@ -44,7 +43,7 @@ RENEWING = Asker(AskerKind.AGENT, "system:open-cluster-management:edge-1:a", "sy
 
 
 def rule(**spec: Any) -> ApprovalRule:
-    return read({"metadata": {"name": "r"}, "spec": {"decides": ["Accept", "Approve"], **spec}})
+    return read_rule({"metadata": {"name": "r"}, "spec": {"decides": ["Accept", "Approve"], **spec}})
 
 
 def candidate(asker: Asker | None = TOKEN, document: dict[str, Any] | None = CLUSTER, name: str = "edge-1") -> RuleInput:

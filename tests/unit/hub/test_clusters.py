@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hub.api.bootstrapcredentials.credential import CredentialBounds
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.liveness.heartbeat import Beat
-from hub.api.liveness.lease import DEFAULT_LEASE_DURATION
+from hub.api import managedclustersets
+from hub.api.bootstrapcredentials import CredentialBounds
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat
+from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters import join_labels as joinlabels
 from hub.api.managedclusters.cluster import (
     ClientConfig,
     ClusterClaim,
@@ -23,7 +23,6 @@ from hub.api.managedclusters.cluster import (
     adopted,
     joining_document,
 )
-from hub.api.managedclustersets import clusterset
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, ChangeType, Key
 from hub.ports import Transaction, Written
@@ -260,8 +259,10 @@ def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
         (("example.com/tier", "env"), {"example.com/tier"}),
         (("*", "example.com", SET, "open-cluster-management.io/*", "cluster.open-cluster-management.io/*"), set()),
     )
-    check_results(lambda patterns: set(joinlabels.kept(asked, patterns)), rows)
-    assert joinlabels.kept({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, "no label of Kubernetes"
+    check_results(lambda patterns: set(joinlabels.permitted_join_labels(asked, patterns)), rows)
+    assert joinlabels.permitted_join_labels({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, (
+        "no label of Kubernetes"
+    )
 
     def load(*patterns: str) -> HubSettings:
         return HubSettings.model_validate({"join_labels": patterns})
@@ -325,15 +326,15 @@ def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> No
 
 EU = {"matchLabels": {"region": "eu"}}
 CLUSTERS = {
-    "a": {clusterset.LABEL: "one", "region": "eu"},
-    "b": {clusterset.LABEL: "two", "region": "us"},
+    "a": {managedclustersets.LABEL: "one", "region": "eu"},
+    "b": {managedclustersets.LABEL: "two", "region": "us"},
     "c": {"region": "eu"},
 }
 
 
 def test_set_has_the_clusters_that_its_selector_matches() -> None:
     def members(name: str, selector: dict[str, Any]) -> str:
-        found = present(clusterset.cluster_set({"metadata": {"name": name}, "spec": {"clusterSelector": selector}}))
+        found = present(managedclustersets.cluster_set({"metadata": {"name": name}, "spec": {"clusterSelector": selector}}))
         assert (found.query() is None) == (found.selector is None)
         return "".join(name for name, labels in CLUSTERS.items() if found.has(labels))
 
@@ -351,7 +352,9 @@ def test_set_has_the_clusters_that_its_selector_matches() -> None:
         ("one", {"selectorType": "Another", "labelSelector": {}}, ""),
         ("one", selected({"matchLabels": {"not a label": "x"}}), ""),
         ("one", selected({"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["us"]}]}), "ac"),
-        ("one", selected({"matchExpressions": [{"key": clusterset.LABEL, "operator": "DoesNotExist"}]}), "c"),
+        ("one", selected({"matchExpressions": [{"key": managedclustersets.LABEL, "operator": "DoesNotExist"}]}), "c"),
     )
     check_results(members, rows)
-    assert clusterset.cluster_set(doc.deleting(cluster_set("one"), NOW)) is None, "a set that is being deleted has no members"
+    assert managedclustersets.cluster_set(doc.deleting(cluster_set("one"), NOW)) is None, (
+        "a set that is being deleted has no members"
+    )

@@ -7,21 +7,25 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Binding, Demand
-from hub.api.bootstrapcredentials.credential import (
+from hub.api.bootstrapcredentials import (
+    FAILED,
+    AttestationError,
+    Attested,
+    Binding,
     CredentialBounds,
     CredentialPhase,
     CredentialRecord,
     CredentialUse,
+    Demand,
     UseCount,
     check,
     phase,
 )
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.managedclusters.cluster import JoinRequest
-from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.registry.bootstrapcredentials import service as credentials

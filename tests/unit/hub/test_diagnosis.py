@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.api.certificates.revocation import RevocationTarget
 from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState
-from hub.api.hubreplicas.replica import LOST_AFTER, Replica
-from hub.api.liveness.brake import Brake, encoded
-from hub.api.liveness.heartbeat import Beat
+from hub.api.hubreplicas import LOST_AFTER, Replica
+from hub.api.liveness import Beat, Brake, encode_brake
 from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import JoinRequest
-from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS, Key
+from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
@@ -272,7 +271,7 @@ def test_warnings_leave_a_cluster_well(world: World) -> None:
         world.store.transact(lambda tx, addon: tx.objects.put(ADDONS, addon, None, "op"), addon)
     assert (world.found("add-ons").state, world.found("add-ons").said) == (FindingState.WARNING, "not Available: ill")
     held = Brake(since=world.clock.now(), silent=20, fleet=50)
-    world.store.transact(lambda tx: tx.facts.set(brake.FACT, encoded(held)))
+    world.store.transact(lambda tx: tx.facts.set(brake.FACT, encode_brake(held)))
     for _ in range(3):
         world.beat(available=False)
         world.beat()

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.liveness.heartbeat import Beat
-from hub.api.liveness.lease import Expiry, grace
+from hub.api.liveness import Beat, Expiry, grace
 from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.availability import Damping, Transition
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.managedclusters.transition import Damping, Transition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.controllers.manager.availability import AvailabilityControllers

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hub.__main__ import main
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
 from hub.ports import KeySecret
 from hub.replica.admin_secret import KUBECONFIG, LOOK_EVERY, TRUST, AdminSecret

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.cleanup import Ends
-from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestState
+from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
@@ -478,8 +477,8 @@ def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: N
     newcomer.deny(denied)
 
     def gone() -> int:
-        due = newcomer.store.transact(request_ends.due, Ends())
-        return newcomer.store.transact(request_ends.expire, due, Ends(), "hub")
+        due = newcomer.store.transact(request_ends.due, RequestRetention())
+        return newcomer.store.transact(request_ends.expire, due, RequestRetention(), "hub")
 
     clock.advance(timedelta(minutes=59))
     assert gone() == 0

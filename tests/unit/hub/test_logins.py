@@ -11,12 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.access.authenticator_conditions import examine
-from hub.api.certificates.certificate import Lifetimes
+from hub.api import credentialissuers as rules
+from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests.request import Requester
-from hub.api.logins import credentialissuer as rules
-from hub.api.logins.authenticator import JWT, KINDS, WEBHOOK, read
-from hub.api.logins.credentialissuer import Strategy, in_order, merge
-from hub.api.logins.login import MAX_GROUPS, MAX_NAME, ClaimRules, Login, Named, admitted, named_by_claims
+from hub.api.credentialissuers import Strategy, in_order, merge
+from hub.api.logins import (
+    JWT,
+    KINDS,
+    MAX_GROUPS,
+    MAX_NAME,
+    WEBHOOK,
+    ClaimRules,
+    Login,
+    Named,
+    admitted,
+    named_by_claims,
+    read_authenticator,
+)
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
@@ -165,11 +176,11 @@ def test_whatever_a_token_says_it_is_refused_in_words_or_names_somebody(claims: 
 def test_an_authenticator_is_read_with_its_defaults() -> None:
     spec = {"issuer": "https://i", "audience": "muster"}
     document = {"metadata": {"name": "corp", "uid": "u", "generation": 2}, "spec": spec}
-    found = read(JWT, document)
+    found = read_authenticator(JWT, document)
     assert (found.claims, found.mark, found.authorities) == (RULES, ("u", 2), b"")
     assert found.address == "https://i"
     with pytest.raises(InvalidError, match="base64"):
-        read(JWT, {**document, "spec": {**spec, "tls": {"certificateAuthorityData": "?"}}})
+        read_authenticator(JWT, {**document, "spec": {**spec, "tls": {"certificateAuthorityData": "?"}}})
 
 
 PATH = WRITE_PATHS[SERVICE_ACCOUNTS]

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from hub.api.certificateauthorities.trust import AgentTrust
-from hub.api.hubreplicas.log_level import LogLevelOrder
-from hub.api.liveness.brake import BrakeLimits
+from hub.api.certificateauthorities.authority import AgentTrust
+from hub.api.hubreplicas import LogLevelOrder
+from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
 from hub.heartbeat import BeatBuffer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.core import namespace as rules
+from hub.api import namespaces as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
 from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces

@@ -8,8 +8,8 @@ import pytest
 
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.admission import admitted
+from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport
-from hub.api.managedclusters.detach import Departure
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
 from hub.ports import Transaction, Written

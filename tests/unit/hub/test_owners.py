@@ -4,15 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hub.api.certificates.revocation import RevocationTarget
-from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness import Beat
 from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import staleness as stale
-from hub.api.managedclusters import taints as taint
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
+from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.managedclusters.detach import Departure
+from hub.api.revocations import RevocationTarget
 from hub.grpc_door.session.orders import Moving
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
@@ -120,13 +119,13 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore
     clock.advance(2 * GRACE)
     expire(living, clock)
     assert available(living)[1] == "ManagedClusterLeaseUpdateStopped"
-    tainted = taint.tainted(living.transact(clusters.find, EDGE).document)
-    assert taint.UNREACHABLE in str(tainted["spec"]["taints"])
+    tainted = stale.tainted(living.transact(clusters.find, EDGE).document)
+    assert stale.UNREACHABLE in str(tainted["spec"]["taints"])
     stand_by(living, OTHER, 6)
     document = living.transact(clusters.find, EDGE).document
-    assert (available(living)[1], taint.wanted(rules.availability(document))) == ("ManagedClusterMoved", None)
+    assert (available(living)[1], stale.wanted_taint(rules.availability(document))) == ("ManagedClusterMoved", None)
     assert stale.silent_since(document) is None
-    assert "taints" not in taint.tainted({**tainted, "status": document["status"]})["spec"]
+    assert "taints" not in stale.tainted({**tainted, "status": document["status"]})["spec"]
 
 
 def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: InlineStore, newcomer: Newcomer) -> None:

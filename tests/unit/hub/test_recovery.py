@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhase
-from hub.api.hubreplicas.restoration import KEPT, Readopts, Restoration, covering
 from hub.api.meta.change import EVENTS, MANAGED_CLUSTERS, Key, Query
+from hub.api.restorations import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made

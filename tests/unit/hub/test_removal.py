@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query

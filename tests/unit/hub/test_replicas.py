@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from hub.api.hubreplicas.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
+from hub.api.hubreplicas import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusReport
 from hub.api.meta import document as doc

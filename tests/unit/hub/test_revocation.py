@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificates import revocation as rules
-from hub.api.certificates.certificate import CertificateHolder, CertificateRecord, Profile, Purpose
-from hub.api.certificates.revocation import Reason
+from hub.api import revocations as rules
+from hub.api.certificates import CertificateHolder, CertificateRecord, Profile, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.core.event import EventRecord
-from hub.api.liveness.heartbeat import Beat
+from hub.api.events import EventRecord
+from hub.api.liveness import Beat
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
+from hub.api.revocations import Reason
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
 from hub.registry.certificates import revocation_lists as lists

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hub.api.certificatesigningrequests.request import Requester
-from hub.api.core.roles import AUTOUPDATE, Groups, cluster_role, rule, settled
+from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
 from hub.https_door.groups import groups_of, with_others

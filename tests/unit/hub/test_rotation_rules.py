@@ -6,10 +6,17 @@ from typing import Any
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase
 from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, due_steps, goes_by_time
-from hub.api.certificates.certificate import Purpose
-from hub.api.certificatesigningrequests.cleanup import Ends, goes_at
-from hub.api.managedclusters.renewal import LATE as LATEST
-from hub.api.managedclusters.renewal import LONGEST, RENEW, RenewalOrder, checked, order_of, with_order
+from hub.api.certificates import Purpose
+from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
+from hub.api.managedclusters.agent_annotations import LATE_RENEWAL as LATEST
+from hub.api.managedclusters.agent_annotations import (
+    LONGEST_RENEWAL,
+    RENEW,
+    RenewalOrder,
+    check_renewal_interval,
+    renewal_order,
+    with_renewal_order,
+)
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.timestamps import format_time
@@ -178,13 +185,13 @@ HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)
 
 def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
     order = RenewalOrder(AT, HOUR)
-    cluster = with_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
+    cluster = with_renewal_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
     assert cluster["metadata"]["annotations"] == {"other": "stays", RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
-    assert order_of(cluster) == order
+    assert renewal_order(cluster) == order
     wrong = ("", "soon", "2026-01-01T12:00:00Z", "2026-01-01T12:00:00Z/PT", "2026-01-01T12:00:00/PT1S")
-    check_results(lambda text: order_of({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
-    check_refusals(InvalidError, checked, [(-MOMENT, "within"), (LONGEST + MOMENT, "within")])
-    assert checked(LONGEST) == LONGEST
+    check_results(lambda text: renewal_order({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
+    check_refusals(InvalidError, check_renewal_interval, [(-MOMENT, "within"), (LONGEST_RENEWAL + MOMENT, "within")])
+    assert check_renewal_interval(LONGEST_RENEWAL) == LONGEST_RENEWAL
     assert [RenewalOrder(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
     assert RenewalOrder(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
     assert RenewalOrder(AT, HOUR).left(AT + 100 * HOUR) == LATEST
@@ -205,12 +212,12 @@ def test_requests_are_removed_as_kubernetes_controller_manager_does() -> None:
         status = {"conditions": conditions} | ({"certificate": certificate} if certificate else {})
         return {"metadata": {"name": "r", "creationTimestamp": format_time(AT)}, "status": status}
 
-    def hours(asked: dict[str, Any], ends: Ends | None = None, certificate_ends: timedelta | None = None) -> float:
-        at = goes_at(asked, ends or Ends(), None if certificate_ends is None else created + certificate_ends)
+    def hours(asked: dict[str, Any], ends: RequestRetention | None = None, certificate_ends: timedelta | None = None) -> float:
+        at = removed_at(asked, ends or RequestRetention(), None if certificate_ends is None else created + certificate_ends)
         return (at - created) / HOUR
 
     created = AT.replace(microsecond=0)
-    issued, own = request("Y2VydA==", Approved=2), Ends(finished=5 * HOUR, pending=7 * HOUR)
+    issued, own = request("Y2VydA==", Approved=2), RequestRetention(finished=5 * HOUR, pending=7 * HOUR)
     rows = (
         (request(), 24),
         (request(Approved=2), 26),

@@ -11,7 +11,7 @@ import pytest
 
 from hub.access.revocation_poller import SOON
 from hub.api.certificateauthorities.authority import Phase
-from hub.api.certificates.certificate import Lifetimes
+from hub.api.certificates import Lifetimes
 from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, Trustee, fingerprints
 from hub.issuer import ServingNames
 from hub.issuer.key_vaults import SealedKeys

@@ -7,7 +7,7 @@ import pytest
 
 from bench.csrs.mutations import MUTATIONS
 from bench.csrs.runs import ran, summed
-from hub.api.certificates.certificate import Purpose
+from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest
 from hub.api.meta.change import REQUESTS, Query

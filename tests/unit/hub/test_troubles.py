@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from hub.access import BootstrapTokens, Peers
 from hub.access.rbac_cache import RBACCache
-from hub.api.auditrecords.query import AuditEntry
-from hub.api.certificates.certificate import CertificateRecord, Purpose
-from hub.api.hubreplicas.replica import Replica
+from hub.api.auditrecords import AuditEntry
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.hubreplicas import Replica
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.controllers.feed import EventHandler

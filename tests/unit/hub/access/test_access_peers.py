@@ -13,9 +13,9 @@ from hub.access import BootstrapTokens, Peers
 from hub.access.limits import AccessLimits, LimitConfig, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
 from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
-from hub.api.bootstrapcredentials.credential import CredentialRecord, token_id, token_of
+from hub.api.bootstrapcredentials import CredentialRecord, token_id, token_of
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms

@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
-from hub.api.bootstrapcredentials.attestation import FAILED, AttestationError, Attested, Demand
-from hub.api.bootstrapcredentials.credential import CredentialBounds
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, Demand
+from hub.api.certificates import CertificateRecord, Purpose
 from machinery.apiserver.authn.allowlist import AllowedUrls
 from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.authn.issuer_keys import APART

@@ -14,9 +14,9 @@ from hub.access.cluster_acceptance import BOUND, ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.access.rights import CallerStanding, ClusterView, Rights, named_standing, rights_of, selected_cluster, standing_of
 from hub.access.rules import counted_names
-from hub.api.bootstrapcredentials.credential import CredentialRecord
-from hub.api.certificates.certificate import CertificateRecord, Purpose, own_agent
-from hub.api.core.roles import Groups
+from hub.api.bootstrapcredentials import CredentialRecord
+from hub.api.certificates import CertificateRecord, Purpose, own_agent
+from hub.api.clusterroles import Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
 from hub.registry.core import roles

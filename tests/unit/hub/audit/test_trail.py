@@ -11,7 +11,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from hub.api.auditrecords.record import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
+from hub.api.auditrecords import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MOST, REPEATED
 from hub.audit.policy_file import parse_policy, read_policy

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from hub.api.managedclusteraddons import tokens as rules
-from hub.api.managedclusteraddons.discovery import PREFIX
-from hub.api.managedclusteraddons.health import NOTE
+from hub.api.managedclusteraddons import addon as rules
+from hub.api.managedclusteraddons.health import FEATURE_PREFIX, NOTE
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
@@ -31,7 +30,7 @@ def says(hub: Hub, verdict: Condition = cluster_rules.AVAILABLE) -> None:
 
 def features(hub: Hub) -> dict[str, str]:
     labels = doc.labels(hub.cluster("c1"))
-    return {name.removeprefix(PREFIX): value for name, value in labels.items() if name.startswith(PREFIX)}
+    return {name.removeprefix(FEATURE_PREFIX): value for name, value in labels.items() if name.startswith(FEATURE_PREFIX)}
 
 
 def health(hub: Hub, name: str) -> tuple[str, str] | None:
@@ -64,7 +63,7 @@ async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged
     assert features(hub) == STATES
     assert doc.labels(hub.cluster("c1"))["region"] == "eu"
     document = {**hub.cluster("c1")}
-    forged = {**doc.labels(document), f"{PREFIX}well": "unhealthy", f"{PREFIX}never-there": "available"}
+    forged = {**doc.labels(document), f"{FEATURE_PREFIX}well": "unhealthy", f"{FEATURE_PREFIX}never-there": "available"}
     hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(document, labels=forged))
     await work.settle()
     assert features(hub) == STATES
@@ -168,7 +167,7 @@ def parts(hub: Hub) -> list[Kind]:
 
 def ready(hub: Hub) -> Condition | None:
     stored = present(hub.store.transact(find, ADDONS, "x", "c1"))
-    return conditions.find(doc.conditions(stored.document), rules.READY)
+    return conditions.find(doc.conditions(stored.document), rules.INFRASTRUCTURE_READY)
 
 
 def registers(hub: Hub, registrations: list[dict[str, Any]]) -> None:

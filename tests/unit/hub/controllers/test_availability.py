@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.liveness.heartbeat import Beat
+from hub.api.liveness import Beat
 from hub.api.managedclusters import cluster as rules
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.availability import AvailabilityController

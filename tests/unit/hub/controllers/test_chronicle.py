@@ -8,12 +8,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from hub.api.managedclusteraddons.health import in_step
-from hub.api.managedclusters import clock_sync as clocksync
+from hub.api.managedclusters import availability as clocksync
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport
-from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
 from hub.controllers.feed import EventHandler, Feed

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hub.api.clusterprofiles.clusterprofile import SET as OF_SET
+from hub.api import managedclustersets as rules
+from hub.api.clusterprofiles import SET as OF_SET
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclustersets import clusterset as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
 from hub.registry.core import namespaces

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from hub.api.auditrecords.query import AuditEntry, AuditQuery
-from hub.api.auditrecords.record import AuditFields
-from hub.api.core.event import EventRecord
+from hub.api.auditrecords import AuditEntry, AuditFields, AuditQuery
+from hub.api.events import EventRecord
 from hub.api.objects.history import (
     AUDIT_FILLS_UP,
     AUDIT_SHORTENED,

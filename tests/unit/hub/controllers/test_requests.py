@@ -8,13 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from hub.api.approvalrules.rule import RuleDecision, RuleVerdict
-from hub.api.auditrecords.query import AuditQuery, Numbering
-from hub.api.auditrecords.record import AuditRecord
+from hub.api import managedclustersets
+from hub.api.approvalrules import RuleDecision, RuleVerdict
+from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.core.namespace import namespace
 from hub.api.managedclusters import removal
-from hub.api.managedclustersets import clusterset
 from hub.api.meta import document as doc
 from hub.api.meta.change import (
     APPROVAL_RULES,
@@ -30,6 +28,7 @@ from hub.api.meta.change import (
     StoredObject,
 )
 from hub.api.meta.document import with_metadata
+from hub.api.namespaces import namespace
 from hub.audit.decisions import DecisionAudit, record_of
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
 from hub.controllers.certificates import approval, issuance
@@ -405,7 +404,7 @@ async def test_decisions_from_before_the_start_are_acted_upon_and_a_silent_clust
 async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
     """The change log is not followed for a moment, and what is deleted in that moment is told to nobody."""
     hub, ready, cut = Hub(), asyncio.Event(), asyncio.Event()
-    keys = [(NAMESPACES, "c1"), *((CLUSTER_SETS, name) for name in clusterset.STANDING)]
+    keys = [(NAMESPACES, "c1"), *((CLUSTER_SETS, name) for name in managedclustersets.STANDING)]
     follow = hub.store.follow
 
     def lose(tx: Transaction) -> None:

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, Phase
 from hub.api.certificateauthorities.rotation import RotationSurvey
-from hub.api.certificates.certificate import CertificateRecord, Lifetimes, Purpose
-from hub.api.core.event import EventRecord
-from hub.api.hubreplicas.replica import LOST_AFTER, Replica
-from hub.api.liveness.heartbeat import Beat
+from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
+from hub.api.events import EventRecord
+from hub.api.hubreplicas import LOST_AFTER, Replica
+from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AVAILABLE, availability
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, Steadiness

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from hub.api.core.event import EventRecord
-from hub.api.liveness.brake import BrakeLimits
+from hub.api.events import EventRecord
+from hub.api.liveness import BrakeLimits
+from hub.api.managedclusters import availability as parting
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import detach as parting
-from hub.api.managedclusters.staleness import STALE, StalenessPolicy
+from hub.api.managedclusters.availability import STALE, StalenessPolicy
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.clusters.removal import Removal
 from hub.controllers.clusters.staleness import Staleness

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from hub.api.core.event import EventRecord
-from hub.api.liveness.brake import Brake, BrakeLimits
+from hub.api.events import EventRecord
+from hub.api.liveness import Brake, BrakeLimits
+from hub.api.managedclusters import availability as taint
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import taints as taint
-from hub.api.managedclusters.taints import Patience
-from hub.api.managedclusters.transition import Damping
+from hub.api.managedclusters.availability import Damping, Patience
 from hub.api.meta.change import EVENTS, Query
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.taints import HELD_LOOKS, Taints
@@ -321,14 +320,14 @@ def test_taints_follow_the_availability() -> None:
         found = taint.tainted(cluster(available, *before))
         assert found["spec"].get("taints", []) == after, found
         assert found["spec"]["a"] == 1
-        assert taint.is_right(cluster(available, *before)) is (before == after)
-        assert taint.is_right(found)
+        assert taint.has_right_taints(cluster(available, *before)) is (before == after)
+        assert taint.has_right_taints(found)
 
     check_each(check, rows)
     assert "taints" not in taint.tainted(cluster(rules.AVAILABLE, UNREACHABLE))["spec"], "no empty list is left"
     deleting = cluster(None)
     deleting["metadata"]["deletionTimestamp"] = format_time(NOW)
-    assert taint.is_right(deleting)
+    assert taint.has_right_taints(deleting)
 
 
 def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_the_delay() -> None:
@@ -344,5 +343,5 @@ def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_t
     check_results(lambda available, flaps: Patience().wait(available, flaps=flaps), rows)
     patience = Patience(delay=9 * MINUTE, damping=Damping(hold=MINUTE))
     assert patience.wait(rules.SILENT, flaps=True) == 9 * MINUTE
-    assert taint.changed_at(cluster(rules.SILENT)) == NOW + 7 * SECOND, "the delay counts from the change"
-    assert taint.changed_at(cluster(None)) == NOW, "or from the creation"
+    assert taint.availability_changed_at(cluster(rules.SILENT)) == NOW + 7 * SECOND, "the delay counts from the change"
+    assert taint.availability_changed_at(cluster(None)) == NOW, "or from the creation"

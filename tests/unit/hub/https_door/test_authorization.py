@@ -8,12 +8,12 @@ import pytest
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.access.rights import CallerStanding
-from hub.api.certificates.certificate import Purpose
-from hub.api.core.roles import Groups
+from hub.api.certificates import Purpose
+from hub.api.clusterroles import Groups
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import GIVEN_TO
-from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.api.meta.document import with_status_condition

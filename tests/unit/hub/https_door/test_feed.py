@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from hub.api.certificates.certificate import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hub.access.authenticators import Authenticators
-from hub.api.certificates.certificate import Lifetimes, Purpose
+from hub.api.certificates import Lifetimes, Purpose
 from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
 from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer

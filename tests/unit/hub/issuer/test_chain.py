@@ -9,8 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from hub.api.certificates.certificate import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.certificates.profile import claims_anothers, refusals
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
 from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.registry.certificates import operators

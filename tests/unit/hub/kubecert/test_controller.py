@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hub.api.logins.credentialissuer import Strategy
+from hub.api.credentialissuers import Strategy
 from hub.issuer import AuthorityProvider
 from hub.kubecert import deployment as rules
 from hub.kubecert.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent

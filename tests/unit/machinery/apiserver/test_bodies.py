@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.bodies import YAML as APPLICATION_YAML
 from bench.bodies import read, worst
-from hub.api.auditrecords.record import NO_BODY
+from hub.api.auditrecords import NO_BODY
 from hub.audit.auditor import BODY_LEFT_OUT, body_of
 from machinery.apiserver.write.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
 from machinery.apiserver.write.protobuf import MAGIC, decode

@@ -7,7 +7,7 @@ Bound binding of one of its sets; labels, properties, version and conditions fol
 from typing import Any
 
 from hub.api.managedclusters.cluster import is_accepted
-from hub.api.managedclustersets.clusterset import LABEL
+from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.identity import CLUSTER_LABEL

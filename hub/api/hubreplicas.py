@@ -4,6 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
+from machinery.durations import format_duration
+from machinery.errors import Cause, InvalidError
 from machinery.identity import AgentId, ClusterName
 
 BEAT = timedelta(seconds=2)
@@ -99,3 +103,40 @@ def could_tell(since: datetime | None, now: datetime) -> bool:
 def alive(replicas: Iterable[Replica], now: datetime) -> frozenset[str]:
     """Names of the replicas that are not lost."""
     return frozenset(replica.name for replica in replicas if not replica.is_lost(now))
+
+
+LEVELS = ("debug", "info", "warning", "error")
+LONGEST_LOG_LEVEL = timedelta(days=7)
+USUAL_LOG_LEVEL = timedelta(minutes=15)
+"""Duration if none is given, so that `debug` does not stay forever."""
+
+
+class LogLevelOrder(msgspec.Struct, frozen=True):
+    """The ordered level, its end, and the operator."""
+
+    level: str
+    until: datetime
+    by: str
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether the order is still in force."""
+        return now < self.until
+
+
+def order_log_level(level: str, lasts: timedelta, by: str, now: datetime) -> LogLevelOrder:
+    """Raises InvalidError for an unknown level or an invalid duration."""
+    if level not in LEVELS:
+        message = f'there is no level "{level[:20]}": one of {", ".join(LEVELS)}'
+        raise InvalidError(message, causes=(Cause("FieldValueNotSupported", message, "level"),))
+    if not timedelta() < lasts <= LONGEST_LOG_LEVEL:
+        message = f"an order lasts longer than nothing and {format_duration(LONGEST_LOG_LEVEL)} at most"
+        raise InvalidError(message, causes=(Cause("FieldValueInvalid", message, "for"),))
+    return LogLevelOrder(level, now + lasts, by)
+
+
+def encode_log_level(order: LogLevelOrder | None) -> str:
+    return msgspec.json.encode(order).decode()
+
+
+def decode_log_level(text: str | None) -> LogLevelOrder | None:
+    return msgspec.json.decode(text, type=LogLevelOrder | None) if text else None

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from hub.api.certificates.certificate import BACKDATED
+from hub.api.certificates import BACKDATED
 from machinery.meta.timestamps import format_micro_time, parse_time
 
 FACT = "restorations"

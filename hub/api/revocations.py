@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from hub.api.certificates.certificate import CertificateRecord
+from hub.api.certificates import CertificateRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
 from machinery.errors import Cause, DenialCause

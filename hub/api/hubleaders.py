@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from hub.api.core.event import EventRecord
+from hub.api.events import EventRecord
 from machinery.meta.timestamps import format_time
 
 FACT = "untold-terms"

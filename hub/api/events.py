@@ -5,9 +5,9 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from hub.api.core.namespace import HUB
 from hub.api.meta import document as doc
 from hub.api.meta.change import Document
+from hub.api.namespaces import HUB
 from machinery.meta.timestamps import format_time
 
 NORMAL, WARNING = "Normal", "Warning"

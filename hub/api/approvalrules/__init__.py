@@ -1,1 +1,0 @@
-"""ApprovalRules: rules that accept clusters and approve requests without a person."""

@@ -1,1 +1,0 @@
-"""Audit records and queries for them."""

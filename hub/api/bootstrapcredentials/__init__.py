@@ -1,1 +1,0 @@
-"""Bootstrap credentials and the attestation of a first registration."""

@@ -1,1 +1,0 @@
-"""Certificate records, profiles and revocations."""

@@ -1,1 +1,0 @@
-"""ClusterProfiles of SIG Multicluster."""

@@ -1,1 +1,0 @@
-"""Events, Namespaces, and the roles that every hub has."""

@@ -1,1 +1,0 @@
-"""Replicas of the hub, leader terms, the log level, and restores."""

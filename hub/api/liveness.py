@@ -1,0 +1,188 @@
+"""Heartbeats, the grace and expiry of leases, coverage, and the brake.
+
+Grace and expiry of clusters' leases.
+
+Sources: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace); architecture D6.
+
+Coverage: since when replicas could store all beats. Only covered time counts as silence of agents.
+
+Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while
+the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
+
+The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
+
+The brake postpones the consequences of Unknown (taints, stale marks, removal), never Unknown itself. It ends when so many
+clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
+clusters that become silent later count.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from machinery.identity import ClusterName
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A beat that waits for the flush. `age`: at the start of the flush, by the replica's monotonic clock."""
+
+    cluster: ClusterName
+    age: timedelta
+    available: bool | None
+    """The agent's verdict on its API server; None: no verdict."""
+    epoch: int = 0
+    """Epoch of the session; 0: the agent has no epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastBeat:
+    """Stored state of a cluster's heartbeats."""
+
+    cluster: ClusterName
+    at: datetime | None
+    available: bool | None
+    session: str | None
+    """Id of the open session; None without one."""
+    agent_version: str | None = None
+    epoch: int = 0
+    """The highest known epoch of this cluster, from any message."""
+    owner: str | None = None
+    """The other hub that owns the agent ("": none yet); None if the agent has not reported one since its last beat."""
+
+    def outdates(self, epoch: int) -> bool:
+        """Whether this epoch is lower than the known one. Agents without epochs (0) are never outdated."""
+        return 0 < epoch < self.epoch
+
+
+GRACE_FACTOR = 5
+DEFAULT_LEASE_DURATION = timedelta(seconds=60)
+LEASE_NAME = "managed-cluster-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Result of a check of one cluster's silence."""
+
+    expired: bool
+    """True: availability is Unknown, by this check or an earlier one."""
+    look_again: timedelta | None
+    """Delay until the next check. None: at the next beat or change. Zero: the grace has ended and Unknown is not set yet."""
+
+    @property
+    def is_due(self) -> bool:
+        return self.look_again == timedelta()
+
+
+def grace(lease_duration: timedelta) -> timedelta:
+    return GRACE_FACTOR * lease_duration
+
+
+def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
+    """The instant at which a cluster becomes silent: at least a full grace after `since`, when coverage began."""
+    heard = since if last_beat is None else max(last_beat, since)
+    return heard + grace(lease_duration) + window
+
+
+def time_left(expiry: datetime, now: datetime) -> timedelta:
+    """Time until the expiry; zero after it."""
+    return max(expiry - now, timedelta())
+
+
+FRESH = timedelta(seconds=5)
+"""How long a mark is fresh. Later, beats may have been lost."""
+JUMP = timedelta(seconds=2)
+"""A clock that differs by more from its expected value has jumped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A replica's mark, in database time: it could store beats `at`, and some replica could without a gap since `since`."""
+
+    replica: str
+    since: datetime
+    at: datetime
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Whether it is recent and not in the future. A mark in the future means that the database's clock moved back."""
+        return -JUMP <= now - self.at <= FRESH
+
+    def is_ahead(self, now: datetime) -> bool:
+        """Whether the database's clock moved back since the mark was written."""
+        return self.at - now > JUMP
+
+
+def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
+    """Since when beats could be stored without a gap; None if no fresh mark exists."""
+    return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
+
+
+def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
+    """The next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark does not count.
+
+    A replica without a fresh mark continues the coverage of the others; without others, coverage begins now.
+    """
+    known = tuple(marks)
+    own = next((mark for mark in known if mark.replica == replica), None)
+    if own is not None and not began and own.is_fresh(now):
+        return Checkpoint(replica, own.since, max(own.at, now))
+    others = covered_since((mark for mark in known if mark.replica != replica), now)
+    return Checkpoint(replica, others or now, now)
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeLimits:
+    """Thresholds: more than `share` of the living fleet and `at_least` clusters within `window`. A share of 0: no brake."""
+
+    share: float = 0.2
+    at_least: int = 10
+    window: timedelta = timedelta(minutes=10)
+
+    def are_passed(self, silent: int, fleet: int) -> bool:
+        return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
+
+    def are_left(self, silent: int, fleet: int) -> bool:
+        """Whether less than half of either threshold is reached; this hysteresis prevents frequent switching."""
+        return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
+
+
+class Brake(msgspec.Struct, frozen=True):
+    """Stored state of the brake. `since` None: it does not hold."""
+
+    since: datetime | None = None
+    silent: int = 0
+    """Number of silent clusters when the brake began to hold, of `fleet` living ones."""
+    fleet: int = 0
+    released: datetime | None = None
+    """Time of an operator's last release."""
+
+    @property
+    def holds(self) -> bool:
+        return self.since is not None
+
+    def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
+        """Clusters that became silent after this instant, and still are, count."""
+        start = (self.since or now) - limits.window
+        return max(start, self.released) if self.released else start
+
+    def judged(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
+        """The new state, with `silent` clusters of a living `fleet`."""
+        if not self.holds and limits.are_passed(silent, fleet):
+            return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
+        if self.holds and (not limits.share or limits.are_left(silent, fleet)):
+            return Brake(released=self.released)
+        return self
+
+    def let_go(self, now: datetime) -> "Brake":
+        """The state after an operator's release."""
+        return Brake(released=now)
+
+
+def encode_brake(brake: Brake) -> str:
+    return msgspec.json.encode(brake).decode()
+
+
+def decode_brake(text: str | None) -> Brake:
+    return msgspec.json.decode(text, type=Brake) if text else Brake()

@@ -1,1 +1,0 @@
-"""Heartbeats, leases, coverage and the brake."""

@@ -1,1 +1,0 @@
-"""Authenticators, logins, and the CredentialIssuer."""

@@ -1,0 +1,299 @@
+"""Availability of clusters and what follows from it: announced departures, transitions, taints, staleness, the clock.
+
+Taints that follow a cluster's availability, and their delays.
+
+Source: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always NoSelect, no value).
+In addition to OCM, a taint waits for a delay, so that the brake can count further silent clusters, and is damped for flapping
+clusters.
+
+When silent clusters are marked stale and when they are removed. Off by default.
+
+A cluster is marked first and removed no earlier than `notice` after the mark, so that operators can check the marked clusters.
+
+The condition that reports whether a cluster's clock agrees with the hub's.
+
+Source: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the annotation that skips the check).
+Unlike there, a wrong clock is only reported and blocks nothing. The skew is measured from the agent's timestamps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from hub.api.liveness import grace
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import NEVER_JOINED, SILENT
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document
+from machinery.identity import AgentId, ClusterName, HubId
+from machinery.meta import conditions
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_time, parse_time
+from machinery.product import GROUP_SUFFIX
+
+MOVED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterMoved",
+    "The registration agent has moved to another hub.",
+)
+STANDBY = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterStandby",
+    "The registration agent reports to another hub, and holds this one in reserve.",
+)
+PARTED = frozenset((MOVED.reason, STANDBY.reason))
+"""Reasons for Unknown after the agent announced its departure; such a cluster is not silent."""
+
+
+class Parting(StrEnum):
+    """Why an agent announced that it stops sending beats."""
+
+    MOVED = "Moved"
+    STANDBY = "Standby"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An agent's report that another hub owns it."""
+
+    cluster: ClusterName
+    owner: HubId
+    """The hub that owns the agent; "" if none does yet."""
+    epoch: int = 0
+    agent: AgentId | None = None
+    """The reporting agent; None if the report does not name it."""
+
+
+def silence_condition(*, heard: bool, parting: Parting | None = None) -> Condition:
+    """Availability at the end of the grace. `heard`: a beat was ever received; `parting`: the agent's announcement."""
+    if parting is not None:
+        return MOVED if parting is Parting.MOVED else STANDBY
+    return SILENT if heard else NEVER_JOINED
+
+
+def departure_condition(owner: str, *, heard: bool) -> Condition:
+    """Availability of a cluster whose agent is owned by the hub `owner` ("": none yet). `heard`: it once reported here."""
+    condition = silence_condition(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
+    if not owner:
+        return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")
+    return replace(condition, message=condition.message.replace("another hub", f"the hub {owner}"))
+
+
+def has_parted(available: Condition | None) -> bool:
+    """Whether the cluster is Unknown only because its agent uses another hub."""
+    return available is not None and available.status == conditions.UNKNOWN and available.reason in PARTED
+
+
+DELETED = "Deleted"
+"""Reason of the last transition of a deleted cluster; it has no availability afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One change of ManagedClusterConditionAvailable. `before`, `status`: "" if the condition is absent."""
+
+    cluster: ClusterName
+    uid: str
+    """Uid of the ManagedCluster; a later cluster of the same name has another one."""
+    at: datetime
+    before: str
+    status: str
+    reason: str
+    actor: str
+
+    @property
+    def is_fall(self) -> bool:
+        """Whether the cluster ceased to be available without an announced departure. Falls are counted for damping."""
+        fell = self.before == conditions.TRUE and self.status in (conditions.FALSE, conditions.UNKNOWN)
+        return fell and self.reason not in PARTED
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionSubject:
+    """The cluster of a transition."""
+
+    cluster: ClusterName
+    uid: str
+
+
+def transition(
+    subject: TransitionSubject, before: Condition | None, after: Condition | None, at: datetime, actor: str
+) -> Transition | None:
+    """The transition that a write causes; None if status and reason are unchanged."""
+    old = (before.status, before.reason) if before else ("", "")
+    new = (after.status, after.reason) if after else ("", DELETED)
+    if old == new or (before is None and after is None):
+        return None
+    return Transition(subject.cluster, subject.uid, at, old[0], *new, actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Damping:
+    """A cluster flaps after `threshold` falls within `window`. Taints and alarms then wait for `hold`."""
+
+    threshold: int = 3
+    window: timedelta = timedelta(hours=1)
+    hold: timedelta = timedelta(minutes=5)
+
+    def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
+        """End of the flapping; None if the cluster does not flap. A threshold of 0 disables damping.
+
+        `falls`: falls within the window, oldest first.
+        """
+        return falls[-self.threshold] + self.window if 0 < self.threshold <= len(falls) else None
+
+
+UNREACHABLE = f"cluster.{GROUP_SUFFIX}/unreachable"
+UNAVAILABLE = f"cluster.{GROUP_SUFFIX}/unavailable"
+OURS = (UNREACHABLE, UNAVAILABLE)
+EFFECT = "NoSelect"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Delays of taints. `delay`: after availability became Unknown, or while it is absent."""
+
+    delay: timedelta = timedelta(seconds=30)
+    damping: Damping = field(default_factory=Damping)
+
+    def wait(self, available: Condition | None, *, flaps: bool) -> timedelta:
+        """Time from a change of availability until the taints follow it."""
+        is_silent = available is None or available.status == conditions.UNKNOWN
+        delay = self.delay if is_silent else timedelta()
+        return max(delay, self.damping.hold) if flaps else delay
+
+
+def wanted_taint(available: Condition | None) -> str | None:
+    """Key of the taint for this availability; None if no taint is due, for example after an announced departure."""
+    if has_parted(available):
+        return None
+    if available is None or available.status == conditions.UNKNOWN:
+        return UNREACHABLE
+    return UNAVAILABLE if available.status == conditions.FALSE else None
+
+
+def tainted(cluster: Document) -> dict[str, Any]:
+    """A copy with the taints that its availability requires."""
+    key = wanted_taint(rules.availability(cluster))
+    before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
+    kept = [taint for taint in before if taint.get("key") not in OURS or (taint.get("key") == key and _is_our_taint(taint))]
+    if key is not None and not any(taint.get("key") == key for taint in kept):
+        kept.append({"key": key, "effect": EFFECT})
+    if kept == before:
+        return dict(cluster)
+    others = {name: value for name, value in doc.mapping(cluster, "spec").items() if name != "taints"}
+    return doc.with_part(cluster, "spec", {**others, "taints": kept} if kept else others)
+
+
+def has_right_taints(cluster: Document) -> bool:
+    """Whether the taints need no change. A cluster that is being deleted is never changed."""
+    return doc.is_deleting(cluster) or tainted(cluster) == cluster
+
+
+def availability_changed_at(cluster: Document) -> datetime:
+    """Time of the last change of availability; creation time if there was none."""
+    available = rules.availability(cluster)
+    if available is not None and available.last_transition_time is not None:
+        return available.last_transition_time
+    return parse_time(str(doc.mapping(cluster, "metadata").get("creationTimestamp")))
+
+
+def _is_our_taint(taint: Document) -> bool:
+    return taint.get("effect") == EFFECT and not taint.get("value")
+
+
+STALE = "ManagedClusterStale"
+STALE_REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))
+"""Clusters whose agent announced its departure are not stale."""
+HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
+
+
+@dataclass(frozen=True, slots=True)
+class StalenessPolicy:
+    """Length of silence until the mark and until the removal; zero disables it. A removal requires a mark."""
+
+    mark: timedelta = timedelta()
+    remove: timedelta = timedelta()
+
+    @property
+    def is_off(self) -> bool:
+        return not self.mark
+
+    @property
+    def notice(self) -> timedelta:
+        """Minimum time from mark to removal."""
+        return max(self.remove - self.mark, timedelta())
+
+
+class StalenessStep(StrEnum):
+    """The next step for a cluster."""
+
+    MARK = "mark"
+    CLEAR = "clear"
+    REMOVE = "remove"
+
+
+def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) -> StalenessStep | None:
+    """The step that is due; None if none is."""
+    marked = conditions.find(doc.conditions(cluster), STALE)
+    is_marked = marked is not None and marked.status == conditions.TRUE
+    since = silent_since(cluster)
+    if doc.is_deleting(cluster) or (since is None and not is_marked):
+        return None
+    if since is None:
+        return StalenessStep.CLEAR
+    if policy.is_off or now - since < policy.mark:
+        return None
+    if not is_marked:
+        return StalenessStep.MARK
+    noticed = marked.last_transition_time if marked else None
+    is_over = policy.remove and now - since >= policy.remove and noticed is not None and now - noticed >= policy.notice
+    return StalenessStep.REMOVE if is_over else None
+
+
+def silent_since(cluster: Document) -> datetime | None:
+    """Start of the silence; None if the cluster is not silent or its agent announced its departure."""
+    available = rules.availability(cluster)
+    if available is None or available.status != conditions.UNKNOWN or available.reason not in STALE_REASONS:
+        return None
+    return available.last_transition_time
+
+
+def mark(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition:
+    """The condition of a stale cluster."""
+    since = silent_since(cluster) or now
+    removal = max(since + policy.remove, now + policy.notice)
+    end = f" It is removed at {format_time(removal)} unless it is heard before." if policy.remove else ""
+    return Condition(STALE, conditions.TRUE, "SilentForTooLong", f"Silent since {format_time(since)}.{end}")
+
+
+SKIPPED = "registration.open-cluster-management.io/skip-clock-sync-check"
+"""Annotation: the value "true" skips the check and reports the clock as synced."""
+SYNCED = Condition(
+    conditions.CLOCK_SYNCED,
+    conditions.TRUE,
+    "ManagedClusterClockSynced",
+    "The clock of the managed cluster is synced with the hub.",
+)
+OUT_OF_SYNC = Condition(
+    conditions.CLOCK_SYNCED,
+    conditions.FALSE,
+    "ManagedClusterClockOutOfSync",
+    "The clock of hub and agent is out of sync. This may cause the Unknown status and affect agent functionalities.",
+)
+
+
+def clock_condition(cluster: Document, skew: timedelta, limit: timedelta) -> Condition:
+    """The condition for this skew, ahead or behind. Zero as `limit` stands for five lease durations."""
+    is_skipped = doc.annotations(cluster).get(SKIPPED) == "true"
+    return SYNCED if is_skipped or abs(skew) < (limit or grace(rules.lease_duration(cluster))) else OUT_OF_SYNC
+
+
+def is_clock_news(cluster: Document, condition: Condition) -> bool:
+    """Whether the cluster's stored condition has another status."""
+    known = conditions.find(doc.conditions(cluster), condition.type)
+    return known is None or known.status != condition.status

@@ -1,1 +1,0 @@
-"""ManagedClusterSets and their bindings."""
