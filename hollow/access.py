@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
-from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
-from machinery.apiserver.authz.role_index import HeldRules, RoleIndex
+from machinery.apiserver.authz.authorizer import HeldRules, RoleIndex
 from machinery.apiserver.authz.rules import EVERYTHING
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP

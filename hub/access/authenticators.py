@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from hub.api.logins import ACCOUNT, JWT, AuthenticatorConfig, Named, Reference, named_by_claims
 from hub.ports import Store
 from hub.registry.logins import service as logins
-from machinery.apiserver.authn.delegated import DelegatedTokens
+from machinery.apiserver.authn.aggregation import DelegatedTokens
+from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.https_json import JsonDocuments
-from machinery.apiserver.authn.identity import Identity, TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import IssuerKeys
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.runtime.clock import Clock

@@ -23,8 +23,7 @@ from hub.api.meta.change import (
     StoredObject,
 )
 from hub.ports import Store, Transaction
-from machinery.apiserver.authz.rbac_authorizer import Roles
-from machinery.apiserver.authz.role_index import RoleIndex
+from machinery.apiserver.authz.authorizer import RoleIndex, Roles
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.errors import ExpiredError, MusterError, UnavailableError
 from machinery.runtime.backoff import Backoff

@@ -18,15 +18,14 @@ from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress
 from hub.https_door.virtual.certificateauthorities import authorities_of
 from hub.https_door.virtual.tokencredentialrequests import LoginSettings
 from hub.replica.debug_endpoints import checks_of
-from machinery.apiserver.authn.allowlist import AllowedUrls
-from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.authn.chain import TokenChecks
+from machinery.apiserver.authn.https_json import AllowedUrls
 from machinery.apiserver.http.connections import ConnectionBounds
-from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.draining import Draining, not_yet
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.limit_filter import Limiting, RefusalLimit
 from machinery.apiserver.http.limits import REQUEST_LIMIT
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
-from machinery.apiserver.startup_filter import not_yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,17 @@ from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettin
 from hub.ports import Issuer, Store
 from hub.registry.core import namespaces
 from hub.registry.core.roles import reconcile
-from machinery.apiserver.authn.allowlist import AllowedUrls
-from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.apiserver.authn.chain import TokenChecks
+from machinery.apiserver.authn.https_json import AllowedUrls, HttpsDocuments
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.authn.token_checks import TokenChecks
 from machinery.apiserver.authz.escalation import rbac_storage
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.resource import Resource
+from machinery.apiserver.routes import Scrape
 from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
-from machinery.apiserver.site import Scrape
 from machinery.apiserver.storage import GroupResource
 from machinery.apiserver.storages.admission import AdmittedStorage
 from machinery.pki import TokenKeys

@@ -1,12 +1,14 @@
-"""Ports for authentication and authorization of API requests."""
+"""Authorization attributes of a request, and the ports for authentication and authorization."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from aiohttp import web
 
 from machinery.apiserver.storage import Actor
-from machinery.errors import DenialCause
+from machinery.errors import BadRequestError, DenialCause
+from machinery.meta.selectors import Operator, parse_field_selector
 
 ANONYMOUS = Actor("system:anonymous", ("system:unauthenticated",))
 OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
@@ -53,23 +55,78 @@ class Authorizer(Protocol):
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
 
 
-class AllowEverything(Authorizer):
-    """For hollow clusters and tests."""
-
-    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:  # noqa: ARG002 - the port's signature
-        return Decision(allowed=True)
-
-
-class EveryoneIsAdmin(Authenticator):
-    """For hollow clusters without credentials."""
-
-    async def authenticate(self, request: web.Request) -> Actor:  # noqa: ARG002 - the port's signature
-        return Actor("admin", ("system:masters", "system:authenticated"), "admin")
-
-
 def peer_certificate(request: web.Request) -> bytes | None:
     """DER of the verified client certificate; None when the client sent none or the connection is not TLS."""
     transport = request.transport
     connection = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None
     return certificate or None
+
+
+_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SELECTING = ("list", "watch", "deletecollection")
+_NAMESPACE_PARTS = ("status", "finalize")
+
+
+def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
+    """Attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
+    parts = [part for part in path.split("/") if part]
+    if len(parts) > 2 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
+        return _of_resource(method, path, query, ("", parts[1]), parts[2:])
+    if len(parts) > 3 and parts[0] == "apis":  # noqa: PLR2004 - apis, group, version, resource
+        return _of_resource(method, path, query, (parts[1], parts[2]), parts[3:])
+    return Attributes(method.lower(), path)
+
+
+def _of_resource(
+    method: str, path: str, query: Mapping[str, str], group_version: tuple[str, str], parts: list[str]
+) -> Attributes:
+    watched = parts[0] == "watch" and len(parts) > 1
+    rest = parts[1:] if watched else parts
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:  # noqa: PLR2004 - namespaces, name, resource
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "")[:3]
+    watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
+    verb = _verb(method, name, watched=watched)
+    return Attributes(
+        verb=verb,
+        path=path,
+        group=group_version[0],
+        version=group_version[1],
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+        selected_name="" if name else _selected_name(query.get("fieldSelector", "")),
+        label_selector=query.get("labelSelector", "") if verb in _SELECTING else "",
+    )
+
+
+def _selected_name(field_selector: str) -> str:
+    """The name in `metadata.name=NAME`; "" without one, or for a malformed selector.
+
+    Uses the parser that also selects, so that authorization and selection agree on the name.
+    """
+    try:
+        requirements = parse_field_selector(field_selector).requirements
+    except BadRequestError:
+        return ""
+    named = [term.values[0] for term in requirements if (term.name, term.operator) == ("metadata.name", Operator.EQUALS)]
+    return named[0] if named else ""
+
+
+def _verb(method: str, name: str, *, watched: bool) -> str:
+    verb = _VERBS.get(method, "")
+    if watched and verb == "get":
+        return "watch"
+    if not name:
+        return {"get": "list", "delete": "deletecollection"}.get(verb, verb)
+    return verb
+
+
+def is_true(text: str) -> bool:
+    """A boolean query parameter: present and not one of the spellings of false."""
+    return text not in ("", "0", "false", "False", "F", "f")

@@ -14,22 +14,18 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.access import Attributes, Authenticator, Authorizer
-from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner, chained
+from machinery.apiserver.access import Attributes, Authenticator, Authorizer, attributes
+from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner, RequestCounts, chained, traced
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import BODY_LIMIT, REQUEST_LIMIT
-from machinery.apiserver.http.list_options import request_timeout
 from machinery.apiserver.http.negotiation import ResponseForm, negotiate
-from machinery.apiserver.http.paths import attributes
-from machinery.apiserver.http.request_counts import RequestCounts
-from machinery.apiserver.http.request_tracing import traced
+from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.http.responses import error_answer
 from machinery.apiserver.http.status_errors import InternalError, forbidden_request
-from machinery.apiserver.objects import ObjectRoutes
+from machinery.apiserver.read.watches import Watches
 from machinery.apiserver.resource import ApiGroup
-from machinery.apiserver.site import Scrape, Site
+from machinery.apiserver.routes import ObjectRoutes, Scrape, Site
 from machinery.apiserver.storage import Actor, Key, Storage
-from machinery.apiserver.watch.watches import Watches
 from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import (

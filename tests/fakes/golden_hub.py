@@ -17,12 +17,13 @@ from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.kinds.managedcluster import managed_cluster
 from hub.https_door.storage.storage import ServiceStorage
 from hub.store import SqlStore
-from machinery.apiserver.access import Authenticator, EveryoneIsAdmin
-from machinery.apiserver.authn import Identity, Presence, RequestAuthenticator, TokenAuthenticator
-from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
+from machinery.apiserver.access import Authenticator
+from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.pki import Plan, parse_request, random_serial
@@ -31,6 +32,7 @@ from machinery.runtime.clock import SystemClock
 from tests.checks import present
 from tests.fakes.authority import OtherCA
 from tests.fakes.inprocess_hub import hub_in_process
+from tests.fakes.open_access import EveryoneIsAdmin
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
 ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")

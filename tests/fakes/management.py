@@ -8,13 +8,13 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.access import AllowEverything, Attributes, Decision, EveryoneIsAdmin
-from machinery.apiserver.authn import Identity, TokenAuthenticator
-from machinery.apiserver.authn.kinds import token_review
-from machinery.apiserver.authz.role_index import HeldRules
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
+from machinery.apiserver.authz.authorizer import HeldRules
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import access_reviews
+from machinery.apiserver.kinds.tokens import token_review
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import Actor, Key
@@ -23,6 +23,7 @@ from machinery.errors import NotFoundError
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
 from tests.fakes.authority import OtherCA
+from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.scripted_apiserver import kubeconfig
 
 ADMIN = Actor("admin")

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from machinery.apiserver.access import AllowEverything, Authenticator, EveryoneIsAdmin
+from machinery.apiserver.access import Authenticator
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
@@ -24,6 +24,7 @@ from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import UnavailableError
 from machinery.runtime.clock import SystemClock
+from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.stage import until
 
 ADMIN = Actor("admin")

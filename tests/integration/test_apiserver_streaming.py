@@ -12,7 +12,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from machinery.apiserver.http.streaming import LONG, PIECE
+from machinery.apiserver.http.responses import LONG, PIECE
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.resource import ApiGroup, ServedVersion
 from machinery.apiserver.storage import GroupResource, Key, Selection, StorageEvent

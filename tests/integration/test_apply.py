@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from machinery.apiserver.access import AllowEverything, Attributes, Authorizer, Decision
+from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.resource import STATUS, ApiGroup, Resource, ServedVersion
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.runtime.clock import ManualClock
 from tests.fakes.managedfields import SCHEMA
+from tests.fakes.open_access import AllowEverything
 from tests.integration.test_apiserver import Client, running
 
 V1, V2 = "example.com/v1", "example.com/v2"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.access import EveryoneIsAdmin
 from tests.fakes.golden_hub import HubWorld
 from tests.fakes.kubectl import Kubectl, Said, shown
+from tests.fakes.open_access import EveryoneIsAdmin
 
 pytestmark = pytest.mark.kubectl
 GROUP = "cluster.open-cluster-management.io"

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from yarl import URL
 
-from machinery.apiserver.access import EveryoneIsAdmin
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.storage import Key
 from tests.fakes.golden_hub import ADMIN, HubWorld
+from tests.fakes.open_access import EveryoneIsAdmin
 from tests.fakes.stage import until
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -10,9 +10,9 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from machinery.apiserver.access import EveryoneIsAdmin
-from machinery.apiserver.openapi.published import OLD_PROTO, PROTO
+from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from tests.fakes.golden_hub import HubWorld
+from tests.fakes.open_access import EveryoneIsAdmin
 
 LENGTH_DELIMITED = 2
 METHODS = ("get", "put", "post", "patch", "delete")

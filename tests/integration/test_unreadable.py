@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from machinery.apiserver.http.arrivals import SIGNATURE
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.listener import NO_DESCRIPTOR, Listening, OutOfDescriptors, serve
 from machinery.apiserver.http.loopback import SERVER_NAME, Loopback
-from machinery.apiserver.http.proxy_protocol import SIGNATURE
 from machinery.lifecycle.usage import raise_file_limit
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context, server_context

@@ -14,12 +14,10 @@ from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Management
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.aggregation import DelegatedAuthorizer, DelegatedTokens, FrontProxy, Origin, Review, Trust
 from machinery.apiserver.authn.authorities import mark_of_authority
-from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens, Review
-from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
-from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
-from machinery.apiserver.authz.role_index import HeldRules
+from machinery.apiserver.authn.credential_end import Presence
+from machinery.apiserver.authz.authorizer import HeldRules, RbacAuthorizer
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
 from machinery.errors import MusterError

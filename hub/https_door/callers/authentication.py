@@ -9,7 +9,8 @@ from hub.access import counted_names
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
 from machinery.identity import BOOTSTRAP_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
 

@@ -21,11 +21,18 @@ from hub.https_door.callers.authentication import (
 )
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store
-from machinery.apiserver.authn import BearerTokens, Chain, Presence, RequestAuthenticator, TokenAuthenticator, TokenUnion
-from machinery.apiserver.authn.delegated import Review
-from machinery.apiserver.authn.kinds import service_account, token_review
+from machinery.apiserver.authn.aggregation import Review
+from machinery.apiserver.authn.chain import (
+    BearerTokens,
+    Chain,
+    RequestAuthenticator,
+    TokenAuthenticator,
+    TokenChecks,
+    TokenUnion,
+)
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
-from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.kinds.tokens import service_account, token_review
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import EventType, Selection, Storage, StorageEvent
 from machinery.errors import ExpiredError, MusterError

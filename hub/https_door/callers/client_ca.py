@@ -12,8 +12,8 @@ import structlog
 
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from machinery import pki
-from machinery.apiserver.authn import Presence
 from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving

@@ -18,8 +18,9 @@ from hub.https_door.callers.authentication import Identify, mark_of_serial
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authn import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator
 from machinery.apiserver.authn.authorities import RESERVED, Signed, TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError
 from machinery.runtime.clock import Clock

@@ -12,7 +12,7 @@ from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
 from hub.api.meta import document as doc
 from machinery import pki
-from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import AllowedUrls
 from machinery.apiserver.storage import Document, GroupResource, Key
 from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import ClusterName, HubId, cluster_name

@@ -26,7 +26,7 @@ from hub.https_door.virtual.bootstrapcredential_documents import (
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from machinery.apiserver.authn.allowlist import AllowedUrls
+from machinery.apiserver.authn.https_json import AllowedUrls
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authn.identity import CREDENTIAL_ID, Identity, RequestAuthenticator
+from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError
 from machinery.pki import CertificateFacts

@@ -1,29 +1,76 @@
-"""The chain of a server's authenticators, as in Kubernetes' union authenticator.
+"""The chain of a server's authenticators, as in Kubernetes' union authenticator, and the ports of its members.
 
 The first authenticator that recognises the request's credential decides: with a valid client certificate the token is ignored.
 An invalid credential refuses the request unless a later one is valid; without a credential the user is anonymous. If a
 dependency is unavailable, its error ends the request.
 """
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Protocol
 
 import structlog
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Authenticator
-from machinery.apiserver.authn.identity import IDENTITY, Identity, RequestAuthenticator, TokenAuthenticator
-from machinery.apiserver.authn.token_checks import TokenChecks
+from machinery.apiserver.http.limits import BACK_SOON, TOO_MANY, Rates, RefusalQueue, origin
 from machinery.apiserver.storage import Actor
-from machinery.errors import EndedCredentialError, UnauthorizedError
+from machinery.errors import EndedCredentialError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP
+from machinery.runtime.clock import Clock
+
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+"""Key of `Actor.extra` that distinguishes the credentials of a user, as in Kubernetes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user of a credential. The chain adds the group `system:authenticated`."""
+
+    actor: Actor
+    mark: str = ""
+    """Key by which all open requests of this credential can be ended; "": they cannot."""
+    until: datetime | None = None
+    """Expiry of the credential; None: none, or enforced elsewhere."""
+    audiences: tuple[str, ...] = ()
+    """The requested audiences for which the token is valid."""
+
+
+IDENTITY = web.RequestKey("identity", Identity)
+"""Key of the Identity on the aiohttp request, for filters after authentication."""
+
+
+class RequestAuthenticator(Protocol):
+    """Authenticates requests by one kind of credential."""
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        """None: the request has no such credential. Raises UnauthorizedError (invalid credential), UnavailableError."""
+
+
+class TokenAuthenticator(Protocol):
+    """Authenticates one kind of token."""
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        """None: another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
+
+        `audiences`: a token for none of these audiences is invalid. Empty: this server's own audiences.
+        """
+
 
 BEARER = "bearer"
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - what is said of one
 REFUSED = "Unauthorized"
 LONGEST_TOKEN = 64 * 1024
 """Longest Authorization header in characters; longer ones are refused unread."""
+
+REFUSED_FOR = timedelta(seconds=10)
+"""How long a refused token is remembered. If it becomes valid meanwhile, it is refused for the rest at such an address."""
+MAX_REMEMBERED = 10_000
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +102,59 @@ def authenticated(actor: Actor) -> Actor:
     if AUTHENTICATED_GROUP in actor.groups:
         return actor
     return replace(actor, groups=(*actor.groups, AUTHENTICATED_GROUP))
+
+
+class TokenChecks:
+    """Decides whether and when a token is checked, by its address and by earlier results.
+
+    Below the rate of refusals every token is checked at once. Above it, a token that was valid before is checked at once, one
+    that was refused recently is refused without a check, and any other token waits in a queue with turns per address. The rate
+    thus never refuses a valid token. Tokens are remembered as keyed hashes only.
+    """
+
+    def __init__(self, refusals: Rates, clock: Clock) -> None:
+        self._refusals = refusals
+        self._clock = clock
+        self._turns = RefusalQueue(clock)
+        self._key = secrets.token_bytes(32)
+        self._good: OrderedDict[bytes, None] = OrderedDict()
+        self._bad: OrderedDict[bytes, float] = OrderedDict()
+
+    @asynccontextmanager
+    async def one(self, address: str, token: str) -> AsyncIterator[None]:
+        """A block around one check; UnauthorizedError in it marks the token as bad. Raises TooManyRequestsError."""
+        host = origin(address)
+        known = blake2b(token.encode(), key=self._key, digest_size=16).digest()
+        if known in self._good or self._refusals.has_room(host):
+            with self._remembering(known):
+                yield
+            return
+        self._check_refused(known)
+        async with self._turns.one(host):
+            self._check_refused(known)  # the token may have been refused meanwhile
+            with self._remembering(known):
+                yield
+
+    def _check_refused(self, known: bytes) -> None:
+        if self._bad.get(known, 0.0) > self._clock.monotonic():
+            raise TooManyRequestsError(TOO_MANY, retry_after=BACK_SOON)
+
+    @contextmanager
+    def _remembering(self, known: bytes) -> Iterator[None]:
+        try:
+            yield
+        except UnauthorizedError:
+            self._good.pop(known, None)
+            self._bad.pop(known, None)
+            self._bad[known] = self._clock.monotonic() + REFUSED_FOR.total_seconds()
+            if len(self._bad) > MAX_REMEMBERED:
+                self._bad.popitem(last=False)
+            raise
+        self._bad.pop(known, None)
+        self._good[known] = None
+        self._good.move_to_end(known)
+        if len(self._good) > MAX_REMEMBERED:
+            self._good.popitem(last=False)
 
 
 class BearerTokens(RequestAuthenticator):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from machinery.apiserver.authn.identity import IDENTITY, Identity
+from machinery.apiserver.authn.chain import IDENTITY, Identity
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.errors import UnauthorizedError
 from machinery.runtime.clock import Clock

@@ -17,7 +17,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer
-from machinery.apiserver.authn.front_proxy import Origin
+from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.status_errors import forbidden_request
 from machinery.apiserver.storage import Actor

@@ -12,9 +12,8 @@ from uuid import uuid4
 
 import msgspec
 
-from machinery.apiserver.authn.identity import CREDENTIAL_ID, Identity, TokenAuthenticator
-from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, TokenAuthenticator
+from machinery.apiserver.storage import Actor, GroupResource, Key, Storage
 from machinery.errors import ErrorSubject, NotFoundError, UnauthorizedError
 from machinery.identity import service_account_groups, service_account_user
 from machinery.pki import TokenKeys, unverified_claims
@@ -22,6 +21,7 @@ from machinery.runtime.clock import Clock
 
 SKEW = timedelta(minutes=1)
 """Tolerated clock difference for the begin of a token's validity, since clocks of replicas differ."""
+SERVICE_ACCOUNTS = GroupResource("", "serviceaccounts")
 INVALID = "invalid bearer token"
 
 
@@ -71,7 +71,7 @@ class Accounts:
 
     async def find(self, namespace: str, name: str) -> Account:
         """The existing account. Raises NotFoundError, also while it is being deleted."""
-        stored = await self._storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))
+        stored = await self._storage.get(SERVICE_ACCOUNTS, Key(namespace, name))
         metadata = msgspec.json.decode(stored.document)["metadata"]
         if "deletionTimestamp" in metadata:
             raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))

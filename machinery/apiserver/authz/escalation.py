@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.rbac_authorizer import SEEN_WITHIN, RbacAuthorizer, Roles
-from machinery.apiserver.authz.role_index import ROLE, ROLES
+from machinery.apiserver.authz.authorizer import ROLE, ROLES, SEEN_WITHIN, RbacAuthorizer, Roles
 from machinery.apiserver.authz.rules import EVERYTHING, GROUP, PolicyRule, compact, missing, rules_of
 from machinery.apiserver.storage import Document, GroupResource, Key, Storage
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage

@@ -9,18 +9,20 @@ import resource
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol, cast
 
 import structlog
 from aiohttp.web import RequestHandler
 
 from machinery.apiserver.http.limits import origin
-from machinery.apiserver.http.proxy_protocol import Networks
 
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     b"431 Request Header Fields Too Large"
 )
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
 
 LINGER = 0.5
 TOLD_EVERY = 10.0

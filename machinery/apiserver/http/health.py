@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 
+from machinery.apiserver.http.responses import NOT_FOUND
+
 ENDPOINTS = ("healthz", "livez", "readyz")
-NOT_FOUND = "404 page not found\n"
 
 log = structlog.get_logger(__name__)
 

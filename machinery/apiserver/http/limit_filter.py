@@ -12,7 +12,7 @@ from aiohttp import web
 from machinery.apiserver.access import ANONYMOUS, Attributes, peer_certificate
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, RefusalQueue, origin
-from machinery.apiserver.http.list_options import request_timeout
+from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
 from machinery.runtime.clock import Clock

@@ -1,8 +1,9 @@
-"""Kinds of the legacy core group for hubs and hollow clusters: namespaces, config maps, nodes, service accounts.
+"""Kinds of the legacy core group for hubs and hollow clusters: namespaces, config maps, secrets, nodes, service accounts.
 
-Secrets and Events have their own modules.
+Events have their own module.
 """
 
+import base64
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -201,5 +202,57 @@ NODE = Resource(
         Column("Roles", _node_roles, description="The roles of the node"),
         AGE,
         Column("Version", lambda row: row.document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
+    ),
+)
+
+
+OPAQUE = "Opaque"
+
+
+def _folded(new: Document) -> Document:
+    """The object with `stringData` merged into `data`."""
+    kept = {name: part for name, part in new.items() if name != "stringData"}
+    texts = new.get("stringData") or {}
+    if not texts:
+        return kept
+    data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+    return {**kept, "data": {**(new.get("data") or {}), **data}}
+
+
+def _complete(new: Document) -> Document:
+    folded = _folded(new)
+    return {**folded, "type": folded.get("type") or OPAQUE}
+
+
+def _violations(new: Document, old: Document | None) -> list[Cause]:
+    causes = [*key_violations(new, "data"), *immutable_violations(new, old)]
+    if encoded_size(new.get("data", {})) > LARGEST:
+        causes.append(too_long("data", LARGEST))
+    if old is not None and new.get("type") != old.get("type"):
+        causes.append(invalid_value("type", new.get("type"), "field is immutable"))
+    return causes
+
+
+SECRET = Resource(
+    group="",
+    version="v1",
+    name="secrets",
+    kind="Secret",
+    namespaced=True,
+    custom=False,
+    unconditional_update=True,
+    schema={
+        "description": "Secret holds secret data of a certain type.",
+        "type": "object",
+        "properties": {"data": BYTES, "stringData": TEXTS, "type": TEXT, "immutable": {"type": "boolean"}},
+    },
+    complete=_complete,
+    validate=_violations,
+    selectable=lambda document: {"type": document.get("type", "")},
+    selectable_names=("type",),
+    columns=(
+        Column("Type", lambda row: row.document.get("type", "")),
+        Column("Data", lambda row: len(row.document.get("data", {})), type="integer"),
+        AGE,
     ),
 )

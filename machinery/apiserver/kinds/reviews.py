@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.role_index import HeldRules
+from machinery.apiserver.authz.authorizer import HeldRules
 from machinery.apiserver.http.status_errors import causes_text, invalid_value
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor, Document

@@ -1,21 +1,34 @@
-"""OpenAPI version 3 documents by path: one per group and version, and those of discovery itself."""
+"""The pages `/openapi/v2` and `/openapi/v3`: chosen by Accept, with hashes as ETags, built at the first request.
 
+There is one version 3 document per group and version, and one for each page of discovery. Documents are cached compressed: most
+clients accept gzip; for others they are decompressed.
+"""
+
+import asyncio
+import gzip
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from machinery.apiserver.http.negotiation import JSON, YAML
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.http.negotiation import JSON, YAML, clauses, etag_matches, takes_gzip
 from machinery.apiserver.openapi.discovery import served
-from machinery.apiserver.openapi.metaschemas import (
+from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
+from machinery.apiserver.openapi.schemas import (
     DISCOVERY_SCHEMAS,
     OBJECT_SCHEMAS,
     VERSION_INFO,
     VERSION_SCHEMAS,
+    kind_schemas,
     meta,
     reference,
 )
-from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
-from machinery.apiserver.openapi.schemas import kind_schemas
+from machinery.apiserver.openapi.version2 import encode, swagger
 from machinery.apiserver.resource import ApiGroup
 
 Document = Mapping[str, Any]
@@ -59,14 +72,16 @@ def _of_version(group: ApiGroup, version: str, title: str, prefix: str) -> Docum
 
 
 def _pages(pages: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    return {path: _page(path, reference(meta(kind)), f"get {what}", JSON, YAML) for path, (kind, what) in pages.items()}
+    return {
+        path: _operation_of_page(path, reference(meta(kind)), f"get {what}", JSON, YAML) for path, (kind, what) in pages.items()
+    }
 
 
 def _version_page() -> dict[str, Any]:
-    return {"/version/": _page("/version/", reference(VERSION_INFO), "get the version of this server", JSON, YAML)}
+    return {"/version/": _operation_of_page("/version/", reference(VERSION_INFO), "get the version of this server", JSON, YAML)}
 
 
-def _page(path: str, schema: Any, description: str, *media: str) -> dict[str, Any]:
+def _operation_of_page(path: str, schema: Any, description: str, *media: str) -> dict[str, Any]:
     words = (word.capitalize() for part in path.split("/") for word in part.replace("-", ".").split("."))
     operation = {
         "description": description,
@@ -74,3 +89,121 @@ def _page(path: str, schema: Any, description: str, *media: str) -> dict[str, An
         "responses": {"200": {"description": "OK", "content": content(schema, *media)}, **refusals(*ALWAYS)},
     }
     return {"get": operation}
+
+
+PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OLD_PROTO = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""Media type of clients before 2023 for the same format, with an `@`, which is invalid in a media type."""
+_VARIES = {"Vary": "Accept, Accept-Encoding"}
+_ANYTHING = ("application/*", "*/*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One document: media type, compressed bytes and hash."""
+
+    media: str
+    packed: bytes
+    digest: str
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.digest}"'
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**_VARIES, "ETag": self.etag}
+
+
+def _page(media: str, body: bytes, digest: str = "") -> _Page:
+    """`digest`: set for the second encoding of a document, which has the hash of the first."""
+    return _Page(media, gzip.compress(body, 6, mtime=0), digest or hashlib.sha512(body).hexdigest().upper())
+
+
+class OpenApi:
+    """The OpenAPI documents of a list of groups; `title` and `version` are the product's."""
+
+    def __init__(self, groups: Sequence[ApiGroup], title: str, version: str = "unversioned") -> None:
+        self._groups = groups
+        self._title = title
+        self._version = version
+        self._making = asyncio.Lock()
+        self._three: Mapping[str, _Page] = {}
+        self._index: _Page | None = None
+        self._two: tuple[_Page, _Page] | None = None
+
+    @staticmethod
+    def paths() -> tuple[str, ...]:
+        """The paths of these pages in the response of `/`."""
+        return ("/openapi/v2", "/openapi/v3")
+
+    async def answer(self, request: web.Request, parts: Sequence[str], now: datetime) -> web.Response | None:
+        """The page at `/openapi/<parts>`; None: there is none."""
+        match parts:
+            case ["v2"]:
+                return await self._version_two(request)
+            case ["v3"]:
+                await self._made_three()
+                return _answered(request, self._index) if self._index is not None else None
+            case ["v3", *path]:
+                await self._made_three()
+                return self._version_three(request, "/".join(path), now)
+        return None
+
+    async def _version_two(self, request: web.Request) -> web.Response:
+        async with self._making:
+            if self._two is None:
+                self._two = await asyncio.to_thread(self._make_two)
+        as_json, as_protobuf = self._two
+        for clause in clauses(request.headers.get("Accept", "")):
+            if clause.media in (JSON, *_ANYTHING):
+                return _answered(request, as_json)
+            if clause.media in (PROTO, OLD_PROTO):
+                return _answered(request, as_protobuf)
+        return web.Response(status=406, headers=_VARIES)
+
+    def _version_three(self, request: web.Request, path: str, now: datetime) -> web.Response | None:
+        page = self._three.get(path)
+        if page is None:
+            return None
+        if not any(clause.media in (JSON, *_ANYTHING) for clause in clauses(request.headers.get("Accept", ""))):
+            return web.Response(status=406, headers=_VARIES)
+        asked = request.query.get("hash", "").strip('"')
+        if asked and asked != page.digest:
+            location = f"/openapi/v3/{path}?hash={page.digest}"
+            return web.Response(status=301, headers={**page.headers, "Location": location, "Content-Type": JSON})
+        return _answered(request, page, _for_ever(now) if asked else {})
+
+    async def _made_three(self) -> None:
+        async with self._making:
+            if self._index is None:
+                self._three = await asyncio.to_thread(lambda: dict(self._make_three()))
+                urls = {path: f"/openapi/v3/{path}?hash={page.digest}" for path, page in self._three.items()}
+                listed = {"paths": {path: {"serverRelativeURL": url} for path, url in sorted(urls.items())}}
+                self._index = _page(JSON, msgspec.json.encode(listed))
+
+    def _make_three(self) -> Iterator[tuple[str, _Page]]:
+        for path, document in documents_of(self._groups, self._title, self._version):
+            yield path, _page(JSON, msgspec.json.encode(document()))
+
+    def _make_two(self) -> tuple[_Page, _Page]:
+        threes = (document() for _, document in documents_of(self._groups, self._title, self._version))
+        document: dict[str, Any] = swagger(threes, self._title, self._version)
+        as_json = _page(JSON, msgspec.json.encode(document))
+        return as_json, _page(PROTO, encode(document), as_json.digest)
+
+
+def _answered(request: web.Request, page: _Page, more: Mapping[str, str] | None = None) -> web.Response:
+    headers = {**page.headers, **(more or {})}
+    if etag_matches(request.headers.get("If-None-Match", ""), page.etag):
+        return web.Response(status=304, headers=headers)
+    headers["Content-Type"] = page.media
+    if takes_gzip(request.headers.get("Accept-Encoding", "")):
+        return web.Response(body=page.packed, headers={**headers, "Content-Encoding": "gzip"})
+    return web.Response(body=gzip.decompress(page.packed), headers=headers)
+
+
+def _for_ever(now: datetime) -> dict[str, str]:
+    """Cache headers for a page that is requested by its hash, which never changes."""
+    year = now.replace(year=now.year + 1, day=min(now.day, 28))
+    return {"Cache-Control": "public, immutable", "Expires": year.strftime("%a, %d %b %Y %H:%M:%S GMT")}

@@ -10,13 +10,19 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.http.list_options import LATEST, ListOptions, list_options, revision, write_continue
 from machinery.apiserver.http.negotiation import JSON, ResponseForm, ResponseShape
-from machinery.apiserver.http.responses import Convert, encode, item_bytes, json_answer, value_answer
+from machinery.apiserver.http.options import LATEST, ListOptions, list_options, revision, write_continue
+from machinery.apiserver.http.responses import (
+    Convert,
+    encode,
+    item_bytes,
+    json_answer,
+    list_answer,
+    portions_answer,
+    value_answer,
+)
 from machinery.apiserver.http.status_errors import PageExpiredError, in_its_words, too_new
-from machinery.apiserver.http.streaming import list_answer, portions_answer
-from machinery.apiserver.read.grouping import GROUP_BY, counts_table
-from machinery.apiserver.read.tables import TableWriter, partial
+from machinery.apiserver.read.tables import GROUP_BY, TableWriter, counts_table, partial
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
 from machinery.errors import BadRequestError, ExpiredError, MusterError

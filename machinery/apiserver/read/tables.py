@@ -8,7 +8,7 @@ import msgspec
 
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import Convert, item_bytes
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import Column, Groups, Resource, TableRow
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import BadRequestError
 from machinery.meta.timestamps import parse_time
@@ -137,3 +137,19 @@ class TableWriter:
         else:
             shown["object"] = None
         return shown
+
+
+GROUP_BY = "groupBy"
+
+
+def counts_table(words: Sequence[str], groups: Groups, revision: int) -> dict[str, Any]:
+    """One row per group: its values (null: no value), then the count. The rows have no objects."""
+    columns = [{"name": word, "type": "string", "format": "", "description": word, "priority": 0} for word in words]
+    count = {"name": "Count", "type": "integer", "format": "", "description": "How many there are.", "priority": 0}
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": str(revision)},
+        "columnDefinitions": [*columns, count],
+        "rows": [{"cells": [*values, number], "object": None} for values, number in groups],
+    }

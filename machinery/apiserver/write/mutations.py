@@ -9,17 +9,17 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.http.list_options import list_options
 from machinery.apiserver.http.negotiation import ResponseShape
-from machinery.apiserver.http.responses import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
-from machinery.apiserver.http.status_errors import in_its_words, success_document
-from machinery.apiserver.http.write_options import (
+from machinery.apiserver.http.options import (
     WriteOptions,
     agent_manager,
     check_patch_options,
     delete_options,
+    list_options,
     write_options,
 )
+from machinery.apiserver.http.responses import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.http.status_errors import in_its_words, success_document
 from machinery.apiserver.read.reads import ResourceCall, list_page
 from machinery.apiserver.read.tables import partial
 from machinery.apiserver.resource import Subresource
@@ -27,7 +27,7 @@ from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
 from machinery.apiserver.write import bodies, patches
 from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.metadata import generated
-from machinery.apiserver.write.strategic_merge import apply_strategic_patch
+from machinery.apiserver.write.patches import apply_strategic_patch
 from machinery.apiserver.write.writes import Write, check_configuration, check_envelope, check_preconditions, other_name
 from machinery.errors import (
     AlreadyExistsError,

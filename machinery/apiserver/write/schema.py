@@ -1,4 +1,4 @@
-"""Pruning, defaulting and validation of documents by structural OpenAPI v3 schemas.
+"""Pruning, defaulting and validation of documents by structural OpenAPI v3 schemas, with validation ratcheting.
 
 Supports the subset of OpenAPI that Kubernetes allows in a CustomResourceDefinition. The schema does not cover the object's
 `apiVersion`, `kind` and `metadata`. Formats checked: `date-time` (metav1.Time), `micro-time` (metav1.MicroTime) and `byte`.
@@ -7,7 +7,7 @@ Supports the subset of OpenAPI that Kubernetes allows in a CustomResourceDefinit
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from machinery.apiserver.http.status_errors import duplicate, invalid_type, invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Schema
+from machinery.apiserver.storage import Document
 from machinery.errors import Cause
 from machinery.meta.timestamps import parse_time
 
@@ -230,3 +231,54 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
     "micro-time": _time_rule("2006-01-02T15:04:05.000000Z07:00"),
     "byte": _base64_rule,
 }
+
+
+WRONG_TYPE = "FieldValueTypeInvalid"
+LONGEST_PATH = 1024
+"""Longest field path that is resolved: each prefix is tried because names may contain dots."""
+_NOWHERE = object()
+
+
+def added(
+    causes: list[Cause], new: Document, old: Callable[[], Document | None], broken: Callable[[Document], Iterable[Cause]]
+) -> list[Cause]:
+    """Return the causes that `broken` does not report for the stored object. `old` is only called when there are causes.
+
+    A cause about a string or number counts as old only if the value is unchanged: a worse value may have the same cause.
+    A wrong type is always reported, since no other rule can check an object of a wrong type.
+    """
+    before = old() if causes else None
+    if before is None:
+        return causes
+    stand = set(broken(before))
+    return [cause for cause in causes if cause not in stand or _is_told_again(cause, new, before)]
+
+
+def _is_told_again(cause: Cause, new: Document, old: Document) -> bool:
+    return cause.reason == WRONG_TYPE or _is_worse(cause.field, new, old)
+
+
+def _is_worse(field: str, new: Document, old: Document) -> bool:
+    """Whether the field has a different string or number now. Causes of lists and maps refer to their parts."""
+    if len(field) > LONGEST_PATH:
+        return False
+    now, before = _at(new, field), _at(old, field)
+    return not isinstance(now, dict | list) and now is not _NOWHERE and now != before
+
+
+def _at(value: Any, path: str) -> Any:
+    """Value at `a.b[0].c`, where names may contain dots and brackets; `_NOWHERE`: no such path."""
+    if not path:
+        return value
+    if isinstance(value, list):
+        index, closed, rest = path.removeprefix("[").partition("]")
+        is_there = path.startswith("[") and closed and index.isdecimal() and int(index) < len(value)
+        return _at(value[int(index)], rest.removeprefix(".")) if is_there else _NOWHERE
+    if not isinstance(value, dict):
+        return _NOWHERE
+    for end in range(len(path), 0, -1):
+        if path[end:][:1] in ("", ".", "[") and path[:end] in value:
+            found = _at(value[path[:end]], path[end:].removeprefix("."))
+            if found is not _NOWHERE:
+                return found
+    return _NOWHERE

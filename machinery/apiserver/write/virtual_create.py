@@ -6,9 +6,9 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.http.filters import INCOMING
+from machinery.apiserver.http.options import write_options
 from machinery.apiserver.http.responses import value_answer
 from machinery.apiserver.http.status_errors import invalid
-from machinery.apiserver.http.write_options import write_options
 from machinery.apiserver.read.reads import ResourceCall
 from machinery.apiserver.resource import Question, Resource, Shows
 from machinery.apiserver.storage import Actor, Document, Key, Stored

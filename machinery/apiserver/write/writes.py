@@ -17,9 +17,8 @@ from machinery.apiserver.http.status_errors import conflict, invalid, invalid_va
 from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
 from machinery.apiserver.storage import Actor, Document, Key
 from machinery.apiserver.write import metadata as rules
-from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
-from machinery.apiserver.write.schema import defaulted, pruned, violations
-from machinery.apiserver.write.validation_ratcheting import WRONG_TYPE, added
+from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
+from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
 from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError
 from machinery.meta.managedfields.holdings import Holdings, is_same
 from machinery.meta.timestamps import format_time

@@ -14,30 +14,23 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from machinery.apiserver.access import (
-    ANONYMOUS,
-    AllowEverything,
-    Attributes,
-    Authenticator,
-    Authorizer,
-    Decision,
-    EveryoneIsAdmin,
-)
+from machinery.apiserver.access import ANONYMOUS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.read.watches import LAST_WORDS
 from machinery.apiserver.resource import ApiGroup, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.apiserver.watch.watches import LAST_WORDS
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.rate_limit import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context
+from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 
@@ -350,7 +343,7 @@ async def test_watches_that_cannot_end_evenly_in_time_end_at_its_end() -> None:
 @pytest.fixture
 def slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("machinery.runtime.rate_limit.LEAST_RATE", 1)
-    monkeypatch.setattr("machinery.apiserver.watch.watches.PACED_SHARE", 50)
+    monkeypatch.setattr("machinery.apiserver.read.watches.PACED_SHARE", 50)
 
 
 @virtual

@@ -20,8 +20,7 @@ from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hub.store.backup.backup import BACKUP_MADE
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.http.filters import Incoming
-from machinery.apiserver.http.request_counts import RequestCounts
+from machinery.apiserver.http.filters import Incoming, RequestCounts
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.conditions import Condition

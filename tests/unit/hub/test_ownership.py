@@ -19,7 +19,7 @@ from hub.registry import kinds
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.objects.write import Unchanged
-from machinery.apiserver.authz.rbac_resources import ROLES_AND_BINDINGS
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource
 from machinery.identity import AddOnName
 from machinery.meta.conditions import Condition

@@ -13,7 +13,7 @@ from hub.ports import Transaction
 from hub.registry import kinds
 from hub.registry.core import roles
 from hub.registry.objects import service as objects
-from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.product import GROUP_SUFFIX
 from tests.checks import present

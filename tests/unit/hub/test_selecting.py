@@ -14,7 +14,7 @@ from hub.api.query.selection import fields_of
 from hub.api.query.sorting import groups_of, sort_of
 from hub.https_door.kinds.addon import managed_cluster_add_on
 from hub.https_door.kinds.managedcluster import managed_cluster
-from machinery.apiserver.http.list_options import list_options, read_continue, selection, write_continue
+from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
 from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError
 from machinery.meta.selectors import Operator

@@ -22,7 +22,7 @@ from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.authn import Presence
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, ClusterName, CredentialId, SerialNumber

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, Demand
 from hub.api.certificates import CertificateRecord, Purpose
-from machinery.apiserver.authn.allowlist import AllowedUrls
-from machinery.apiserver.authn.https_json import JsonDocuments
+from machinery.apiserver.authn.https_json import AllowedUrls, JsonDocuments
 from machinery.apiserver.authn.issuer_keys import APART
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, HubId

@@ -26,7 +26,7 @@ from hub.registry.managedclusters import service as clusters
 from hub.registry.objects import service as objects
 from machinery.apiserver import storage
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
-from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.authz.authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, UnavailableError

@@ -22,10 +22,10 @@ from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.write_paths import write_paths
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
+from machinery.apiserver.access import attributes
 from machinery.apiserver.http.filters import Incoming
-from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.storage import Actor, GroupResource, Selection, StorageEvent
-from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
+from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.errors import UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.meta.selectors import LabelSelector, parse_field_selector

@@ -18,7 +18,7 @@ from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
 from hub.registry.objects import service as objects
 from machinery import pki
-from machinery.apiserver.authn import Identity, TokenAuthenticator
+from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question

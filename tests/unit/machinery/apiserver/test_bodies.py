@@ -17,10 +17,15 @@ from bench.bodies import YAML as APPLICATION_YAML
 from bench.bodies import read, worst
 from hub.api.auditrecords import NO_BODY
 from hub.audit.auditor import BODY_LEFT_OUT, body_of
-from machinery.apiserver.write.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
+from machinery.apiserver.write.patches import (
+    MAX_OPERATIONS,
+    OPERATIONS,
+    apply_json_patch,
+    apply_merge_patch,
+    apply_strategic_patch,
+)
 from machinery.apiserver.write.protobuf import MAGIC, decode
 from machinery.apiserver.write.protobuf_messages import MESSAGES
-from machinery.apiserver.write.strategic_merge import apply_strategic_patch
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 from machinery.meta import bounded_json as boundedjson
 from machinery.meta import bounded_yaml as boundedyaml

@@ -10,15 +10,13 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from machinery.apiserver.access import Attributes, Authorizer, Decision
-from machinery.apiserver.authn.front_proxy import Origin
+from machinery.apiserver.access import Attributes, Authorizer, Decision, attributes
+from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.draining import Draining, not_yet
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.loopback import USER_AGENT, Loopback
-from machinery.apiserver.http.paths import attributes
-from machinery.apiserver.site import no_such_page
-from machinery.apiserver.startup_filter import not_yet
+from machinery.apiserver.http.responses import no_such_page
 from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, ErrorSubject, ForbiddenError, NotFoundError, UnavailableError
 from machinery.identity import is_reserved

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE
-from machinery.apiserver.kinds.secrets import SECRET
+from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE, SECRET
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
-from machinery.apiserver.write.schema import defaulted, pruned, violations
-from machinery.apiserver.write.validation_ratcheting import added
+from machinery.apiserver.write.schema import added, defaulted, pruned, violations
 from machinery.apiserver.write.writes import Write
 from machinery.errors import BadRequestError, InvalidError
 from machinery.identity import CertificateSubject

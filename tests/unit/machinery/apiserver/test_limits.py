@@ -25,9 +25,8 @@ from machinery.apiserver.http.limits import (
     origin,
 )
 from machinery.apiserver.write.bodies import MOST_APPLIED, _load_json
-from machinery.apiserver.write.patches import MAX_OPERATIONS, apply_json_patch
+from machinery.apiserver.write.patches import MAX_OPERATIONS, apply_json_patch, apply_strategic_patch
 from machinery.apiserver.write.schema import violations
-from machinery.apiserver.write.strategic_merge import apply_strategic_patch
 from machinery.apiserver.write.writes import FEW, check_size
 from machinery.errors import TooLargeError, TooManyRequestsError
 from machinery.runtime.clock import ManualClock

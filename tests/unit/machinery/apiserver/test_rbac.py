@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.authz.authorizer import HeldRules, RbacAuthorizer, RoleIndex, Roles
 from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
-from machinery.apiserver.authz.rbac_authorizer import RbacAuthorizer, Roles
-from machinery.apiserver.authz.rbac_resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from machinery.apiserver.authz.role_index import HeldRules, RoleIndex
 from machinery.apiserver.authz.rules import EVERYTHING, PolicyRule, compact, missing, rules_of
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key

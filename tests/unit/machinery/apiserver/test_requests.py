@@ -11,11 +11,10 @@ import structlog.testing
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from machinery.apiserver.access import Attributes
-from machinery.apiserver.http import list_options as options
+from machinery.apiserver.access import Attributes, attributes
+from machinery.apiserver.http import options
 from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
 from machinery.apiserver.http.negotiation import JSON, YAML, ResponseShape, etag_matches, negotiate, takes_gzip
-from machinery.apiserver.http.paths import attributes
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at

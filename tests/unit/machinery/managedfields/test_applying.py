@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.write.field_ownership import FieldOwnership, with_holdings
+from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.errors import ConflictError
 from machinery.meta.managedfields import lastapplied
 from machinery.meta.managedfields.lastapplied import ANNOTATION, real_conflicts, with_note

@@ -16,20 +16,20 @@ from multidict import CIMultiDict
 
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer, Decision
-from machinery.apiserver.authn import (
+from machinery.apiserver.authn.aggregation import DelegatedAuthorizer, DelegatedTokens, FrontProxy, Origin, Trust
+from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.chain import (
     IDENTITY,
+    REFUSED_FOR,
     BearerTokens,
     Chain,
     Identity,
-    Presence,
     RequestAuthenticator,
     TokenAuthenticator,
+    TokenChecks,
     TokenUnion,
 )
-from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
-from machinery.apiserver.authn.delegated import DelegatedAuthorizer, DelegatedTokens
-from machinery.apiserver.authn.front_proxy import FrontProxy, Origin, Trust
-from machinery.apiserver.authn.token_checks import REFUSED_FOR, TokenChecks
+from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.storage import Actor

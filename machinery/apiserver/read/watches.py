@@ -17,8 +17,8 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.http.list_options import WatchOptions, watch_options
 from machinery.apiserver.http.negotiation import JSON, ResponseForm, ResponseShape
+from machinery.apiserver.http.options import WatchOptions, watch_options
 from machinery.apiserver.http.responses import item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
 from machinery.apiserver.read.reads import ResourceCall, fresh

@@ -1,14 +1,88 @@
-"""Encoder of OpenAPI version 2 documents as protobuf (`openapi.v2.Document`), which kubectl, helm and other Go clients request.
+"""OpenAPI version 2: conversion from the version 3 documents, and its encoding as protobuf.
 
-The server only writes few messages, so it uses tables of fields (numbers from gnostic's `OpenAPIv2.proto`) instead of generated
-code. Maps are lists of named values, unions are separate messages, and free-form values are YAML.
+Older clients use it for validation, merges and `explain`; kubectl, helm and other Go clients request protobuf
+(`openapi.v2.Document`). `nullable` and `anyOf`, which version 2 lacks, are removed as in Kubernetes: the schema then allows
+more, never less. The server only writes few messages, so it uses tables of fields (numbers from gnostic's `OpenAPIv2.proto`)
+instead of generated code. Maps are lists of named values, unions are separate messages, and free-form values are YAML.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+
+Document = Mapping[str, Any]
+_OPERATIONS = ("get", "put", "post", "delete", "patch")
+_NOT_IN_2 = ("nullable", "anyOf", "oneOf", "not")
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+def swagger(documents: Iterable[Document], title: str, version: str) -> dict[str, Any]:
+    """Merge and convert all documents."""
+    paths: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for document in documents:
+        paths |= {path: _path_item(item) for path, item in document["paths"].items()}
+        definitions |= {name: _schema(each) for name, each in document["components"]["schemas"].items()}
+    info = {"title": title, "version": version}
+    return {
+        "swagger": "2.0",
+        "info": info,
+        "paths": dict(sorted(paths.items())),
+        "definitions": dict(sorted(definitions.items())),
+    }
+
+
+def _schema(schema: Any) -> dict[str, Any]:
+    shown = {name: value for name, value in schema.items() if name not in _NOT_IN_2}
+    if "allOf" in shown:
+        (inner,) = shown.pop("allOf")
+        shown |= inner
+    if "$ref" in shown:
+        shown["$ref"] = shown["$ref"].replace("#/components/schemas/", "#/definitions/")
+    if shown.get(_INT_OR_STRING):
+        shown.pop("type", None)
+    if schema.get(_PRESERVE) or (schema.get("nullable") and shown.get("type") in ("object", "array")):
+        for name in ("type", "items", "properties", "additionalProperties"):
+            shown.pop(name, None)
+    if "properties" in shown:
+        shown["properties"] = {name: _schema(part) for name, part in shown["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(shown.get(inner), Mapping):
+            shown[inner] = _schema(shown[inner])
+    return shown
+
+
+def _path_item(item: Document) -> dict[str, Any]:
+    shown: dict[str, Any] = {method: _operation(item[method]) for method in _OPERATIONS if method in item}
+    if "parameters" in item:
+        shown["parameters"] = [_parameter(each) for each in item["parameters"]]
+    return shown
+
+
+def _parameter(parameter: Document) -> dict[str, Any]:
+    return {**{name: value for name, value in parameter.items() if name != "schema"}, **parameter["schema"]}
+
+
+def _operation(operation: Document) -> dict[str, Any]:
+    shown = {name: value for name, value in operation.items() if name not in ("parameters", "requestBody", "responses")}
+    asked = [_parameter(each) for each in operation.get("parameters", ())]
+    if body := operation.get("requestBody"):
+        schema = next(iter(body["content"].values()))["schema"]
+        asked.append({"name": "body", "in": "body", "required": body.get("required", False), "schema": _schema(schema)})
+        shown["consumes"] = list(body["content"])
+    responses = operation["responses"]
+    shown["produces"] = list(responses[min(responses)]["content"])
+    return {**shown, "parameters": asked, "responses": {code: _response(each) for code, each in responses.items()}}
+
+
+def _response(response: Document) -> dict[str, Any]:
+    schema = next(iter(response["content"].values()))["schema"]
+    either = schema.get("anyOf")
+    return {"description": response["description"], "schema": _schema(either[0] if either else schema)}
+
 
 Encode = Callable[[int, Any], bytes]
 """Encodes a JSON value as the field with this number, tag included."""
@@ -113,7 +187,7 @@ def _additional(number: int, value: Any) -> bytes:
     return _block(number, _tag(2, _VARINT) + (b"\x01" if value else b"\x00"))
 
 
-def _parameter(number: int, value: Mapping[str, Any]) -> bytes:
+def _encode_parameter(number: int, value: Mapping[str, Any]) -> bytes:
     """ParametersItem > Parameter > body, or NonBodyParameter > query or path."""
     if value["in"] == "body":
         content = _block(1, _fields(_BODY, value))
@@ -170,7 +244,7 @@ _OPERATION: Table = {
     "operationId": (5, _text),
     "produces": (6, _texts),
     "consumes": (7, _texts),
-    "parameters": (8, _each(_parameter)),
+    "parameters": (8, _each(_encode_parameter)),
     "responses": (9, _named(_message(lambda: _RESPONSE, 1))),
     _EXTENSION: (13, _yaml),
 }
@@ -180,7 +254,7 @@ _PATH_ITEM: Table = {
     "post": (4, _of_operation),
     "delete": (5, _of_operation),
     "patch": (8, _of_operation),
-    "parameters": (9, _each(_parameter)),
+    "parameters": (9, _each(_encode_parameter)),
 }
 _INFO: Table = {"title": (1, _text), "version": (2, _text)}
 _DOCUMENT: Table = {

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from machinery.apiserver.authn.chain import INVALID_TOKEN, authenticated
-from machinery.apiserver.authn.identity import Identity, TokenAuthenticator
+from machinery.apiserver.authn.chain import INVALID_TOKEN, Identity, TokenAuthenticator, authenticated
 from machinery.apiserver.authn.service_accounts import Accounts, ServiceAccountTokenIssuer
 from machinery.apiserver.http.status_errors import forbidden, invalid_value
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT

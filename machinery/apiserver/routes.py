@@ -1,22 +1,115 @@
-"""Dispatches requests for objects and collections by verb and subresource."""
+"""Routes of a request: objects and collections by verb and subresource, and the paths that do not name objects."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.http.negotiation import is_pretty, negotiate
+from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
+from machinery.apiserver.http.negotiation import etag_matches, is_pretty, negotiate
+from machinery.apiserver.http.responses import body_answer, no_such_page, value_answer
+from machinery.apiserver.openapi import discovery
+from machinery.apiserver.openapi.documents import OpenApi
 from machinery.apiserver.read import past, reads
 from machinery.apiserver.read.reads import ResourceCall
+from machinery.apiserver.read.watches import Watches
 from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, Subresource
-from machinery.apiserver.site import no_such_page
 from machinery.apiserver.storage import Actor, Storage
-from machinery.apiserver.watch.watches import Watches
 from machinery.apiserver.write import virtual_create as questions
 from machinery.apiserver.write.mutations import NO_NAME, Mutations
 from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedError, NotFoundError
+from machinery.observability.metrics import CONTENT_TYPE
+from machinery.product import TITLE
 from machinery.runtime.clock import Clock
+
+Scrape = Callable[[], Awaitable[str]]
+"""All metrics in Prometheus' text format."""
+
+
+class Site:
+    """Answers every path that does not name an object."""
+
+    def __init__(
+        self,
+        groups: Sequence[ApiGroup],
+        *,
+        version: Mapping[str, Any],
+        checks: Iterable[HealthCheck],
+        clock: Clock,
+        metrics: Scrape | None = None,
+    ) -> None:
+        self._discovery = discovery.Discovery(groups)
+        self._openapi = OpenApi(groups, TITLE, str(version.get("gitVersion", "")))
+        self._health = HealthEndpoints(checks)
+        self._version = dict(version)
+        self._clock = clock
+        self._metrics = metrics
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Response for the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
+        parts = [part for part in request.path.split("/") if part]
+        if parts and parts[0] in ENDPOINTS:
+            return await self._health.answer(request, parts[0], "/".join(parts[1:]))
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        if parts == ["metrics"] and self._metrics is not None:
+            return web.Response(body=(await self._metrics()).encode(), headers={"Content-Type": CONTENT_TYPE})
+        if parts[:1] == ["openapi"]:
+            return await self._openapi.answer(request, parts[1:], self._clock.now()) or no_such_page()
+        aggregated = discovery.aggregated_version(request.headers.get("Accept", ""))
+        if aggregated is not None and parts in (["api"], ["apis"]):
+            return await self._aggregated(request, aggregated, core=parts == ["api"])
+        found = self._page(parts)
+        if found is None:
+            return no_such_page()
+        pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
+        form = negotiate(request.headers.get("Accept", ""), pretty=pretty, shapes=False)
+        return await value_answer(request, found, form)
+
+    def _page(self, parts: list[str]) -> dict[str, Any] | None:
+        pages: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {
+            (): lambda: {"paths": sorted(self._paths())},
+            ("index.html",): lambda: {"paths": sorted(self._paths())},
+            ("version",): lambda: self._version,
+            ("api",): self._discovery.core_versions,
+            ("apis",): self._discovery.group_list,
+        }
+        page = pages.get(tuple(parts))
+        return page() if page is not None else self._group_page(parts)
+
+    def _group_page(self, parts: list[str]) -> dict[str, Any] | None:
+        match parts:
+            case ["api", version]:
+                return self._resources("", version)
+            case ["apis", name]:
+                group = self._discovery.group(name)
+                return self._discovery.api_group(group) if group is not None else None
+            case ["apis", name, version]:
+                return self._resources(name, version)
+        return None
+
+    def _resources(self, name: str, version: str) -> dict[str, Any] | None:
+        group = self._discovery.group(name)
+        if group is None or version not in group.versions:
+            return None
+        return self._discovery.resource_list(group, version)
+
+    def _paths(self) -> Iterable[str]:
+        yield from self._discovery.paths()
+        yield from self._health.paths()
+        yield from (*self._openapi.paths(), "/version", *(("/metrics",) if self._metrics is not None else ()))
+
+    async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:
+        body, tag = self._discovery.aggregated(version, core=core)
+        headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
+        if etag_matches(request.headers.get("If-None-Match", ""), tag):
+            return web.Response(status=304, headers=headers)
+        response = await body_answer(request, body, discovery.aggregated_media(version))
+        response.headers.update(headers)
+        return response
+
 
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
 NO_SUCH_METHOD = "the server does not allow this method on the requested resource"

@@ -1,0 +1,234 @@
+"""Users and rights of another kube-apiserver: behind its aggregation layer, and by its TokenReviews and SubjectAccessReviews.
+
+As a front proxy, that server names the user in headers and identifies itself by its client certificate. Sources: the ConfigMap
+`kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header authenticator. Results of reviews are
+cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hashes. Failures deny.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+
+import structlog
+from aiohttp import web
+
+from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision, peer_certificate
+from machinery.apiserver.authn.authorities import TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
+from machinery.apiserver.storage import Actor
+from machinery.errors import InvalidError, MusterError, UnauthorizedError
+from machinery.identity import OPERATOR_GROUP, is_reserved
+from machinery.runtime.clock import Clock
+from machinery.sanitize import is_plain
+
+
+class Origin(Enum):
+    """`Actor.holder` of a user whose rights another API server decides."""
+
+    DELEGATED = "delegated"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Trusted proxies and their headers. Without `names`, any certificate of these CAs is a proxy's."""
+
+    authorities: bytes = b""
+    names: frozenset[str] = frozenset()
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    uids: tuple[str, ...] = ()
+    extras: tuple[str, ...] = field(default=())
+    """Prefixes of headers; the rest of a header's name is the key."""
+
+    @classmethod
+    def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
+        """Raises InvalidError that names the missing entries."""
+        entries = config_map.get("data") or {}
+        authorities = str(entries.get("requestheader-client-ca-file", ""))
+        users = _names(entries, "requestheader-username-headers")
+        if not authorities or not users:
+            raise InvalidError("the ConfigMap names no requestheader-client-ca-file or no requestheader-username-headers")
+        return cls(
+            authorities.encode(),
+            frozenset(_names(entries, "requestheader-allowed-names")),
+            users,
+            _names(entries, "requestheader-group-headers"),
+            _names(entries, "requestheader-uid-headers"),
+            _names(entries, "requestheader-extra-headers-prefix"),
+        )
+
+
+def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(entries.get(key) or "[]")
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidError(f"{key} is no list of names")
+    return tuple(names)
+
+
+class FrontProxy(RequestAuthenticator):
+    """Trusts no proxy until `believe` is called."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._trust = Trust()
+        self._authorities = TrustedAuthorities()
+
+    @property
+    def trust(self) -> Trust:
+        return self._trust
+
+    def believe(self, trust: Trust) -> frozenset[str]:
+        """Set the trusted proxies; return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
+        gone = self._authorities.replace(trust.authorities)
+        self._trust = trust
+        return gone
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        signed = self._authorities.signed(certificate) if certificate is not None else None
+        if signed is None:
+            return None
+        facts, name = signed.facts, signed.facts.subject.common_name
+        if not facts.not_before <= self._clock.now() <= facts.not_after:
+            raise UnauthorizedError("the proxy's certificate is not valid now")
+        if self._trust.names and name not in self._trust.names:
+            raise UnauthorizedError(f"x509: subject with cn={name[:80]} is not in the allowed list")
+        actor = self._named(request)
+        if actor is None:
+            return None
+        if is_reserved(actor.user, actor.groups):
+            raise UnauthorizedError(f'a proxy cannot speak for "{actor.user[:80]}": agents come by themselves')
+        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+
+    def _named(self, request: web.Request) -> Actor | None:
+        """The user in the headers; None: no user. Raises UnauthorizedError."""
+        headers, trust = request.headers, self._trust
+        user = next((headers[name] for name in trust.users if headers.get(name)), "")
+        if not user:
+            return None
+        groups = tuple(value for name in trust.groups for value in headers.getall(name, ()) if value)
+        uid = next((headers[name] for name in trust.uids if headers.get(name)), "")
+        extra: dict[str, tuple[str, ...]] = {}
+        for name, value in headers.items():
+            for prefix in (each for each in trust.extras if name.lower().startswith(each.lower())):
+                key = unquote(name[len(prefix) :].lower())
+                extra[key] = (*extra.get(key, ()), value)
+        told = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
+        if not all(is_plain(text) for text in told):
+            raise UnauthorizedError("the proxy's headers hold what is no text")
+        return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)
+
+
+KEPT = timedelta(seconds=10)
+MAX_KEPT = 10_000
+
+Review = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Creates a review (kind, spec) and returns its status. Raises MusterError."""
+
+V = TypeVar("V")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[V]):
+    value: V
+    until: float
+
+
+class _Kept(Generic[V]):
+    """A cache whose entries expire after `KEPT`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answers: dict[Hashable, _Answer[V]] = {}
+
+    def get(self, key: Hashable) -> V | None:
+        answer = self._answers.get(key)
+        return answer.value if answer is not None and self._clock.monotonic() < answer.until else None
+
+    def keep(self, key: Hashable, value: V) -> V:
+        if len(self._answers) >= MAX_KEPT:
+            self._answers.clear()
+        self._answers[key] = _Answer(value, self._clock.monotonic() + KEPT.total_seconds())
+        return value
+
+
+class DelegatedTokens(TokenAuthenticator):
+    """Tokens of another API server. While it is unavailable, its UnavailableError refuses the request."""
+
+    def __init__(self, review: Review, clock: Clock) -> None:
+        self._review = review
+        self._kept: _Kept[Identity | UnauthorizedError] = _Kept(clock)
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        if not token:
+            return None
+        key = sha256(token.encode()).hexdigest(), tuple(audiences)
+        outcome = self._kept.get(key)
+        if outcome is None:
+            asked = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
+            outcome = self._kept.keep(key, _identity(await self._review("TokenReview", asked)))
+        if isinstance(outcome, UnauthorizedError):
+            raise UnauthorizedError(outcome.message)
+        return outcome
+
+
+def _identity(status: Mapping[str, Any]) -> Identity | UnauthorizedError:
+    user = status.get("user") or {}
+    if not status.get("authenticated") or not user.get("username"):
+        return UnauthorizedError(str(status.get("error") or "invalid bearer token"))
+    extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
+    groups = tuple(user.get("groups") or ())
+    if is_reserved(user["username"], groups):
+        return UnauthorizedError(f'"{user["username"][:80]}" is known by the hub\'s own records alone')
+    actor = Actor(user["username"], groups, user.get("uid", ""), extra, holder=Origin.DELEGATED)
+    return Identity(actor, f"delegated/{actor.user}", audiences=tuple(status.get("audiences") or ()))
+
+
+class DelegatedAuthorizer(Authorizer):
+    """Authorizes users of another API server by its reviews, and all others by `own`."""
+
+    def __init__(self, own: Authorizer, review: Review, clock: Clock) -> None:
+        self._own = own
+        self._review = review
+        self._kept: _Kept[Decision] = _Kept(clock)
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        if actor.holder is not Origin.DELEGATED:
+            return await self._own.authorize(actor, attributes)
+        if OPERATOR_GROUP in actor.groups or (not attributes.resource and attributes.path in OPEN_PATHS):
+            return Decision(allowed=True)
+        spec = access_spec(actor, attributes)
+        key = repr(spec)
+        return self._kept.get(key) or await self._asked(key, spec)
+
+    async def _asked(self, key: str, spec: Mapping[str, Any]) -> Decision:
+        try:
+            status = await self._review("SubjectAccessReview", spec)
+        except MusterError as error:
+            log.warning("the management cluster cannot be asked for access", error=error.message)
+            return Decision(allowed=False, reason="the management cluster cannot be asked now")
+        allowed = bool(status.get("allowed")) and not status.get("denied")
+        return self._kept.keep(key, Decision(allowed, str(status.get("reason") or "")))
+
+
+def access_spec(actor: Actor, asked: Attributes) -> dict[str, Any]:
+    """Spec of the SubjectAccessReview."""
+    spec: dict[str, Any] = {"user": actor.user, "groups": list(actor.groups)}
+    if actor.uid:
+        spec["uid"] = actor.uid
+    if actor.extra:
+        spec["extra"] = {key: list(values) for key, values in actor.extra.items()}
+    if not asked.resource:
+        return {**spec, "nonResourceAttributes": {"path": asked.path, "verb": asked.verb}}
+    named = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+    return {**spec, "resourceAttributes": {field: getattr(asked, field) for field in named if getattr(asked, field)}}
