@@ -25,9 +25,8 @@ from hub.api.clusterroles import GROUP, Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Transaction
-from hub.registry.core import roles
+from hub.registry import clusterroles, objects
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.authorizer import RbacAuthorizer
@@ -61,7 +60,7 @@ async def measure(count: int, bindings: int) -> dict[str, Any]:
 
 
 async def _fill(store: SqlStore, count: int, bindings: int) -> None:
-    await store.run(roles.reconcile, Groups())
+    await store.run(clusterroles.reconcile, Groups())
     for first in range(0, count, AT_ONCE):
         await store.run(_add_clusters, range(first, min(first + AT_ONCE, count)))
     await store.run(_add_bindings, bindings)

@@ -15,8 +15,7 @@ from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificates import operators
-from hub.registry.certificates import service as certificates
+from hub.registry.certificates import service
 from hub.registry.certificatesigningrequests import issuance, submission
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
@@ -118,7 +117,7 @@ class World:
         gone = self._join(GONE, self.ring.revoked.pem, unbound)
         self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
         self._run(addons.put, _addon(), None, "ann")
-        operator = self._run(operators.admit, "ann", self._spki(), self.issuer, LIFETIMES)
+        operator = self._run(service.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
         revoked, spent = self._credential(NEW), self._credential(None, uses=1)
         self._run(lambda tx: credentials.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
         self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
@@ -183,7 +182,7 @@ class World:
     def tried(self, attempt: Attempt) -> Outcome:
         """The whole way of one request. Raises whatever is not a refusal."""
         self.store.restore(self._base)
-        certificates.checked_request.cache_clear()
+        service.checked_request.cache_clear()
         try:
             name = self._posted(attempt) if attempt.post else self._submitted(attempt)
             ruled = self._run(lambda tx: approving.review(tx, name, approving.rules_in(tx, ("*",)), "hub")) is not None

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from hub.api.logins import ACCOUNT, JWT, AuthenticatorConfig, Named, Reference, named_by_claims
 from hub.ports import Store
-from hub.registry.logins import service as logins
+from hub.registry import logins
 from machinery.apiserver.authn.aggregation import DelegatedTokens
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.https_json import JsonDocuments

@@ -17,7 +17,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.revocations import verdict_on
 from hub.ports import Store, Transaction
 from hub.registry.certificates import service as certificates
-from hub.registry.recovery import readoption
+from hub.registry.recovery import recovery
 from machinery import pki
 from machinery.errors import DenialCause, InvalidError, MusterError, UnauthorizedError
 from machinery.identity import SerialNumber
@@ -212,7 +212,7 @@ def refusal_of(reason: str | None) -> UnauthorizedError:
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
     """Returns the record; if there is none, the error for a certificate whose record was lost by a restore."""
     record = certificates.resolve(tx, facts.serial)
-    return record, readoption.refusal_of(tx, facts) if record is None else None
+    return record, recovery.refusal_of(tx, facts) if record is None else None
 
 
 def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, Mapping[SerialNumber, str]]:

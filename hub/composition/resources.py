@@ -12,7 +12,7 @@ import structlog
 from hub.api.hubreplicas import Replica
 from hub.composition.context import BuildContext
 from hub.issuer import RotatingIssuer
-from hub.registry.core import namespaces
+from hub.registry import namespaces
 from hub.registry.multihub import owners
 from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica

@@ -29,8 +29,8 @@ from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress, Crede
 from hub.https_door.virtual.past import PastObjects
 from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettings
 from hub.ports import Issuer, Store
-from hub.registry.core import namespaces
-from hub.registry.core.roles import reconcile
+from hub.registry import namespaces
+from hub.registry.clusterroles import reconcile
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.authn.https_json import AllowedUrls, HttpsDocuments
 from machinery.apiserver.authn.impersonation import Impersonation

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hub.api.credentialissuers import Strategy
 from hub.kubecert.controller import NAME, Book
 from hub.ports import Store
-from hub.registry.logins import credentialissuers
+from hub.registry import logins
 from machinery.errors import NotLeaderError
 
 
@@ -25,9 +25,9 @@ class IssuerBook(Book):
         return self._fenced is not None and self._leads()
 
     async def look(self) -> None:
-        await self._store.read(credentialissuers.find)
+        await self._store.read(logins.find_credential_issuer)
 
     async def tell(self, strategy: Strategy) -> None:
         if self._fenced is None:
             raise NotLeaderError("another replica tells it")
-        await self._fenced.run(credentialissuers.tell, strategy, self._api_version, f"system:hub:{NAME}")
+        await self._fenced.run(logins.record_strategy, strategy, self._api_version, f"system:hub:{NAME}")

@@ -36,13 +36,13 @@ from hub.api.meta.change import (
     StoredObject,
 )
 from hub.ports import Transaction, Written
+from hub.registry import clusterroles, namespaces, objects
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.core import leases, namespaces, roles
+from hub.registry.core import leases
 from hub.registry.core import serviceaccounts as accounts
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
@@ -126,8 +126,8 @@ _ALL = (
     ),
     WritePath(
         CLUSTER_ROLES,
-        lambda tx, new, old, who: roles.put_cluster_role(tx, new, old, who.user),
-        lambda tx, old, who: roles.remove_cluster_role(tx, old, who.user),
+        lambda tx, new, old, who: clusterroles.put_cluster_role(tx, new, old, who.user),
+        lambda tx, old, who: clusterroles.remove_cluster_role(tx, old, who.user),
         namespaced=False,
     ),
     plain(CLUSTER_ROLE_BINDINGS, namespaced=False),

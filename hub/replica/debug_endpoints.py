@@ -9,7 +9,7 @@ from datetime import timedelta
 from hub.grpc_door.session.context import DoorContext
 from hub.https_door.server import HttpsServer
 from hub.ports import Store
-from hub.registry.hubreplicas import log_level as orders
+from hub.registry.hubreplicas import service as orders
 from hub.replica.leader_election import Leading
 from hub.settings import HubSettings
 from hub.store import SqlStore
@@ -52,7 +52,7 @@ async def follow_orders(store: Store, verbosity: Verbosity) -> None:
     """Apply an operator's order about the log level, for ever. Without a database the level stays."""
     while True:
         with suppress(UnavailableError):
-            order = await store.look(orders.standing)
+            order = await store.look(orders.standing_log_level)
             verbosity.order(None if order is None else order.level)
         await asyncio.sleep(until_tick(LOOK_EVERY))
 

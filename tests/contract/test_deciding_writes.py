@@ -17,10 +17,10 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Qu
 from hub.controllers import ACTOR
 from hub.controllers.manager.manager import ControllerManager
 from hub.ports import Store, Transaction
+from hub.registry import namespaces
 from hub.registry.approvalrules.approval import RULE_ACTOR
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import submission
-from hub.registry.core import namespaces
 from hub.registry.managedclusters import service as clusters
 from hub.settings import load
 from machinery import pki

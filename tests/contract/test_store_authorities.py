@@ -21,9 +21,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities import trust
-from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificateauthorities.trust import TrustReport
+from hub.registry.certificateauthorities.service import Made, TrustReport
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -205,20 +203,22 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     async def kept() -> AgentTrust:
         return present(await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)))
 
-    assert await store.run(trust.note, words) == 1
+    assert await store.run(authorities.note_trust, words) == 1
     before = await kept()
-    assert await store.read(lambda tx: list(trust.news(tx, words))) == []
-    assert await store.run(trust.note, words) == 0
+    assert await store.read(lambda tx: list(authorities.trust_news(tx, words))) == []
+    assert await store.run(authorities.note_trust, words) == 0
     assert await kept() == before, "what is on record is not written again"
     newer = record(clock, 2, "hub/1", issued_at=clock.now() + MOMENT)
-    assert await store.run(trust.note, [TrustReport(known, frozenset((FORMER, NEXT)))]) == 1
-    assert await store.run(trust.note, [TrustReport(newer, frozenset((FORMER, NEXT)))]) == 1
+    assert await store.run(authorities.note_trust, [TrustReport(known, frozenset((FORMER, NEXT)))]) == 1
+    assert await store.run(authorities.note_trust, [TrustReport(newer, frozenset((FORMER, NEXT)))]) == 1
     assert ((await kept()).serial, (await kept()).trusts(NEXT), (await kept()).signed_by) == (2, True, "hub/1")
-    await store.run(trust.note, [TrustReport(known, None)])
+    await store.run(authorities.note_trust, [TrustReport(known, None)])
     assert (await kept()).serial == 1, "the agent has gone back to the one before: its CA is not retired while it is needed"
     ended = record(clock, 3, "hub/1", not_after=clock.now() - DAY, cluster=FAR)
-    await store.run(trust.note, [TrustReport(ended, None)])
-    assert [each.cluster for each in await store.read(trust.standing)] == [EDGE], "an ended certificate is not waited for"
+    await store.run(authorities.note_trust, [TrustReport(ended, None)])
+    assert [each.cluster for each in await store.read(authorities.standing_trust)] == [EDGE], (
+        "an ended certificate is not waited for"
+    )
 
     def delete(tx: Transaction) -> None:
         clusters.remove(tx, clusters.find(tx, EDGE), "ann")
@@ -226,7 +226,7 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     await store.run(delete)
     for _ in range(2):
         assert await store.read(lambda tx: [each.cluster for each in tx.trusts.all()]) == [FAR]
-        assert await store.run(trust.note, words) == 0
+        assert await store.run(authorities.note_trust, words) == 0
 
 
 def test_fingerprints_are_read_and_none_is_not_an_empty_trust() -> None:

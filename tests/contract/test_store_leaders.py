@@ -11,8 +11,8 @@ from hub.api.hubleaders import FACT, KEPT
 from hub.api.meta.change import EVENTS, Query
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
-from hub.registry.core import namespaces
-from hub.registry.hubreplicas import leader_terms as succession
+from hub.registry import namespaces
+from hub.registry.hubreplicas import service as succession
 from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import LockRecord
@@ -158,7 +158,7 @@ async def tell(store: Store, clock: ManualClock, held: LockRecord) -> None:
     flag = Leadership(clock)
     flag.hold(held.term, clock.monotonic() + 10)
     ours = EventRecord("", ABOUT, "LeaderElection", f"{held.holder} leads in term {held.term}")
-    await FencedStore(store, flag, held.term).run(succession.tell, held.term, ours, "tester")
+    await FencedStore(store, flag, held.term).run(succession.record_leader_terms, held.term, ours, "tester")
 
 
 def told(tx: Transaction) -> list[tuple[str, int]]:

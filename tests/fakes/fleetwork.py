@@ -12,7 +12,7 @@ from hub.api.namespaces import namespace
 from hub.controllers.feed import Feed
 from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Store, Transaction
-from hub.registry.core import namespaces
+from hub.registry import namespaces
 from hub.registry.kinds import WRITE_PATHS
 
 ENOUGH = 50

@@ -14,7 +14,7 @@ from hub.api.meta.change import Key
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
 from hub.controllers.clusters import standing_sets
-from hub.registry.recovery.readoption import REASON as READOPTED
+from hub.registry.recovery.recovery import READOPTED
 from hub.replica.leader_election import REASON as LED
 from spoke.domain.hubs import Why
 
@@ -47,9 +47,9 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     },
     ("hub/replica/leader_election.py", "REASON"): {LED},
     ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
-    ("hub/registry/hubreplicas/drain.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
-    ("hub/registry/events/service.py", "reason"): set(),  # an agent's, which are below
-    ("hub/registry/recovery/readoption.py", "REASON"): {READOPTED},
+    ("hub/registry/hubreplicas/service.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
+    ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
+    ("hub/registry/recovery/recovery.py", "REASON"): {READOPTED},
     ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},
     ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in Why},
     ("spoke/domain/event.py", "condition.reason"): CONDITIONS,

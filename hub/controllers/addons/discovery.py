@@ -11,7 +11,7 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
-from hub.registry.managedclusteraddons import health as addon_health
+from hub.registry.managedclusteraddons import service as addon_health
 from machinery.identity import ClusterName
 
 NAME = "addon-discovery"

@@ -6,7 +6,7 @@ Source: OCM's add-on health check controller. When the cluster sends beats again
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Transaction
-from hub.registry.managedclusteraddons import health as addon_health
+from hub.registry.managedclusteraddons import service as addon_health
 from machinery.identity import ClusterName
 
 NAME = "addon-health"

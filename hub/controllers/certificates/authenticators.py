@@ -13,7 +13,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import Document, Key, Kind
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
-from hub.registry.logins import service as logins
+from hub.registry import logins
 from machinery.meta.conditions import Condition
 from machinery.runtime.controller import Reconciler
 

@@ -9,8 +9,8 @@ from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificatesigningrequests import cleanup as request_ends
-from hub.registry.certificatesigningrequests.cleanup import REMOVED_AT_ONCE
+from hub.registry.certificatesigningrequests import service as request_ends
+from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE
 from machinery.runtime.controller import Reconciler
 
 NAME = "request-cleanup"
@@ -31,7 +31,7 @@ class RequestCleanup(Reconciler[str]):
         self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due = await self._steady.read(self._store, request_ends.due, self._ends) or ()
+        due = await self._steady.read(self._store, request_ends.due_for_removal, self._ends) or ()
         portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
         gone = 0
         for names in portions:

@@ -1,6 +1,6 @@
 """Puts ManagedClusters without a cluster set into `default`.
 
-`hub.registry.managedclusters.default_set` does so for new clusters when they are stored. This controller handles clusters that
+`hub.registry.managedclusters.service` does so for new clusters when they are stored. This controller handles clusters that
 were stored before the set existed.
 """
 

@@ -15,9 +15,9 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
-from hub.registry.core import namespaces
-from hub.registry.deletion import namespaces as termination
-from hub.registry.deletion.namespaces import NamespaceDeletionProgress
+from hub.registry import deletion as termination
+from hub.registry import namespaces
+from hub.registry.deletion import NamespaceDeletionProgress
 from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"
@@ -70,7 +70,7 @@ def _step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, 
     """One step. Returns its progress, whether the namespace is gone, and how long it has been deleting."""
     found = namespaces.get(tx, name)
     if found is not None and doc.is_deleting(found.document):
-        progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")
+        progress = termination.delete_namespace(tx, name, f"{ACTOR}:{NAME}")
         lasting = tx.now - (doc.deleted_at(found.document) or tx.now)
         return progress, namespaces.get(tx, name) is None, lasting
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))

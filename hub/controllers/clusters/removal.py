@@ -15,8 +15,8 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
-from hub.registry.deletion import clusters as removal
-from hub.registry.deletion.clusters import ClusterDeletionProgress
+from hub.registry import deletion as removal
+from hub.registry.deletion import ClusterDeletionProgress
 from machinery.runtime.controller import Reconciler
 
 NAME = "removal"
@@ -75,4 +75,4 @@ def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, ti
     about = stored.document if stored else {}
     began = doc.deleted_at(about) if needs_steps(about) else None
     lasting = None if began is None else tx.now - began
-    return about, lasting, removal.proceed(tx, name, deadline, f"{ACTOR}:{NAME}")
+    return about, lasting, removal.delete_cluster(tx, name, deadline, f"{ACTOR}:{NAME}")

@@ -13,10 +13,9 @@ from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store, Transaction
+from hub.registry import events, history
 from hub.registry.auditrecords import service as audit
-from hub.registry.events import service as events
-from hub.registry.objects import history
-from hub.registry.objects.history import HistoryStanding
+from hub.registry.history import HistoryStanding
 from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
 

@@ -13,7 +13,7 @@ import structlog
 from hub.api.events import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.registry.events import service as events
+from hub.registry import events
 from machinery.errors import ConflictError, DeadlineError, UnavailableError
 from machinery.runtime.controller import Reconciler
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hub.api.events import EventRecord
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.registry.hubreplicas import leader_terms as succession
+from hub.registry.hubreplicas import service as succession
 from machinery.runtime.controller import Reconciler
 
 NAME = "succession"
@@ -26,5 +26,5 @@ class LeaderEvents(Reconciler[str]):
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         if self._ours is not None:
-            await self._store.run(succession.tell, *self._ours, f"{ACTOR}:{NAME}")
+            await self._store.run(succession.record_leader_terms, *self._ours, f"{ACTOR}:{NAME}")
         return None

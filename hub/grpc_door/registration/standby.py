@@ -11,7 +11,7 @@ from hub.grpc_door.session.orders import asked
 from hub.registry.managedclusters import renewals
 from hub.registry.multihub import leave as leaving
 from hub.registry.multihub import owners
-from hub.registry.recovery.readoption import Returning, readopt
+from hub.registry.recovery.recovery import Returning, readopt
 from machinery.errors import DenialCause, ForbiddenError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire

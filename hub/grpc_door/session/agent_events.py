@@ -10,7 +10,7 @@ import structlog
 
 from hub.api import events as rules
 from hub.ports import Store
-from hub.registry.events import service as events
+from hub.registry import events
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.wire.session.v1 import session_pb2 as wire

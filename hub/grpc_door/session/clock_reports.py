@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from hub.ports import Store, Transaction
-from hub.registry.managedclusters import clock_sync as clocksync
+from hub.registry.managedclusters import service as clocksync
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff
@@ -77,4 +77,4 @@ class Clocks:
 def _note(tx: Transaction, skews: Mapping[ClusterName, timedelta], limit: timedelta) -> None:
     """Writes in the order of names, so that two replicas never wait for each other's locks."""
     for cluster, skew in sorted(skews.items()):
-        clocksync.note(tx, cluster, skew, limit, ACTOR)
+        clocksync.note_clock_skew(tx, cluster, skew, limit, ACTOR)

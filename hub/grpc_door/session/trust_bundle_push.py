@@ -16,8 +16,8 @@ import structlog
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.ports import Store
-from hub.registry.certificateauthorities import trust
-from hub.registry.certificateauthorities.trust import TrustReport
+from hub.registry.certificateauthorities import service
+from hub.registry.certificateauthorities.service import TrustReport
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
 from machinery.pki import parse_chain
@@ -175,8 +175,8 @@ class TrustBundlePush:
             places = list(self._words)[:MOST]
             words = {place: self._words.pop(place) for place in places}
             try:
-                if await self._store.read(trust.news, words.values()):
-                    await self._store.run(trust.note, words.values())
+                if await self._store.read(service.trust_news, words.values()):
+                    await self._store.run(service.note_trust, words.values())
             except BaseException:
                 self._words = words | self._words
                 raise

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
 from hub.ports import Store
-from hub.registry.hubreplicas import log_level as orders
+from hub.registry.hubreplicas import service as orders
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import value_answer
@@ -42,13 +42,13 @@ class LogLevel:
         request = incoming.request
         match request.method:
             case "GET" | "HEAD":
-                order = await self._store.read(orders.standing)
+                order = await self._store.read(orders.standing_log_level)
             case "PUT":
                 wanted = _wanted(await request.read())
-                order = await self._store.run(orders.give, wanted.level, _lasts(wanted.lasts), incoming.actor.user)
+                order = await self._store.run(orders.order_log_level, wanted.level, _lasts(wanted.lasts), incoming.actor.user)
                 self._verbosity.order(order.level)
             case "DELETE":
-                await self._store.run(orders.take_back)
+                await self._store.run(orders.clear_log_level)
                 self._verbosity.order(None)
                 order = None
             case _:

@@ -25,7 +25,7 @@ from hub.https_door.storage.heartbeat_leases import BeatViews, HeartbeatSnapshot
 from hub.https_door.storage.storage import DryRun, ServiceStorage, already_exists, not_found
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
-from hub.registry.managedclusters import clock_sync as clocksync
+from hub.registry.managedclusters import service as clocksync
 from machinery.apiserver.storage import (
     Actor,
     Change,
@@ -232,7 +232,7 @@ def _beat(
         return view
     heartbeats.revive(tx, Beat(ClusterName(key.namespace), timedelta(), None), actor.user)
     if (skew := _skew(tx, document, new)) is not None:
-        clocksync.note(tx, ClusterName(key.namespace), skew, limit, ACTOR)
+        clocksync.note_clock_skew(tx, ClusterName(key.namespace), skew, limit, ACTOR)
     beaten = beats.one(tx, key) or view
     if dry_run:
         raise DryRun(beaten.document)

@@ -19,7 +19,7 @@ from hub.api.meta.ordering import SortOrder
 from hub.https_door.storage.feed import ChangeFeed, where_in
 from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction, Written
-from hub.registry.core import namespaces
+from hub.registry import namespaces
 from machinery.apiserver.storage import (
     Actor,
     Change,

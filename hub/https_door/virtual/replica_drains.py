@@ -4,7 +4,7 @@ from hub.api.hubreplicas import Replica
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, record
 from hub.ports import Store
-from hub.registry.hubreplicas import drain as draining
+from hub.registry.hubreplicas import service as draining
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
 
@@ -32,9 +32,11 @@ def replica_drain(store: Store, group_suffix: str) -> Subresource:
     async def answer(question: Question) -> Document:
         spec, actor = doc.mapping(question.document, "spec"), question.actor.user
         if spec.get("cancel") is True:
-            return _answered(question, await store.run(draining.lift, question.name, actor, dry_run=question.dry_run))
+            return _answered(question, await store.run(draining.lift_drain, question.name, actor, dry_run=question.dry_run))
         force = spec.get("force") is True
-        return _answered(question, await store.run(draining.order, question.name, actor, force=force, dry_run=question.dry_run))
+        return _answered(
+            question, await store.run(draining.order_drain, question.name, actor, force=force, dry_run=question.dry_run)
+        )
 
     kind = Resource(
         group=f"hub.{group_suffix}",

@@ -25,7 +25,7 @@ from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.https_door.kinds.tokencredentialrequest import token_credential_request
 from hub.ports import Issuer, Store
-from hub.registry.logins import service as logins
+from hub.registry import logins
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Question, Resource

@@ -2,10 +2,15 @@
 
 No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
 that believe to lead, leave no half-done step.
+
+Use cases about the CAs that agents trust and the certificates they hold. No write adds a change-log row.
+
+An agent has no row if it never reported to a release that stores this, or uses the Kubernetes API only. For such agents only
+certificate records exist.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -21,14 +26,13 @@ from hub.api.certificateauthorities.authority import (
     signer_of,
 )
 from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, moved_until
-from hub.api.certificates import Purpose
+from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import alive, could_tell
 from hub.api.managedclusters import cluster as rules
-from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.api.query import selectable_fields as selectable
 from hub.ports import Transaction
-from hub.registry.certificateauthorities import trust
-from hub.registry.liveness import coverage as hearing
+from hub.registry.liveness import heartbeats as hearing
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, NotFoundError
@@ -224,7 +228,7 @@ def survey(tx: Transaction) -> RotationSurvey:
 def _living(tx: Transaction) -> frozenset[str]:
     """Serving replicas; after a database outage also those that had no time to update their rows yet."""
     everybody = tx.replicas.all()
-    if could_tell(hearing.since(tx), tx.now):
+    if could_tell(hearing.covered_since(tx), tx.now):
         return alive(everybody, tx.now)
     return frozenset(replica.name for replica in everybody)
 
@@ -240,7 +244,7 @@ def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Memb
     silent = {
         cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
     }
-    said = {(each.cluster, each.agent): each for each in trust.standing(tx)}
+    said = {(each.cluster, each.agent): each for each in standing_trust(tx)}
     chosen: dict[ClusterName, HeldCertificate] = {}
     for held in tx.authorities.held(Purpose.AGENT, tx.now):
         before = chosen.get(held.cluster)
@@ -277,3 +281,56 @@ def _signed(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> Mapping[Aut
         if signer is not None:
             counted[signer.id][purpose] = counted[signer.id].get(purpose, 0) + count
     return counted
+
+
+@dataclass(frozen=True, slots=True)
+class TrustReport:
+    """The certificate that an agent presented, and the CAs that it trusts."""
+
+    record: CertificateRecord
+    trusted: frozenset[str] | None
+
+
+def trust_news(tx: Transaction, words: Iterable[TrustReport]) -> Sequence[AgentTrust]:
+    """Reports that differ from the stored rows. Read-only."""
+    said = [_said(tx, word) for word in words if word.record.cluster is not None and word.record.agent is not None]
+    return [each for each in said if not each.is_as(_known_trust(tx, each))]
+
+
+def note_trust(tx: Transaction, words: Iterable[TrustReport]) -> int:
+    """Store reports and return the number of written rows. Unchanged reports are not written.
+
+    The certificate presented last counts, not the newest: an agent may have returned to an earlier one. Deleted clusters get no
+    row.
+    """
+    written = 0
+    for said in trust_news(tx, words):
+        if tx.objects.get(MANAGED_CLUSTERS, Key("", said.cluster)) is not None:
+            tx.trusts.put(said)
+            written += 1
+    return written
+
+
+def standing_trust(tx: Transaction) -> Sequence[AgentTrust]:
+    """Rows of all agents whose certificate has not expired."""
+    return [each for each in tx.trusts.all() if each.not_after > tx.now]
+
+
+def _said(tx: Transaction, word: TrustReport) -> AgentTrust:
+    record = word.record
+    if record.cluster is None or record.agent is None:
+        raise AssertionError
+    return AgentTrust(
+        cluster=record.cluster,
+        agent=record.agent,
+        trusted=word.trusted,
+        serial=record.serial,
+        issued_at=record.issued_at,
+        not_after=record.not_after,
+        signed_by=record.signed_by,
+        since=tx.now,
+    )
+
+
+def _known_trust(tx: Transaction, said: AgentTrust) -> AgentTrust | None:
+    return tx.trusts.get(said.cluster, said.agent)

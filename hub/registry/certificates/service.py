@@ -9,13 +9,14 @@ from hub.api.certificates import (
     CertificateHolder,
     CertificateRecord,
     IssuedCertificate,
+    Lifetimes,
     Profile,
     Purpose,
     refusals,
 )
 from hub.ports import Issuer, Transaction
 from machinery import pki
-from machinery.identity import ClusterName, SerialNumber
+from machinery.identity import OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
@@ -75,3 +76,15 @@ def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
     if serials:
         tx.certificates.revoke(serials, tx.now, reason)
     return len(serials)
+
+
+def admit_operator(tx: Transaction, user: str, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
+    """Record and sign an operator's client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    profile = Profile(
+        purpose=Purpose.OPERATOR,
+        subject=CertificateSubject(user, frozenset((OPERATOR_GROUP,))),
+        public_key=public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetimes.operator,
+    )
+    return sign(tx, issuer, profile, CertificateHolder())

@@ -1,23 +1,64 @@
-"""Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
+"""A revoked cluster may register again only with a bootstrap credential that was created after the revocation.
+
+Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
 
 Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from hub.api import bootstrapcredentials as rules
 from hub.api import managedclustersets as sets
-from hub.api.bootstrapcredentials import Attested, CredentialRecord, CredentialUse
+from hub.api import revocations
+from hub.api.bootstrapcredentials import AttestationError, Attested, Binding, CredentialRecord, CredentialUse, check_binding
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, Key, Query
 from hub.ports import Transaction
-from hub.registry.certificatesigningrequests import attestation
-from hub.registry.certificatesigningrequests import revoked_clusters as revoked
-from machinery.errors import ForbiddenError
+from machinery.errors import DenialCause, ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
+
+
+def check_cluster_revocation(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
+    """Raise ForbiddenError if the cluster was revoked after `since`, when its bootstrap credential was created."""
+    moment = cluster_revoked_at(tx, cluster)
+    if moment is None or moment < since:
+        return
+    message = (
+        f'cluster "{cluster}" was revoked at {format_time(moment)}, and this bootstrap credential is older: have a new one '
+        f"made with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
+    )
+    raise ForbiddenError(message, causes=DenialCause.CLUSTER_REVOKED.because(message))
+
+
+def cluster_revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:
+    """Time of the last revocation of the whole cluster; None: never."""
+    if not tx.objects.has_any(REVOCATIONS):
+        return None
+    named = Requirement("spec.cluster", Operator.EQUALS, (cluster,))
+    return revocations.last_of_cluster(stored.document for stored in tx.objects.find(REVOCATIONS, Query(fields=(named,))).items)
+
+
+def bind_attested(tx: Transaction, record: CredentialRecord, cluster: ClusterName, attested: Attested | None) -> None:
+    """Bind the name to the attested issuer, or check it against the existing binding. Raises AttestationError.
+
+    A bound name requires an attestation, whatever the credential requires.
+    """
+    binding = tx.bindings.of(cluster)
+    if attested is not None:
+        check_binding(binding, attested)
+        if binding is None:
+            tx.bindings.bind(Binding(cluster, attested.issuer, attested.subject, attested.key, tx.now))
+    elif record.bounds.attestation is not None:
+        raise AttestationError(f"the bootstrap credential {record.id} demands an attestation, and there is none")
+    elif binding is not None:
+        raise AttestationError(f'cluster "{cluster}" is bound to issuer {binding.issuer}, and there is no attestation')
+
 
 UNKNOWN = "this bootstrap credential is not known here: have a new bootstrap kubeconfig made"
 GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
@@ -32,7 +73,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
     if record is None:
         raise ForbiddenError(UNKNOWN)
     rules.check(record, cluster, tx.now)
-    revoked.check(tx, cluster, record.created_at)
+    check_cluster_revocation(tx, cluster, record.created_at)
     _check_set(tx, record, cluster)
     _check_place(tx, record, cluster, agent)
     return record
@@ -50,7 +91,7 @@ def admit(
     `attested`: the verified attestation.
     """
     record = check(tx, credential, cluster, agent)
-    attestation.bind(tx, record, cluster, attested)
+    bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
     if is_new:
         tx.credentials.admit(credential, cluster, tx.now)

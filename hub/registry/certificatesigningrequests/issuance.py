@@ -13,7 +13,6 @@ from hub.api.meta.change import Document
 from hub.ports import Issuer, Transaction, Written
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses, submission
-from hub.registry.certificatesigningrequests import revoked_clusters as revoked
 from hub.registry.certificatesigningrequests import service as request_objects
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import (
@@ -151,7 +150,7 @@ def _credential(
     if record is None or record.revoked_at is not None:
         raise ForbiddenError("the bootstrap credential that this request came with was revoked")
     check_name(record, cluster)
-    revoked.check(tx, cluster, record.created_at)
+    credential_uses.check_cluster_revocation(tx, cluster, record.created_at)
     return credential
 
 

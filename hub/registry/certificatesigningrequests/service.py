@@ -1,21 +1,30 @@
 """Writing, deciding and removing CertificateSigningRequests, including the kind's only write path."""
 
+from base64 import b64decode
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from hub.api.certificatesigningrequests import admission
 from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
+from hub.api.certificatesigningrequests.request import (
+    APPROVED,
+    DENIED,
+    Requester,
+    RequestPhase,
+    RequestRetention,
+    RequestState,
+    removed_at,
+)
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Document, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.objects.write import store
+from hub.registry.objects import store
 from machinery import pki
-from machinery.errors import ConflictError, ErrorSubject, NotFoundError, TooManyRequestsError
+from machinery.errors import ConflictError, ErrorSubject, MusterError, NotFoundError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.selectors import Operator, Requirement
 
@@ -70,7 +79,7 @@ def check_room(tx: Transaction, document: Document) -> None:
 def write(
     tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
 ) -> Written:
-    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.objects.write.store`."""
+    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.objects.store`."""
     before = old.document if old else None
     stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
     return store(tx, REQUESTS, stamped, old, actor, writer=writer)
@@ -114,3 +123,36 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
     if opposite in present:
         raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
     return write(tx, rules.with_decision(stored.document, decision, reason, message, tx.now), stored, actor)
+
+
+REMOVED_AT_ONCE = 100
+
+
+def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
+    """Names of the requests that are due for removal."""
+    return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
+
+
+def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
+    """Remove the given requests that are still due; return their number."""
+    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
+    found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
+    gone = [stored for stored in found if _is_due(stored, ends, tx.now)]
+    for stored in gone:
+        remove(tx, stored, actor)
+    return len(gone)
+
+
+def _is_due(stored: StoredObject, ends: RequestRetention, now: datetime) -> bool:
+    return now >= removed_at(stored.document, ends, _not_after(stored))
+
+
+def _not_after(stored: StoredObject) -> datetime | None:
+    """End of the certificate; None without a readable one."""
+    chain = doc.mapping(stored.document, "status").get("certificate")
+    if not chain:
+        return None
+    try:
+        return pki.parse_certificate(b64decode(str(chain))).not_after
+    except (ValueError, MusterError):
+        return None

@@ -9,9 +9,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry.core import namespaces
+from hub.registry import namespaces, objects
 from hub.registry.managedclustersets.service import all_sets
-from hub.registry.objects import service as objects
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.selectors import Operator, Requirement
 

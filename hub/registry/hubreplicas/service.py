@@ -1,24 +1,25 @@
-"""Use cases about replicas and their sessions. No write adds a change-log row."""
+"""Use cases about replicas, their sessions, their drains, leader terms and the ordered log level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from hub.api import hubleaders, hubreplicas
 from hub.api.events import WARNING, EventRecord
-from hub.api.hubreplicas import LOST_AFTER, AgentSession, Replica, alive
+from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
 from hub.api.liveness import LastBeat
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry.events import service as events
-from hub.registry.hubreplicas.drain import API_VERSION, KIND
+from hub.registry import events
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from machinery.durations import format_duration
-from machinery.errors import AlreadyExistsError
+from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.identity import AgentId, ClusterName
+from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:sessions"
 AHEAD = timedelta(seconds=15)
@@ -176,3 +177,82 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
     """The database's time, and sessions opened at `moment` or later on replicas other than `but`."""
     return tx.now, () if moment is None else tx.agent_sessions.opened_since(moment, but=but)
+
+
+API_VERSION, KIND = f"hub.{GROUP_SUFFIX}/v1alpha1", "HubReplica"
+
+
+def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_run: bool = False) -> Replica:
+    """Order the replica to hold no session, until `lift` or the end of its process.
+
+    Raises NotFoundError; ConflictError if it is lost, or, without `force`, if no other replica takes sessions.
+    """
+    found = _find_replica(tx, name)
+    if found.drained:
+        return found
+    if not force and not _others(tx, name):
+        raise ConflictError(
+            f'no other replica than "{name}" takes sessions: its agents could go nowhere but to another hub of theirs. Start '
+            "another replica first, or insist with force (hubctl drain replica --force)"
+        )
+    return _put_drained(
+        tx, replace(found, drained=True), ("ReplicaDrained", f"{actor} drains the replica {name}"), actor, dry_run
+    )
+
+
+def lift_drain(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
+    """Let the replica take sessions again. Raises NotFoundError, ConflictError."""
+    found = _find_replica(tx, name)
+    if not found.drained:
+        return found
+    reason_and_message = ("ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
+    return _put_drained(tx, replace(found, drained=False), reason_and_message, actor, dry_run)
+
+
+def _find_replica(tx: Transaction, name: str) -> Replica:
+    found = tx.replicas.of(name)
+    if found is None:
+        raise NotFoundError(f'there is no replica "{name}"')
+    if found.is_lost(tx.now):
+        raise ConflictError(f'the replica "{name}" is lost: it has not told anything for a while, and has no sessions')
+    return found
+
+
+def _others(tx: Transaction, name: str) -> Sequence[Replica]:
+    return [replica for replica in tx.replicas.all() if replica.name != name and replica.takes_sessions(tx.now)]
+
+
+def _put_drained(tx: Transaction, replica: Replica, reason_and_message: tuple[str, str], actor: str, dry_run: bool) -> Replica:  # noqa: FBT001 - passed on
+    if not dry_run:
+        tx.replicas.put(replica)
+        about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": replica.name}}
+        events.tell(tx, [EventRecord("", about, *reason_and_message)], actor)
+    return replica
+
+
+LOG_LEVEL = "log-level"
+
+
+def standing_log_level(tx: Transaction) -> LogLevelOrder | None:
+    """The current order; None: each replica uses the level of its settings."""
+    order = hubreplicas.decode_log_level(tx.facts.get(LOG_LEVEL))
+    return order if order is not None and order.is_due(tx.now) else None
+
+
+def order_log_level(tx: Transaction, level: str, lasts: timedelta, actor: str) -> LogLevelOrder:
+    """Replace the order. Raises InvalidError."""
+    order = hubreplicas.order_log_level(level, lasts, actor, tx.now)
+    tx.facts.set(LOG_LEVEL, hubreplicas.encode_log_level(order))
+    return order
+
+
+def clear_log_level(tx: Transaction) -> None:
+    tx.facts.set(LOG_LEVEL, hubreplicas.encode_log_level(None))
+
+
+def record_leader_terms(tx: Transaction, term: int, ours: EventRecord, actor: str) -> None:
+    """Write an Event for each unreported term. `ours`: the Event of `term`, which is the caller's."""
+    untold = hubleaders.decoded(tx.facts.get(hubleaders.FACT))
+    if untold.terms:
+        events.tell(tx, tuple(untold.news(term, ours)), actor)
+        tx.facts.set(hubleaders.FACT, hubleaders.encoded(hubleaders.UnreportedTerms()))

@@ -9,7 +9,7 @@ from hub.api.managedclusters import cluster
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS
 from hub.ports import Transaction
-from hub.registry.events import service as events
+from hub.registry import events
 from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
-from hub.api.liveness import Beat, Expiry, expires_at, grace, time_left
-from hub.api.managedclusters import availability as parting
+from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace, time_left
+from hub.api.managedclusters import availability
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
@@ -65,9 +66,9 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
     heard = last is not None and last.at is not None
     parted = last is not None and last.owner is not None
     told = (
-        parting.departure_condition(last.owner or "", heard=heard)
+        availability.departure_condition(last.owner or "", heard=heard)
         if last and parted
-        else parting.silence_condition(heard=heard)
+        else availability.silence_condition(heard=heard)
     )
     clusters.set_condition(tx, cluster, told, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
@@ -120,3 +121,23 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
         new = doc.with_status_condition(stored.document, verdict, tx.now)
         clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
     return True
+
+
+GONE = timedelta(days=1)
+"""How long the mark of a replica that no longer exists is kept."""
+
+
+def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
+    """Write the mark that beats can be stored now. `jumped`: this replica has detected a jump of the database's clock."""
+    marks: Sequence[Checkpoint] = tx.marks.all()
+    if jumped or any(each.is_ahead(tx.now) for each in marks):
+        tx.marks.begin_anew(tx.now)
+        marks = ()
+    if began:
+        tx.marks.forget(tx.now - GONE)
+    tx.marks.put(liveness.next_mark(replica, marks, tx.now, began=began))
+
+
+def covered_since(tx: Transaction) -> datetime | None:
+    """Since when beats could be stored without a gap, by any replica; None: they cannot be stored."""
+    return liveness.covered_since(tx.marks.all(), tx.now)

@@ -5,11 +5,14 @@ from typing import Any
 from uuid import uuid4
 
 from hub.api.managedclusteraddons import addon as rules
+from hub.api.managedclusteraddons import health as addon_discovery
+from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, Key, StoredObject
-from hub.api.objects.managed_fields import AGENT_WRITER
+from hub.api.meta.change import ADDONS, Key, Query, StoredObject
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
-from hub.registry.objects.write import store
+from hub.registry.managedclusters import service as clusters
+from hub.registry.objects import store
 from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import Condition
@@ -19,7 +22,7 @@ from machinery.product import GROUP_SUFFIX
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
 
-    `writer`: see `hub.registry.objects.write.store`.
+    `writer`: see `hub.registry.objects.store`.
     """
     before = old.document if old else None
     document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
@@ -60,3 +63,26 @@ def report(
     if driver:
         new = rules.with_driver(new, driver)
     return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored
+
+
+def settle_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Update `Available` of every add-on to match the cluster's. Raises NotFoundError."""
+    available = availability(clusters.find(tx, cluster).document)
+    for stored in _of_cluster(tx, cluster):
+        new = addon_discovery.in_step(stored.document, available, tx.now)
+        if doc.differs(new, stored.document):
+            put(tx, new, stored, actor, writer=HUB_WRITER)
+
+
+def settle_labels(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Update the ManagedCluster's labels to match its add-ons. Raises NotFoundError."""
+    stored = clusters.find(tx, cluster)
+    found = ((each.key.name, addon_discovery.label_state(each.document)) for each in _of_cluster(tx, cluster))
+    states = {name: state for name, state in found if state is not None}
+    new: dict[str, Any] = addon_discovery.with_labels(stored.document, states)
+    if doc.differs(new, stored.document):
+        clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
+
+
+def _of_cluster(tx: Transaction, cluster: ClusterName) -> tuple[StoredObject, ...]:
+    return tx.objects.find(ADDONS, Query(namespace=cluster)).items

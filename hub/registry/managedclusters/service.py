@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from hub.api import managedclustersets as sets
 from hub.api.liveness import DEFAULT_LEASE_DURATION
-from hub.api.managedclusters import admission, removal
+from hub.api.managedclusters import admission, availability, removal
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import with_agent_version
@@ -16,16 +17,15 @@ from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, StoredObject
+from hub.api.meta.change import CLUSTER_SETS, MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
+from hub.registry import namespaces
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.core import namespaces
 from hub.registry.managedclusters import content
-from hub.registry.managedclusters import default_set as membership
-from hub.registry.objects.write import store
+from hub.registry.objects import store
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
@@ -36,14 +36,14 @@ GROUP = rules.RESOURCE.partition(".")[2]
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
 
-    `writer`: see `hub.registry.objects.write.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    `writer`: see `hub.registry.objects.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
     if old is None:
         namespaces.check_free(tx, doc.name(new))
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
         new = _admitted(tx, credential, new)
-    document = membership.with_default(tx, admission.admitted(new, before, tx.now))
+    document = with_default_set(tx, admission.admitted(new, before, tx.now))
     if duplicate.is_rebuilt(document, before):
         document = _hand_over(tx, document)
     document = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=True)
@@ -83,7 +83,7 @@ def _note(tx: Transaction, before: Document | None, after: Document | None, acto
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete the cluster with its beats and revoke its certificates. Mark it as deleting while finalizers or content remain.
 
-    The content is deleted first: see `hub.registry.deletion.clusters`, whose finalizer keeps the cluster.
+    The content is deleted first: see `hub.registry.deletion`, whose finalizer keeps the cluster.
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or content.is_there(tx, old.key.name)):
@@ -154,7 +154,7 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
-    document = membership.with_default(tx, document)
+    document = with_default_set(tx, document)
     if joining.attested is not None:
         document = doc.with_status_condition(document, rules.attested(joining.attested), tx.now)
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
@@ -240,3 +240,21 @@ def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str
 
 def _subject(name: str) -> ErrorSubject:
     return ErrorSubject(name=name, group=GROUP, kind="managedclusters")
+
+
+def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
+    """The ManagedCluster in the set `default`, if it has no set and the hub has that set."""
+    if doc.is_deleting(cluster) or not sets.lacks_set(cluster):
+        return dict(cluster)
+    found = tx.objects.get(CLUSTER_SETS, Key("", sets.DEFAULT))
+    return dict(cluster) if found is None or doc.is_deleting(found.document) else sets.in_default(cluster)
+
+
+def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
+    """Set the condition if its status changed. Ignored if the cluster does not exist or is not accepted."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is None or not rules.is_accepted(stored.document):
+        return
+    condition = availability.clock_condition(stored.document, skew, limit)
+    if availability.is_clock_news(stored.document, condition):
+        set_condition(tx, cluster, condition, actor)

@@ -8,9 +8,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry.managedclusters import default_set as membership
-from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
+from hub.registry import objects
+from hub.registry.managedclusters import service as membership
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition
 from machinery.meta.selectors import Operator, Requirement
@@ -59,21 +58,21 @@ def bindings_of(tx: Transaction, name: str) -> list[Key]:
 
 def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
-    stored = clusters.find(tx, cluster)
+    stored = membership.find(tx, cluster)
     ensure_standing(tx, rules.DEFAULT, actor)
-    _put_cluster(tx, membership.with_default(tx, stored.document), stored, actor)
+    _put_cluster(tx, membership.with_default_set(tx, stored.document), stored, actor)
 
 
 def settle_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
-    stored = clusters.find(tx, cluster)
+    stored = membership.find(tx, cluster)
     if not doc.is_deleting(stored.document):
         _put_cluster(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
 
 
 def _put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject, actor: str) -> None:
     if doc.differs(new, old.document):
-        clusters.put(tx, new, old, actor, writer=HUB_WRITER)
+        membership.put(tx, new, old, actor, writer=HUB_WRITER)
 
 
 def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition: Condition, actor: str) -> None:

@@ -2,20 +2,38 @@
 
 The recovery certificate proves possession of the previous key. Everything else is checked as of now: an agent that was denied,
 revoked, replaced or deleted since cannot recover. An agent that a restored hub has created again waits for acceptance.
+
+Readoption of agents whose certificates a restored hub has signed after its backup and no longer knows.
+
+Their recovery certificate is accepted for `Recover` once it has a record. It gets one if a CA of the hub signed it, it began in
+the lost interval, and no revocation list given at the restore names it. An unknown cluster is created again and needs
+acceptance, since its former acceptance is lost.
 """
 
-from hub.api.certificates import Purpose
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hub.api import restorations as restoration_rules
+from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
+from hub.api.certificates import BACKDATED, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, Submission
-from hub.api.managedclusters import cluster as clusters
+from hub.api.events import EventRecord
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.restorations import Restoration
 from hub.ports import Transaction
+from hub.registry import events
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.certificatesigningrequests import submission
+from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
-from hub.registry.recovery import readoption
-from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError
-from machinery.identity import ClusterName
+from hub.registry.recovery.restore import restorations
+from machinery import pki
+from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, NotFoundError, UnauthorizedError
+from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
+from machinery.pki import CertificateFacts
 
 ACTOR = "system:hub:recovery"
 REASON = "RecoveredByItsKey"
@@ -31,7 +49,7 @@ def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
     _check_holder(tx, asked)
     _check_cluster(tx, asked)
     name = submission.enter(tx, asked)
-    if unattended and not readoption.needs_approval(tx, asked.requester) and _is_pending(tx, name):
+    if unattended and not needs_approval(tx, asked.requester) and _is_pending(tx, name):
         request_objects.decide(tx, name, approve=True, reason=REASON, message=MESSAGE, actor=ACTOR)
     return name
 
@@ -54,10 +72,10 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
-    if asked.requester.is_readopted and clusters.awaits_acceptance(stored.document):
+    if asked.requester.is_readopted and rules.awaits_acceptance(stored.document):
         return  # no certificate is issued before acceptance
     _check_acceptance(stored.document, asked.cluster)
-    if not clusters.is_same_cluster(stored.document, asked.cluster_uid):
+    if not rules.is_same_cluster(stored.document, asked.cluster_uid):
         raise AlreadyExistsError(
             f'the cluster name "{asked.cluster}" belongs to a cluster with another uid: a rebuilt cluster registers again with '
             "a bootstrap kubeconfig, after the ManagedCluster of the old one was deleted"
@@ -68,5 +86,86 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
 
 
 def _check_acceptance(cluster: Document, name: ClusterName) -> None:
-    if not clusters.is_accepted(cluster) or doc.is_deleting(cluster):
+    if not rules.is_accepted(cluster) or doc.is_deleting(cluster):
         raise ForbiddenError(f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`')
+
+
+READOPTION_ACTOR = "system:hub:readoption"
+READOPTED = "ReadoptedAfterRestore"
+CERTIFICATE_LOST = (
+    "this certificate was signed after the backup that the hub was restored from was made, and the hub has no record of it: "
+    "the recovery certificate beside it may bring its agent back"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """An agent with a recovery certificate (PEM or DER) that has no record."""
+
+    certificate: bytes
+    cluster: ClusterName
+    agent: AgentId
+    cluster_uid: str
+    lease_duration: timedelta
+
+
+def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
+    """The error for a certificate without a record that a restore has lost; None for any other."""
+    if (
+        tx.certificates.by_serial(facts.serial) is not None
+        or restoration_rules.covering(restorations(tx), facts.not_before) is None
+    ):
+        return None
+    return UnauthorizedError(CERTIFICATE_LOST, causes=DenialCause.CERTIFICATE_LOST.because(CERTIFICATE_LOST))
+
+
+def readopt(tx: Transaction, returning: Returning) -> None:
+    """Add the certificate's record, and the cluster if it is unknown. Raises UnauthorizedError if it may not return."""
+    facts = pki.parse_certificate(returning.certificate)
+    if tx.certificates.by_serial(facts.serial) is not None:
+        return  # readopted concurrently, or revoked by a list: the record decides
+    signer, restored = _signer(tx, returning.certificate), restoration_rules.covering(restorations(tx), facts.not_before)
+    if signer is None or restored is None or facts.subject != recovery_subject(returning.cluster, returning.agent):
+        raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
+    tx.certificates.add(_record(facts, returning, signer))
+    if tx.objects.get(MANAGED_CLUSTERS, Key("", returning.cluster)) is None:
+        joining = JoinRequest(returning.cluster, returning.cluster_uid, returning.agent)
+        clusters.enter(tx, joining, READOPTION_ACTOR, returning.lease_duration)
+    about = clusters.find(tx, returning.cluster).document
+    events.tell(tx, [EventRecord(returning.cluster, about, READOPTED, _message(returning, restored))], READOPTION_ACTOR)
+
+
+def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
+    """Whether requests of this holder need approval: it was readopted, and the restore was ordered with APPROVAL."""
+    if not holder.is_readopted:
+        return False
+    found = restoration_rules.covering(restorations(tx), holder.not_before)
+    return found is not None and found.readopts is restoration_rules.Readopts.APPROVAL
+
+
+def _signer(tx: Transaction, certificate: bytes) -> AuthorityRecord | None:
+    admitted = (each for each in tx.authorities.all() if each.phase in ADMITTED and not each.is_given_up)
+    return next((each for each in admitted if pki.is_issued_by(certificate, each.certificate)), None)
+
+
+def _record(facts: CertificateFacts, returning: Returning, signer: AuthorityRecord) -> CertificateRecord:
+    return CertificateRecord(
+        serial=facts.serial,
+        purpose=Purpose.RECOVERY,
+        user=f"{RECOVERY_USER_PREFIX}{returning.cluster}:{returning.agent}",
+        groups=(),
+        not_before=facts.not_before,
+        not_after=facts.not_after,
+        key_hash=facts.key_hash,
+        issued_at=facts.not_before + BACKDATED,
+        cluster=returning.cluster,
+        agent=returning.agent,
+        signed_by=signer.signer,
+    )
+
+
+def _message(returning: Returning, restored: Restoration) -> str:
+    return (
+        f'agent "{returning.agent}" comes back: its certificate was signed after the backup of '
+        f"{restored.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
+    )

@@ -24,7 +24,7 @@ from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.core import serviceaccounts as accounts
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
-from hub.registry.objects.write import store
+from hub.registry.objects import store
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.selectors import Operator, Requirement

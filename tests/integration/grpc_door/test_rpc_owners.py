@@ -17,8 +17,8 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Query
 from hub.api.revocations import RevocationTarget
+from hub.registry import deletion as removal
 from hub.registry.certificates import service as certificates
-from hub.registry.deletion import clusters as removal
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import moves, owners
@@ -263,7 +263,7 @@ async def test_cluster_leaves_with_its_certificates_and_may_repeat_that(stage: R
     assert await stream.status() is UNAUTHENTICATED
     for _ in range(2):
         assert not await leave(stage, credential)
-        await stage.store.run(removal.proceed, "edge1", timedelta(seconds=60), "hub")
+        await stage.store.run(removal.delete_cluster, "edge1", timedelta(seconds=60), "hub")
     with pytest.raises(NotFoundError):
         await stage.cluster("edge1")
     assert not await leave(stage, credential)

@@ -16,8 +16,8 @@ from hub.api.certificates import CertificateHolder, Profile, Purpose
 from hub.api.logins import Login
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.ports import Transaction
+from hub.registry import logins
 from hub.registry.certificates import service as certificates
-from hub.registry.logins import service as logins
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import OPERATOR_GROUP, AddOnName, CertificateSubject, addon_subject, cluster_name

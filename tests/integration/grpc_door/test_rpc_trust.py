@@ -9,7 +9,7 @@ import pytest
 from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Phase
 from hub.api.managedclusters.agent_annotations import LATE_RENEWAL
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
-from hub.registry.certificateauthorities import trust
+from hub.registry.certificateauthorities import service
 from hub.registry.managedclusters import renewals
 from machinery import pki
 from machinery.errors import MusterError
@@ -100,7 +100,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
         raise MusterError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(trust, "note", broken)
+        patched.setattr(service, "note_trust", broken)
         trusting_of(stage).note(record, frozenset((OTHER,)))
         with pytest.raises(MusterError):
             await trusting_of(stage).write()

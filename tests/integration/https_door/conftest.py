@@ -24,10 +24,10 @@ from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Transaction
+from hub.registry import namespaces
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.core import namespaces
 from hub.registry.managedclusters import service as clusters
 from hub.replica.installation import ADMIN_FILE
 from hub.store import SqlStore

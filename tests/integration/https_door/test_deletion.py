@@ -15,8 +15,8 @@ from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
 from hub.controllers.clusters.removal import Removal, wanted
 from hub.ports import Transaction
+from hub.registry import objects
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from hubctl.errors import DONE, FAILED, MISUSED
 from machinery.identity import CertificateSubject
 from machinery.runtime.controller import Controller

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.registry.certificates import operators
+from hub.registry.certificates import service
 from hubctl.errors import DONE, FAILED, UNREACHABLE
 from machinery import pki
 from machinery.client import kubeconfig
@@ -71,7 +71,7 @@ class Site:
         """A plug-in's status with an operator's certificate."""
         key = pki.generate_key()
         lifetimes = replace(LIFETIMES, operator=life)
-        issued = await self.hub.store.run(operators.admit, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes)
+        issued = await self.hub.store.run(service.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes)
         ends = pki.parse_chain(issued.chain)[0].not_after
         told = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
         return {**told, "expirationTimestamp": format_time(ends)}

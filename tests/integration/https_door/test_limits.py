@@ -17,9 +17,9 @@ from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
 from hub.api.auditrecords import AuditQuery
 from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, ClusterClaim, JoinRequest, StatusReport
+from hub.registry import objects as room
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import size_limit as room
 from machinery.apiserver.http.limit_filter import LEVEL_HEADER
 from machinery.apiserver.http.limits import OBJECT_LIMIT
 from machinery.apiserver.write.patches import MAX_OPERATIONS
@@ -218,11 +218,11 @@ def of_size(size: int) -> StatusReport:
 
 async def test_operators_decide_about_a_cluster_that_its_agent_has_filled(hub: HubUnderTest) -> None:
     cluster = await accepted(hub, "edge1")
-    await hub.store.run(clusters.report_status, cluster, of_size(room.MOST - 20_000), agent_of(cluster))
+    await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT - 20_000), agent_of(cluster))
     with pytest.raises(TooLargeError, match="an agent may fill"):
-        await hub.store.run(clusters.report_status, cluster, of_size(room.MOST + 20_000), agent_of(cluster))
+        await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT + 20_000), agent_of(cluster))
     assert await decide(await admin_of(hub), cluster) == [200, 200, 200]
-    assert room.MOST + 256 * 1024 == OBJECT_LIMIT
+    assert room.AGENT_LIMIT + 256 * 1024 == OBJECT_LIMIT
 
     cluster = await accepted(hub, "edge2")
     await hub.store.run(clusters.report_status, cluster, of_size(OBJECT_LIMIT + 100_000), "an earlier release")

@@ -16,8 +16,7 @@ from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.meta import document as doc
 from hub.https_door.pages.log_level import PATH as LOG_LEVEL
-from hub.registry.hubreplicas import log_level as orders
-from hub.registry.hubreplicas import service as replicas
+from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import moves, owners
@@ -39,14 +38,14 @@ async def shown(hub: HubUnderTest, name: str) -> dict[str, object]:
 
 async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_back(hub: HubUnderTest) -> None:
     await hub.runs((f"hubctl drain replica {REPLICA}", FAILED, f'no other replica than "{REPLICA}" takes sessions'))
-    await hub.store.run(replicas.begin, ONE)
+    await hub.store.run(orders.begin, ONE)
     done = await hub.start_hubctl("drain", "replica", "hub-0", "--timeout", "60s")
     async with asyncio.timeout(30):
         while (await shown(hub, "hub-0"))["state"] != "Draining":
             pass
     ending = asyncio.create_task(done.process.communicate())
     while not ending.done():
-        await hub.store.run(replicas.beat, replace(ONE, sessions=0))
+        await hub.store.run(orders.beat, replace(ONE, sessions=0))
         await asyncio.wait({ending}, timeout=0.1)
     assert (done.process.returncode, (await ending)[0].splitlines()[-1]) == (DONE, b"0 sessions are left")
     assert (await shown(hub, "hub-0"))["state"] == "Drained"
@@ -56,8 +55,8 @@ async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_
     )
     assert (await shown(hub, "hub-0"))["state"] == "Ready"
 
-    await hub.store.run(replicas.begin, replace(ONE, name="hub-1"))
-    await hub.store.run(replicas.begin, ONE)
+    await hub.store.run(orders.begin, replace(ONE, name="hub-1"))
+    await hub.store.run(orders.begin, ONE)
     await hub.runs(
         ("hubctl drain replica hub-0 --timeout 50ms", TIMED_OUT, "still has 1 sessions"),
         ("hubctl drain replica nowhere", NOT_FOUND, ""),
@@ -188,10 +187,10 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
         assert (await admin.ask("PUT", LOG_LEVEL, body))[0] == status, body
     assert [(await agent.ask(method, LOG_LEVEL, {"level": "debug"}))[0] for method in ("GET", "PUT")] == [403, 403]
     await hub.runs(("hubctl log-level verbose", MISUSED, "debug"), ("hubctl log-level", DONE, "info, as it was started\n"))
-    assert (hub.verbosity.level, await hub.store.read(orders.standing)) == ("info", None)
+    assert (hub.verbosity.level, await hub.store.read(orders.standing_log_level)) == ("info", None)
 
     await hub.runs(("hubctl log-level debug --for 10m", DONE, "debug until "))
-    order = await hub.store.read(orders.standing)
+    order = await hub.store.read(orders.standing_log_level)
     assert order is not None
     assert (hub.verbosity.level, order.level, order.by) == ("debug", "debug", "admin")
     await hub.runs(("hubctl log-level reset", DONE, "info, as it was started\n"))

@@ -18,13 +18,10 @@ from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.session.agent_events import AT_ONCE, AgentEvents
 from hub.grpc_door.session.clock_reports import SAME, Clocks
 from hub.ports import Transaction
-from hub.registry.core import namespaces
-from hub.registry.events import service as events
+from hub.registry import events, namespaces, objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusteraddons import tokens as addon_tokens
-from hub.registry.managedclusters import clock_sync as service
-from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
+from hub.registry.managedclusters import service
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
@@ -54,13 +51,13 @@ def edge(record: CertificateRecord) -> ClusterName:
 
 
 def document_of(store: InlineStore, name: ClusterName) -> dict[str, Any]:
-    return dict(store.transact(clusters.find, name).document)
+    return dict(store.transact(service.find, name).document)
 
 
 def edit(store: InlineStore, name: ClusterName, **status: Any) -> None:
     def change(tx: Transaction) -> None:
-        stored = clusters.find(tx, name)
-        clusters.put(tx, doc.with_status(stored.document, **status), stored, "admin")
+        stored = service.find(tx, name)
+        service.put(tx, doc.with_status(stored.document, **status), stored, "admin")
 
     store.transact(change)
 
@@ -80,7 +77,7 @@ def add_on(store: InlineStore, cluster: ClusterName) -> StoredObject:
 
 
 def report(store: InlineStore, cluster: ClusterName, told: StatusReport) -> None:
-    store.transact(clusters.report_status, cluster, told, AGENT)
+    store.transact(service.report_status, cluster, told, AGENT)
 
 
 def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineStore, edge: ClusterName) -> None:
@@ -118,10 +115,10 @@ def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: 
     """OCM's agent tells it once, at the first join."""
 
     def add_theirs(tx: Transaction) -> None:
-        stored = clusters.find(tx, edge)
+        stored = service.find(tx, edge)
         known = doc.sequence(stored.document, "spec", "managedClusterClientConfigs")
         new = doc.with_spec(stored.document, managedClusterClientConfigs=[{"url": "https://theirs"}, *known])
-        clusters.put(tx, new, stored, "admin")
+        service.put(tx, new, stored, "admin")
 
     report(store, edge, StatusReport(client_configs=(ClientConfig("https://mine", b"old"),)))
     store.transact(add_theirs)
@@ -287,13 +284,13 @@ def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
 
 
 def shown(store: InlineStore) -> tuple[str, str] | None:
-    document = store.transact(clusters.find, EDGE).document
+    document = store.transact(service.find, EDGE).document
     found = conditions.find(document.get("status", {}).get("conditions", []), conditions.CLOCK_SYNCED)
     return (found.status, found.reason) if found else None
 
 
 def note(store: InlineStore, skew: timedelta, limit: timedelta = NONE) -> tuple[str, str] | None:
-    store.transact(service.note, EDGE, skew, limit, "hub")
+    store.transact(service.note_clock_skew, EDGE, skew, limit, "hub")
     return shown(store)
 
 
@@ -315,8 +312,8 @@ def test_clock_is_wrong_from_the_limit_on_unless_an_annotation_turns_that_off(ac
     check_results(lambda skew, limit: note(accepted, skew, limit), rows)
 
     def annotate(tx: Transaction, value: str) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_annotations(stored.document, {clocksync.SKIPPED: value}), stored, "ann")
+        stored = service.find(tx, EDGE)
+        service.put(tx, doc.with_annotations(stored.document, {clocksync.SKIPPED: value}), stored, "ann")
 
     accepted.transact(annotate, "yes")
     assert note(accepted, 2 * GRACE) == OUT
@@ -325,7 +322,7 @@ def test_clock_is_wrong_from_the_limit_on_unless_an_annotation_turns_that_off(ac
 
 
 def test_only_news_of_accepted_clusters_is_written_beside_the_status(store: InlineStore, newcomer: Newcomer) -> None:
-    store.transact(service.note, ClusterName("gone"), NONE, NONE, "hub")
+    store.transact(service.note_clock_skew, ClusterName("gone"), NONE, NONE, "hub")
     newcomer.join(newcomer.bootstrap())
     assert note(store, 2 * GRACE) is None
     newcomer.accept()
@@ -335,8 +332,8 @@ def test_only_news_of_accepted_clusters_is_written_beside_the_status(store: Inli
     assert store.state.revision == before
     note(store, 2 * GRACE)
     report = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1")
-    store.transact(clusters.report_status, EDGE, report, "agent")
-    document = store.transact(clusters.find, EDGE).document
+    store.transact(service.report_status, EDGE, report, "agent")
+    document = store.transact(service.find, EDGE).document
     assert (document["status"]["version"]["kubernetes"], shown(store)) == ("v1", OUT)
 
 
@@ -344,7 +341,7 @@ async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in
     clocks = Clocks(accepted, NONE)
     clocks.told(EDGE, 2 * GRACE)
     await clocks.write()
-    accepted.transact(clusters.set_condition, EDGE, clocksync.SYNCED, "test")
+    accepted.transact(service.set_condition, EDGE, clocksync.SYNCED, "test")
     clocks.told(EDGE, 2 * GRACE + SAME - MICRO, again=True)
     await clocks.write()
     assert shown(accepted) == SYNCED, "nothing was written"

@@ -18,15 +18,14 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS, Key
 from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
+from hub.registry import namespaces
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.clusterdiagnoses import service as diagnosing
-from hub.registry.core import namespaces
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import brake, heartbeats
-from hub.registry.managedclusters import clock_sync as clocksync
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import service as clocksync
 from hub.registry.multihub import owners
 from hub.registry.revocations.service import revoke
 from hub.store import schema
@@ -82,11 +81,11 @@ class World:
         beat = Beat(EDGE, timedelta(), available=available)
         self.store.transact(heartbeats.flush, [beat])
         told = rules.AVAILABLE if available else rules.UNAVAILABLE
-        self.store.transact(clusters.set_condition, EDGE, told, "agent")
+        self.store.transact(clocksync.set_condition, EDGE, told, "agent")
 
     def live(self) -> None:
         self.newcomer.registered()
-        self.store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+        self.store.transact(clocksync.set_condition, EDGE, rules.ACCEPTED, "hub")
         self.connect()
         self.beat()
 
@@ -96,8 +95,8 @@ class World:
 
     def write(self, change: Callable[[Any], dict[str, Any]]) -> None:
         def write(tx: Transaction) -> None:
-            stored = clusters.find(tx, EDGE)
-            clusters.put(tx, change(stored.document), stored, OPERATOR)
+            stored = clocksync.find(tx, EDGE)
+            clocksync.put(tx, change(stored.document), stored, OPERATOR)
 
         self.store.transact(write)
 
@@ -135,7 +134,7 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
 
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:
     entered = rules.joining_document(JoinRequest(EDGE, ""), LEASE)
-    world.store.transact(lambda tx: clusters.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
+    world.store.transact(lambda tx: clocksync.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
     world.shows("NoBootstrapCredential", "has asked for no certificate")
 
 
@@ -248,17 +247,17 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
     world.store.transact(owners.bid_farewell, departure, 0, "agent")
     world.shows("ReportsElsewhere", "b2f1d5a0")
     world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
-    world.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+    world.store.transact(lambda tx: clocksync.remove(tx, clocksync.find(tx, EDGE), OPERATOR))
     world.shows("Deleting", "example.org/waits")
 
 
 def test_warnings_leave_a_cluster_well(world: World) -> None:
     world.live()
-    world.store.transact(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
+    world.store.transact(clocksync.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
     assert (world.found("one of a name").state, world.diagnose().is_well) == (FindingState.WARNING, True)
     assert "--rebuilt" in world.found("one of a name").advice
     for skew in (timedelta(hours=1), -timedelta(hours=1)):
-        world.store.transact(clocksync.note, EDGE, skew, timedelta(), "hub")
+        world.store.transact(clocksync.note_clock_skew, EDGE, skew, timedelta(), "hub")
         assert (world.found("clock").state, world.diagnose().is_well) == (FindingState.WARNING, True), skew
         assert "NTP" in world.found("clock").advice
     for name, status in (("well", "True"), ("ill", "False")):

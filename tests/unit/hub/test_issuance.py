@@ -14,15 +14,13 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, 
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
+from hub.registry import objects
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
-from hub.registry.certificatesigningrequests import cleanup as request_ends
-from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from hub.registry.recovery.recovery import recover
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
@@ -201,7 +199,7 @@ def test_request_that_is_not_its_requesters_own_waits_for_an_operator(newcomer: 
     }
     for name, submission in rows.items():
         document = rules.submitted_document(submission, name)
-        newcomer.store.transact(request_objects.write, document, None, "forger")
+        newcomer.store.transact(request_ends.write, document, None, "forger")
         assert newcomer.review(name, "*") is None, name
 
 
@@ -213,7 +211,7 @@ def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: 
     subject = addon_subject(others.cluster, AddOnName("work"), "work")
     for name, certificate in certificates.items():
         submitted = others.submission(certificate, addon=WORK, request=pki.build_request(subject, pki.generate_key()))
-        store.transact(request_objects.write, rules.submitted_document(submitted, name), None, "whoever")
+        store.transact(request_ends.write, rules.submitted_document(submitted, name), None, "whoever")
     assert own.review("own", "*") is not None
     assert own.review("forged", "*") is None
     state = signed(own, "forged")
@@ -321,7 +319,7 @@ def _posted(newcomer: Newcomer, subject: CertificateSubject, spec: Mapping[str, 
 
 
 def post(newcomer: Newcomer, document: dict[str, Any]) -> object:
-    return newcomer.store.transact(requests.put, document, None, Requester(OPERATOR, ("system:masters",), "u1"))
+    return newcomer.store.transact(request_ends.put, document, None, Requester(OPERATOR, ("system:masters",), "u1"))
 
 
 def signed(newcomer: Newcomer, name: str = "gc1") -> RequestState:
@@ -351,7 +349,7 @@ def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> Credenti
 
 def post_with_token(newcomer: Newcomer, record: CredentialRecord, cluster: ClusterName = EDGE) -> None:
     requester = Requester(bootstrap_user(record.id), (), extra={"example.com/a": ("b",)})
-    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(cluster, AGENT)), None, requester)
+    newcomer.store.transact(request_ends.put, _posted(newcomer, agent_subject(cluster, AGENT)), None, requester)
 
 
 def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
@@ -363,7 +361,7 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
 
         def post_one(name: str) -> None:
             document = {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {"name": name, **labels}}
-            newcomer.store.transact(requests.put, document, None, requester)
+            newcomer.store.transact(request_ends.put, document, None, requester)
 
         for number in range(rules.MAX_PENDING):
             post_one(f"csr-{number}")
@@ -383,7 +381,7 @@ def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcome
     assert newcomer.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", "gc1"))) is None
     posted = _posted(newcomer, agent_subject(EDGE, AGENT), {"username": bootstrap_user(record.id), "groups": []})
     document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}
-    newcomer.store.transact(request_objects.write, document, None, "test")
+    newcomer.store.transact(request_ends.write, document, None, "test")
     assert signed(newcomer).phase is RequestPhase.FAILED
 
 
@@ -441,8 +439,8 @@ def test_posted_request_that_breaks_a_rule_names_the_field(newcomer: Newcomer) -
 
 def _update(newcomer: Newcomer, change: Any) -> object:
     def put(tx: Transaction) -> object:
-        stored = requests.find(tx, "gc1")
-        return requests.put(tx, change(dict(stored.document)), stored, Requester("bob"))
+        stored = request_ends.find(tx, "gc1")
+        return request_ends.put(tx, change(dict(stored.document)), stored, Requester("bob"))
 
     return newcomer.store.transact(put)
 
@@ -477,7 +475,7 @@ def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: N
     newcomer.deny(denied)
 
     def gone() -> int:
-        due = newcomer.store.transact(request_ends.due, RequestRetention())
+        due = newcomer.store.transact(request_ends.due_for_removal, RequestRetention())
         return newcomer.store.transact(request_ends.expire, due, RequestRetention(), "hub")
 
     clock.advance(timedelta(minutes=59))
@@ -571,7 +569,7 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
 
     def ask(requester: Requester, number: int, document: dict[str, Any], **labels: str) -> None:
         metadata = {"name": f"{requester.user[-5:]}-{number}", "labels": labels}
-        newcomer.store.transact(requests.put, {**document, "metadata": metadata}, None, requester)
+        newcomer.store.transact(request_ends.put, {**document, "metadata": metadata}, None, requester)
 
     for requester, document in ((anybody, foreign), (own, _posted(newcomer, agent_subject(EDGE, AGENT)))):
         with pytest.raises(InvalidError, match='names "other"'):

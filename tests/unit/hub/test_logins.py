@@ -32,12 +32,10 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
+from hub.registry import logins, objects
 from hub.registry.core import serviceaccounts as accounts
 from hub.registry.kinds import WRITE_PATHS
-from hub.registry.logins import credentialissuers
-from hub.registry.logins import service as logins
 from hub.registry.managedclusteraddons.tokens import _remove_part
-from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
 from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
@@ -267,7 +265,7 @@ async def test_the_issuer_is_made_and_then_written_only_where_it_is_news(store: 
     fetched = Strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "done", "https://k", "Q0E=", "kubernetes/x")
 
     async def tell(strategy: Strategy) -> bool:
-        return await store.run(credentialissuers.tell, strategy, API, "tester")
+        return await store.run(logins.record_strategy, strategy, API, "tester")
 
     assert await tell(fetched) is True
     clock.advance(timedelta(minutes=3))

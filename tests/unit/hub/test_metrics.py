@@ -15,7 +15,7 @@ from hub.heartbeat import BeatBuffer
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
-from hub.registry.hubreplicas import log_level as verbosity
+from hub.registry.hubreplicas import service as verbosity
 from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hub.store.backup.backup import BACKUP_MADE
@@ -186,19 +186,19 @@ async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(c
 
 
 def standing(store: InlineStore) -> LogLevelOrder | None:
-    return store.transact(verbosity.standing)
+    return store.transact(verbosity.standing_log_level)
 
 
 def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(store: InlineStore, clock: ManualClock) -> None:
-    store.transact(verbosity.give, "debug", timedelta(minutes=10), "admin")
+    store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
     clock.advance(timedelta(seconds=599))
     order = present(standing(store))
     assert (order.level, order.by) == ("debug", "admin")
     clock.advance(timedelta(seconds=1))
     assert standing(store) is None
-    store.transact(verbosity.give, "debug", timedelta(minutes=10), "admin")
-    store.transact(verbosity.give, "error", timedelta(minutes=10), "admin")
+    store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
+    store.transact(verbosity.order_log_level, "error", timedelta(minutes=10), "admin")
     order = present(standing(store))
     assert order.level == "error"
-    store.transact(verbosity.take_back)
+    store.transact(verbosity.clear_log_level)
     assert standing(store) is None

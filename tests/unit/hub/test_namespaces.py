@@ -10,11 +10,10 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
 from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
-from hub.registry.core import namespaces
-from hub.registry.deletion import namespaces as termination
-from hub.registry.deletion.namespaces import PORTION, NamespaceDeletionProgress
+from hub.registry import deletion as termination
+from hub.registry import namespaces, objects
+from hub.registry.deletion import PORTION, NamespaceDeletionProgress
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, cluster_name
 from machinery.runtime.clock import ManualClock
@@ -56,7 +55,7 @@ def finalized(tx: Transaction, name: str) -> None:
 
 
 def proceed(store: InlineStore) -> NamespaceDeletionProgress:
-    return store.transact(termination.proceed, "east", "controller")
+    return store.transact(termination.delete_namespace, "east", "controller")
 
 
 def content(store: InlineStore) -> tuple[StoredObject, ...]:

@@ -13,10 +13,9 @@ from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
 from hub.ports import Transaction, Written
+from hub.registry import objects
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
-from hub.registry.objects import service as objects
-from hub.registry.objects import size_limit as room
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.errors import InvalidError, NotFoundError, TooLargeError
 from machinery.identity import HubId
@@ -121,7 +120,7 @@ def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
     return store
 
 
-@pytest.fixture(params=[room.MOST + 1, OBJECT_LIMIT + 1])
+@pytest.fixture(params=[objects.AGENT_LIMIT + 1, OBJECT_LIMIT + 1])
 def large(accepted: InlineStore, request: pytest.FixtureRequest) -> InlineStore:
     fill(accepted, request.param)
     return accepted
@@ -159,7 +158,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
     report(large, length(large), said=FAILS)
     assert size(large) > before
     with pytest.raises(TooLargeError, match="an agent may fill"):
-        report(large, length(large) + 2 * room.FEW)
+        report(large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT)
     before = size(large)
     annotations = {rules.AGENT_ANNOTATIONS + "node": "x" * 100}
     large.transact(clusters.ensure, JoinRequest(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
@@ -175,9 +174,9 @@ def test_where_it_has_gone_is_told_however_large_it_is(accepted: InlineStore, us
 
 
 def test_byte_by_byte_it_does_not_fill_what_is_left_for_operators(accepted: InlineStore) -> None:
-    assert room.MOST < OBJECT_LIMIT < room.LAST < OBJECT_CEILING
-    assert OBJECT_CEILING - room.LAST == 128 * 1024
-    fill(accepted, room.LAST)
+    assert objects.AGENT_LIMIT < OBJECT_LIMIT < objects.HARD_LIMIT < OBJECT_CEILING
+    assert OBJECT_CEILING - objects.HARD_LIMIT == 128 * 1024
+    fill(accepted, objects.HARD_LIMIT)
     report(accepted, length(accepted))
     with pytest.raises(TooLargeError, match="an agent may fill"):
         report(accepted, length(accepted) + 100)

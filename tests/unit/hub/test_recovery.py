@@ -13,11 +13,11 @@ from hub.api.restorations import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificatesigningrequests import revoked_clusters as revoked
+from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery import readoption, recovery
+from hub.registry.recovery import recovery
 from hub.registry.recovery import restore as restoring
-from hub.registry.recovery.readoption import Returning, readopt
+from hub.registry.recovery.recovery import Returning, readopt
 from hub.registry.recovery.restore import RestoreOrder
 from machinery import pki
 from machinery.errors import (
@@ -179,7 +179,7 @@ def test_agent_that_renewed_after_the_backup_returns_without_an_operator(loss: L
     assert (holder.purpose, holder.cluster, holder.agent) == (Purpose.RECOVERY, EDGE, AGENT)
     assert loss.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE))) == before
     events = loss.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
-    reported = [event.document for event in events if event.document["reason"] == readoption.REASON]
+    reported = [event.document for event in events if event.document["reason"] == recovery.READOPTED]
     assert [each["message"].split(":")[0] for each in reported] == ['agent "agent-1" comes back']
     name = recover(newcomer, holder)
     assert newcomer.state(name).phase is RequestPhase.APPROVED
@@ -225,7 +225,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(), cluster=WEST)
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
     own = loss.signed(agent_subject(EDGE, AGENT))
-    refusal = present(loss.store.transact(readoption.refusal_of, pki.parse_certificate(own)))
+    refusal = present(loss.store.transact(recovery.refusal_of, pki.parse_certificate(own)))
     assert refusal.verdict is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
     refused(loss, own)
     assert loss.back(loss.signed())
@@ -250,7 +250,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
     record = loss.back(certificate)
     assert record.purpose is Purpose.SERVING
     assert record.revoked_at is not None
-    assert loss.store.transact(readoption.refusal_of, pki.parse_certificate(certificate)) is None
+    assert loss.store.transact(recovery.refusal_of, pki.parse_certificate(certificate)) is None
     with pytest.raises(ForbiddenError, match="only a recovery certificate"):
         recover(newcomer, record)
     assert serial in [each.serial for each in loss.store.transact(lambda tx: tx.certificates.revoked(tx.now))]
@@ -265,7 +265,7 @@ def test_what_a_list_names_and_the_backup_knows_is_revoked(loss: Loss, newcomer:
     assert found.revoked_at is not None
     assert found.revoked_reason == "KeyCompromise"
     with pytest.raises(ForbiddenError, match='cluster "edge" was revoked at'):
-        loss.store.transact(lambda tx: revoked.check(tx, EDGE, loss.made))
+        loss.store.transact(lambda tx: revoked.check_cluster_revocation(tx, EDGE, loss.made))
 
 
 def test_a_list_of_another_hub_is_refused_whole(loss: Loss) -> None:

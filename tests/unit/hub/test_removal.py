@@ -12,11 +12,11 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
 from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
-from hub.registry.deletion import clusters as removal
-from hub.registry.deletion.clusters import ClusterDeletionProgress
+from hub.registry import deletion as removal
+from hub.registry import objects
+from hub.registry.deletion import ClusterDeletionProgress
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from machinery.identity import AddOnName
 from machinery.meta import conditions
 from machinery.runtime.clock import ManualClock
@@ -39,7 +39,7 @@ def delete(store: InlineStore) -> None:
 
 
 def proceed(store: InlineStore, deadline: timedelta = HOUR) -> ClusterDeletionProgress:
-    return store.transact(removal.proceed, "edge", deadline, "hub")
+    return store.transact(removal.delete_cluster, "edge", deadline, "hub")
 
 
 def cluster_of(store: InlineStore) -> dict[str, Any] | None:

@@ -17,13 +17,13 @@ from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeT
 from hub.api.revocations import Reason
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
+from hub.registry import objects
 from hub.registry.certificates import revocation_lists as lists
 from hub.registry.certificates import service as certificates
 from hub.registry.certificates.revocation_lists import LIFETIME, Published
-from hub.registry.certificatesigningrequests import revoked_clusters as revoked
+from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from hub.registry.revocations import service as revocation
 from hubctl.commands.access.revoke import REASONS
 from machinery import pki
@@ -159,7 +159,7 @@ def test_one_agent_is_revoked_and_the_other_and_the_add_ons_stay(newcomer: Newco
     assert all(each.revoked_at is None for each in found if each.agent == "agent-2")
     assert document["status"]["requestsRefused"] == [waits]
     assert newcomer.state(kept).phase is RequestPhase.PENDING
-    assert store.transact(revoked.revoked_at, EDGE) is None, "bootstrap credentials of the cluster stay good"
+    assert store.transact(revoked.cluster_revoked_at, EDGE) is None, "bootstrap credentials of the cluster stay good"
 
 
 def test_serial_is_revoked_with_its_recovery_certificate_or_as_a_credential(newcomer: Newcomer, store: InlineStore) -> None:

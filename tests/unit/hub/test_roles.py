@@ -10,9 +10,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
 from hub.https_door.groups import groups_of, with_others
 from hub.ports import Transaction
-from hub.registry import kinds
-from hub.registry.core import roles
-from hub.registry.objects import service as objects
+from hub.registry import clusterroles, kinds, objects
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.product import GROUP_SUFFIX
@@ -27,7 +25,7 @@ EXTRA = rule(("extra.example.com",), ("things",), ("get",))
 @pytest.fixture
 def store() -> InlineStore:
     store = fresh_store()
-    store.transact(roles.reconcile, Groups())
+    store.transact(clusterroles.reconcile, Groups())
     return store
 
 
@@ -61,7 +59,7 @@ def test_defaults_are_valid_and_a_second_start_writes_nothing(store: InlineStore
             assert list(resource.validate(each.document, None)) == []
             assert doc.labels(each.document)["kubernetes.io/bootstrapping"] == "rbac-defaults"
     before = store.state.revision
-    assert store.transact(roles.reconcile, Groups()) == 0
+    assert store.transact(clusterroles.reconcile, Groups()) == 0
     assert store.state.revision == before
 
 
@@ -72,13 +70,13 @@ def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(
     remove(store, name, CLUSTER_ROLE_BINDINGS)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     put(store, {"metadata": {"name": name}, "roleRef": reference, "subjects": []}, CLUSTER_ROLE_BINDINGS)
-    assert store.transact(roles.reconcile, Groups()) == 3
+    assert store.transact(clusterroles.reconcile, Groups()) == 3
     assert list(role(store, name)["rules"]) == [EXTRA, *view["rules"]]
     assert found(store, "system:basic-user", CLUSTER_ROLE_BINDINGS) is not None
     binding = present(found(store, name, CLUSTER_ROLE_BINDINGS))
     assert binding["roleRef"]["name"] == name, "a binding to another role is replaced"
     put(store, {**doc.with_annotations(binding, {AUTOUPDATE: "false"}), "subjects": []}, CLUSTER_ROLE_BINDINGS)
-    assert store.transact(roles.reconcile, Groups()) == 0
+    assert store.transact(clusterroles.reconcile, Groups()) == 0
     kept = present(found(store, name, CLUSTER_ROLE_BINDINGS))
     assert list(kept["subjects"]) == []
 

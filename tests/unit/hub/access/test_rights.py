@@ -19,9 +19,8 @@ from hub.api.certificates import CertificateRecord, Purpose, own_agent
 from hub.api.clusterroles import Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
-from hub.registry.core import roles
+from hub.registry import clusterroles, objects
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor
@@ -299,7 +298,7 @@ LIST = Attributes("list", "", "cluster.open-cluster-management.io", "v1", "manag
 @pytest.fixture
 async def store(clock: ManualClock) -> InlineStore:
     store = InlineStore(clock)
-    await store.run(roles.reconcile, Groups())
+    await store.run(clusterroles.reconcile, Groups())
     return store
 
 

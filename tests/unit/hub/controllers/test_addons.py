@@ -9,7 +9,7 @@ from hub.api.managedclusteraddons.health import FEATURE_PREFIX, NOTE
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
-from hub.registry.core import namespaces
+from hub.registry import namespaces
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName, ClusterName

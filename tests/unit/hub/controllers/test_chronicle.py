@@ -20,8 +20,8 @@ from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import Transaction
+from hub.registry import events
 from hub.registry.certificatesigningrequests import issuance
-from hub.registry.events import service as events
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName

@@ -42,8 +42,8 @@ from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.manager.approval import Deciding
 from hub.controllers.manager.manager import ControllerManager
 from hub.ports import Transaction
+from hub.registry import namespaces
 from hub.registry.approvalrules.approval import RULE_ACTOR, ApprovalOutcome
-from hub.registry.core import namespaces
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.settings import load

@@ -23,10 +23,8 @@ from hub.issuer.key_vaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities import trust
 from hub.registry.certificateauthorities.service import Made, authority_id
-from hub.registry.liveness import coverage as hearing
-from hub.registry.liveness import heartbeats
+from hub.registry.liveness import heartbeats as hearing
 from hub.registry.managedclusters import service as clusters
 from hub.replica.authorities import AuthorityFollower, KeyRing
 from machinery import pki
@@ -120,7 +118,7 @@ class World:
         def seen(tx: Transaction) -> None:
             clusters.put(tx, {"metadata": {"name": cluster}, "spec": {"hubAcceptsClient": True}}, None, "admin")
             tx.heartbeats.set_session(named, "s1")
-            trust.note(tx, [trust.TrustReport(record, frozenset({"f" * 64}))])
+            authorities.note_trust(tx, [authorities.TrustReport(record, frozenset({"f" * 64}))])
 
         self.store.transact(seen)
 
@@ -251,12 +249,12 @@ async def test_a_replica_without_the_key_is_not_passed_over_because_the_database
     await world.go_on()
     assert world.phases[world.second] is Phase.DISTRIBUTING
     world.clock.advance(timedelta(minutes=1))  # nobody could say that he lives, and the leader is the first who can again
-    world.store.transact(hearing.mark, "one", began=False, jumped=False)
+    world.store.transact(hearing.mark_coverage, "one", began=False, jumped=False)
     await world.go_on()
     assert world.phases[world.second] is Phase.DISTRIBUTING
     for _ in range(LOST_AFTER // SECOND):
         world.clock.advance(SECOND)
-        world.store.transact(hearing.mark, "one", began=False, jumped=False)
+        world.store.transact(hearing.mark_coverage, "one", began=False, jumped=False)
     await world.go_on()
     assert world.phases[world.second] is Phase.ISSUING, "it could have spoken by now, and is dead"
 
@@ -425,10 +423,10 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     def trusts_next(tx: Transaction) -> None:
         next_ca = next(each for each in tx.authorities.all() if each.id != world.first)
         mark = pki.parse_certificate(next_ca.certificate).fingerprint
-        trust.note(tx, [trust.TrustReport(record, frozenset({mark})) for record in records[:2]])
+        authorities.note_trust(tx, [authorities.TrustReport(record, frozenset({mark})) for record in records[:2]])
 
     beats = (Beat(ClusterName(cluster), timedelta(), available=True) for cluster in ("moves", "stays"))
-    world.store.transact(heartbeats.flush, tuple(beats))
+    world.store.transact(hearing.flush, tuple(beats))
     seen = world.store.transact(authorities.survey)
     old = seen.of(Phase.ISSUING)[0]
     assert [each.cluster for each in seen.silent(old)] == ["frozen"], "it has a session, and is named before the order"
@@ -448,7 +446,8 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     assert {available(cluster) for cluster in ("moves", "stays", "frozen")} == {AVAILABLE.reason}
     world.holds("moves", Purpose.AGENT, 9, world.second)
     world.store.transact(
-        trust.note, [trust.TrustReport(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))]
+        authorities.note_trust,
+        [authorities.TrustReport(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))],
     )
     world.clock.advance(timedelta(seconds=6))
     await world.go_on()

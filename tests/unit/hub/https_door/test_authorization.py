@@ -20,10 +20,9 @@ from hub.api.meta.document import with_status_condition
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.https_door.storage.admission import HubAdmission
 from hub.ports import Transaction
-from hub.registry.core import roles
+from hub.registry import clusterroles, objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from machinery.apiserver import storage
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
 from machinery.apiserver.authz.authorizer import RbacAuthorizer
@@ -43,7 +42,7 @@ LIST = Attributes("list", "/x", "cluster.open-cluster-management.io", "v1", "man
 @pytest.fixture
 def store() -> InlineStore:
     store = InlineStore(ManualClock())
-    store.transact(roles.reconcile, Groups())
+    store.transact(clusterroles.reconcile, Groups())
     return store
 
 

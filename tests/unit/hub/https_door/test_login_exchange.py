@@ -16,7 +16,7 @@ from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
 from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
-from hub.registry.objects import service as objects
+from hub.registry import objects
 from machinery import pki
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.https_json import JsonDocuments

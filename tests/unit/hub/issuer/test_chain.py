@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
 from hub.issuer.chain import NamedIssuer, first_of, names_of
-from hub.registry.certificates import operators
-from hub.registry.certificates import service as certificates
+from hub.registry.certificates import service
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import (
@@ -308,13 +307,13 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
     with pytest.raises(RuntimeError, match="its subject is none of purpose"):
-        store.transact(certificates.sign, issuer, profile, OF_AGENT)
+        store.transact(service.sign, issuer, profile, OF_AGENT)
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
     validity = now - timedelta(days=2), now + timedelta(days=9)
     authority = pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
     with pytest.raises(InvalidError, match="the public key cannot be read"):
-        store.transact(operators.admit, "ann", b"no key", LocalIssuer(authority), Lifetimes())
+        store.transact(service.admit_operator, "ann", b"no key", LocalIssuer(authority), Lifetimes())
 
 
 class _ShortIssuer(WordIssuer):
@@ -325,6 +324,6 @@ class _ShortIssuer(WordIssuer):
 
 
 def test_the_record_ends_where_the_certificate_does(store: InlineStore) -> None:
-    issued = store.transact(operators.admit, "ann", KEY, _ShortIssuer(), Lifetimes())
+    issued = store.transact(service.admit_operator, "ann", KEY, _ShortIssuer(), Lifetimes())
     record = present(store.transact(lambda tx: tx.certificates.by_serial(issued.serial)))
     assert record.not_after == _ShortIssuer.end

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hub.api import credentialissuers as rules
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.credentialissuers import Strategy
 from hub.api.logins import KINDS, AuthenticatorConfig, Login, Reference, read_authenticator
 from hub.api.meta import document as doc
-from hub.api.meta.change import Key, Kind
+from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, Kind, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction
+from hub.registry import objects
 from hub.registry.certificates import service as certificates
-from hub.registry.objects import service as objects
 from machinery.identity import CredentialId
 from machinery.meta.conditions import Condition
 
@@ -47,3 +49,21 @@ def describe(
         new = doc.with_status_condition(new, condition, tx.now)
     if doc.differs(new, stored.document):
         objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)
+
+
+ISSUER_KEY = Key("", rules.NAME)
+
+
+def find_credential_issuer(tx: Transaction) -> StoredObject | None:
+    return tx.objects.get(CREDENTIAL_ISSUERS, ISSUER_KEY)
+
+
+def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
+    """Store the state of a strategy, and create the issuer if it is missing. Returns whether anything was written."""
+    stored = find_credential_issuer(tx)
+    before = stored.document if stored else rules.new_issuer(api_version)
+    after = rules.with_strategy(before, strategy, tx.now)
+    if stored is not None and after == before:
+        return False
+    objects.put(tx, CREDENTIAL_ISSUERS, after, stored, actor, writer=HUB_WRITER)
+    return True

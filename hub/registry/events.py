@@ -10,10 +10,9 @@ from hub.api.meta.change import EVENTS, Key
 from hub.api.namespaces import HUB
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry.core import namespaces
+from hub.registry import namespaces, objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import service as objects
 from machinery.identity import AddOnName, ClusterName
 
 

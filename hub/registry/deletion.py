@@ -1,0 +1,168 @@
+"""Stepwise deletion of clusters and namespaces, each object by its kind's write path."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+
+from hub.api import namespaces as namespace_rules
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.managedclusters import removal
+from hub.api.managedclusters.removal import Remaining
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.api.revocations import CLUSTER_DELETED
+from hub.ports import Transaction
+from hub.registry import kinds, namespaces
+from hub.registry.certificates import service as certificates
+from hub.registry.kinds import WRITE_PATHS
+from hub.registry.managedclusters import content
+from hub.registry.managedclusters import service as clusters
+from machinery.identity import ClusterName
+
+PORTION = 200
+"""Objects per transaction, so that other writers do not wait long."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDeletionProgress:
+    """Result of one step.
+
+    `moved`: objects deleted or marked; `orphaned`: objects given up; `overdue`: the deadline passed in this step.
+    """
+
+    gone: bool = False
+    moved: int = 0
+    held: int = 0
+    overdue: bool = False
+    orphaned: tuple[str, ...] = ()
+
+
+def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
+    """Take one step of the deletion; idempotent. Add-ons of the lowest priority go first, and the step waits for them."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is None or not removal.needs_steps(stored.document):
+        return ClusterDeletionProgress(gone=stored is None)
+    if removal.is_forced(stored.document):
+        return _give_up(tx, stored, actor)
+    overdue = removal.is_overdue(stored.document, deadline, tx.now)
+    if overdue:
+        _revoke(tx, name)
+    before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
+    if removal.is_emptied(stored.document):
+        if overdue and not before:
+            clusters.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
+        return ClusterDeletionProgress(held=1, overdue=overdue and not before)
+    moved = _remove_next(tx, name, actor, at_once=overdue)
+    left = Remaining.of([(each.kind, each.document) for each in content.of_cluster(tx, name)])
+    if not left.objects:
+        _let_go(tx, stored, actor)
+        return ClusterDeletionProgress(gone=True, moved=moved)
+    told = removal.progress(name, left, deadline, overdue=overdue)
+    clusters.set_condition(tx, ClusterName(name), told, actor)
+    return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
+
+
+def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
+    """Delete or mark the next objects; return their number."""
+    found = list(content.of_cluster(tx, name))
+    addons = [stored for stored in found if stored.kind == ADDONS]
+    first = min((removal.priority(stored.document) for stored in addons), default=0)
+    due = [stored for stored in addons if at_once or removal.priority(stored.document) == first]
+    if at_once or not addons:
+        due += [stored for stored in found if stored.kind != ADDONS]
+    unmarked = [stored for stored in due if not doc.is_deleting(stored.document)][:PORTION]
+    for stored in unmarked:
+        WRITE_PATHS[stored.kind].remove(tx, stored, Requester(actor))
+    return len(unmarked)
+
+
+def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
+    """Revoke the certificates and remove the hub's own finalizer; without others the cluster is deleted."""
+    _revoke(tx, cluster.key.name)
+    others = [name for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
+    new = doc.with_status_condition(cluster.document, removal.GONE, tx.now)
+    clusters.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
+
+
+def _revoke(tx: Transaction, name: str) -> None:
+    certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
+
+
+def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
+    """Delete everything at once, regardless of finalizers."""
+    orphaned = []
+    found = list(content.of_cluster(tx, cluster.key.name))
+    for stored in found:
+        held = doc.finalizers(stored.document)
+        if held:
+            orphaned.append(f"{stored.kind.partition('.')[0]}/{stored.key.name} ({', '.join(map(str, held))})")
+        _remove_whole(tx, stored, actor)
+    others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
+    orphaned += [f"the cluster itself ({name})" for name in others]
+    clusters.put(tx, removal.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
+    return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
+
+
+def _remove_whole(tx: Transaction, stored: StoredObject, actor: str) -> None:
+    path, who = WRITE_PATHS[stored.kind], Requester(actor)
+    if not doc.is_deleting(stored.document):
+        path.remove(tx, stored, who)
+    marked = tx.objects.get(stored.kind, stored.key)
+    if marked is not None:
+        path.put(tx, removal.unheld(marked.document), marked, who)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDeletionProgress:
+    """Result of one step. `removed`: objects deleted or marked; `held`: objects that wait for finalizers."""
+
+    removed: int = 0
+    held: int = 0
+
+
+def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletionProgress:
+    """Delete one batch of a deleted namespace; idempotent. Does nothing for other namespaces."""
+    stored = namespaces.get(tx, name)
+    if stored is None or not doc.is_deleting(stored.document):
+        return NamespaceDeletionProgress()
+    if removed := _remove_portion(tx, name, Requester(actor)):
+        return NamespaceDeletionProgress(removed=removed)
+    held, finalizers = _remaining_content(tx, name)
+    document = stored.document
+    for condition in namespace_rules.remaining(held, finalizers):
+        document = doc.with_status_condition(document, condition, tx.now)
+    if not held:
+        document = namespace_rules.emptied(document)
+    if doc.differs(document, stored.document):
+        namespaces.put(tx, dict(document), stored, actor, writer=HUB_WRITER)
+    return NamespaceDeletionProgress(held=sum(held.values()))
+
+
+def _remove_portion(tx: Transaction, name: str, who: Requester) -> int:
+    left = ((path, stored) for path, stored in _namespace_content(tx, name) if not doc.is_deleting(stored.document))
+    portion = list(islice(left, PORTION))
+    for path, stored in portion:
+        path.remove(tx, stored, who)
+    return len(portion)
+
+
+def _remaining_content(tx: Transaction, name: str) -> tuple[Counter[Kind], Counter[str]]:
+    """Remaining objects, all marked for deletion: number by kind, and by finalizer."""
+    held: Counter[Kind] = Counter()
+    finalizers: Counter[str] = Counter()
+    for path, stored in _namespace_content(tx, name):
+        held[path.kind] += 1
+        finalizers.update(map(str, doc.finalizers(stored.document)))
+    return held, finalizers
+
+
+def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[kinds.WritePath, StoredObject]]:
+    for path in kinds.WRITE_PATHS.values():
+        more, after = path.namespaced, None
+        while more:
+            page = tx.objects.find(path.kind, Query(namespace=name, limit=PORTION, after=after))
+            yield from ((path, stored) for stored in page.items)
+            more, after = page.more, page.items[-1].key if page.items else None

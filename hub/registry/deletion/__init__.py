@@ -1,1 +1,0 @@
-"""Stepwise deletion of clusters and namespaces."""

@@ -1,1 +1,0 @@
-"""Events, of the hub and of agents."""

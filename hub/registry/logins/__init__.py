@@ -1,1 +1,0 @@
-"""Operators' logins, and the CredentialIssuer."""

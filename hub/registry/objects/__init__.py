@@ -1,1 +1,0 @@
-"""Writes of any object: field owners, size limit, history."""
