@@ -16,7 +16,7 @@ from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service
-from hub.registry.certificatesigningrequests import issuance, submission
+from hub.registry.certificatesigningrequests import credential_uses, issuance, submission
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
@@ -119,7 +119,7 @@ class World:
         self._run(addons.put, _addon(), None, "ann")
         operator = self._run(service.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
         revoked, spent = self._credential(NEW), self._credential(None, uses=1)
-        self._run(lambda tx: credentials.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
+        self._run(lambda tx: credential_uses.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
         self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
         token, _ = self._run(credentials.create_token, credentials.CredentialTerms(TOKENS, None, timedelta(hours=1)), "ann")
         recovery = self._newest(EDGE, Purpose.RECOVERY)

@@ -16,11 +16,8 @@ from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.certificatesigningrequests.credential_uses import admit, check
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
-
-__all__ = ["CredentialTerms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
 
 HUB = "system:hub"
 
