@@ -25,7 +25,7 @@ from hub.ports import Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificates import revocation_lists as lists
-from hub.registry.certificatesigningrequests import issuance, submission
+from hub.registry.certificatesigningrequests import credential_uses, issuance, submission
 from hub.registry.certificatesigningrequests import service as requests
 from hub.store import SqlStore
 from machinery.errors import ConflictError, ForbiddenError
@@ -177,7 +177,7 @@ async def test_credential_remembers_its_token_whom_it_admitted_and_when_it_was_r
 
     await store.run(fill)
     for _ in range(3):
-        await store.run(credentials.admit, once.id, EDGE)
+        await store.run(credential_uses.admit, once.id, EDGE)
     assert await store.read(lambda tx: tx.credentials.by_id(credential.id)) == credential
     assert await store.read(lambda tx: tx.credentials.by_id(CredentialId("x"))) is None
     admitted = [await store.read(lambda tx, each: tx.credentials.admitted(each.id), each) for each in (credential, other)]
@@ -244,7 +244,7 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
     await store.run(lambda tx: tx.credentials.add(replace(credential, cluster=None)))
     names = [ClusterName(f"c{number}") for number in range(20)]
     outcomes = await asyncio.gather(
-        *(store.run(credentials.admit, credential.id, name) for name in names), return_exceptions=True
+        *(store.run(credential_uses.admit, credential.id, name) for name in names), return_exceptions=True
     )
     assert sum(isinstance(outcome, tuple) for outcome in outcomes) == 3
     assert all(isinstance(outcome, tuple | ForbiddenError) for outcome in outcomes)

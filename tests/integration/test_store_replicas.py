@@ -23,6 +23,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
+from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.hubreplicas.service import Opened, open_session
 from hub.store import SqlStore
 from hub.store.engine.commit import UnknownOutcomeError
@@ -349,7 +350,7 @@ async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order
     now = datetime(2026, 1, 1, tzinfo=UTC)
     record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")
     await both[0].run(lambda tx: tx.credentials.add(record))
-    admissions = [store.run(credentials.admit, record.id, ClusterName(f"c{n}")) for n in range(20) for store in both]
+    admissions = [store.run(credential_uses.admit, record.id, ClusterName(f"c{n}")) for n in range(20) for store in both]
     outcomes = await asyncio.gather(*admissions, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {tuple, ForbiddenError}
     assert await both[0].read(lambda tx: tx.credentials.spent(record.id)) == 3
