@@ -18,7 +18,7 @@ from hub.api.objects.managed_fields import HUB_WRITER, tracked
 from hub.ports import Transaction, Written
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
-from machinery.meta.managedfields.holdings import is_same
+from machinery.meta.managedfields.ownership import is_same
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
-from machinery.meta.managedfields import holdings as held
-from machinery.meta.managedfields.applying import Application, Applied
-from machinery.meta.managedfields.fieldset import encoded
-from machinery.meta.managedfields.holdings import FieldHolding, FieldWriter, Holdings, applier, updater
-from machinery.meta.managedfields.structure import structure
-from machinery.meta.managedfields.updating import Comparisons, OneVersion, Versions, conflict_error, current, updated
+from machinery.meta.managedfields import ownership
+from machinery.meta.managedfields.applying import Application, Applied, conflict_error
+from machinery.meta.managedfields.fieldset import in_order, minus
+from machinery.meta.managedfields.ownership import (
+    NOBODYS,
+    Comparisons,
+    FieldHolding,
+    FieldWriter,
+    Holdings,
+    Versions,
+    applier,
+    current,
+    updater,
+)
+from machinery.meta.managedfields.structure import Structure, structure
+from tests.checks import present
 
 V1 = "example.com/v1"
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -49,6 +59,21 @@ SCHEMA: dict[str, Any] = {
 STRUCTURE = structure(SCHEMA)
 
 
+class OneVersion:
+    """A kind written in one version."""
+
+    def __init__(self, only: Structure) -> None:
+        self._only = only
+
+    def structure(self, api_version: str) -> Structure:
+        del api_version
+        return self._only
+
+    def converted(self, document: Any, api_version: str) -> Any:
+        del api_version
+        return document
+
+
 class World:
     """One object and who holds what of it. `tick` is the time of the writes that follow."""
 
@@ -62,9 +87,9 @@ class World:
         """A create or an update by which the object becomes `new`."""
         self.tick += 1
         document = {"apiVersion": api_version, **new}
-        comparisons = Comparisons(self.versions, self.live, document)
-        writer = updater(manager, api_version, subresource)
-        self.holdings = updated(comparisons, current(self.versions, self.holdings), writer, self._time)
+        changed, writer = Comparisons(self.versions, self.live, document), updater(manager, api_version, subresource)
+        taken = {writer: minus(present(changed(api_version)).written, NOBODYS)}
+        self.holdings = ownership.updated(changed, current(self.versions, self.holdings), taken, self._time)
         self.live = document
 
     def apply(self, manager: str, config: Mapping[str, Any], *, force: bool = False, api_version: str = V1) -> Applied:
@@ -86,7 +111,7 @@ class World:
     @property
     def shares(self) -> dict[str, dict[str, Any]]:
         """Who holds what: by manager, with `!` after the name of an applier."""
-        return {_name(writer): encoded(holding.fields) for writer, holding in self.holdings.items()}
+        return {_name(writer): in_order(holding.fields) for writer, holding in self.holdings.items()}
 
     def holding(self, manager: str) -> FieldHolding:
         return self.holdings[next(writer for writer in self.holdings if _name(writer) == manager)]
@@ -97,4 +122,4 @@ class World:
 
 
 def _name(writer: FieldWriter) -> str:
-    return f"{writer.manager}!" if writer.operation is held.Operation.APPLY else writer.manager
+    return f"{writer.manager}!" if writer.operation is ownership.Operation.APPLY else writer.manager

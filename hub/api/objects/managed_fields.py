@@ -28,14 +28,12 @@ from hub.api.meta.change import (
     Document,
     Kind,
 )
-from machinery.meta.managedfields import entries
-from machinery.meta.managedfields.comparing import Noted, noted
+from machinery.meta.managedfields import ownership
+from machinery.meta.managedfields.comparing import Comparison, compare
 from machinery.meta.managedfields.elements import field
-from machinery.meta.managedfields.fieldset import encoded
-from machinery.meta.managedfields.holdings import updater
-from machinery.meta.managedfields.notation import Notation, minus
+from machinery.meta.managedfields.fieldset import Fields, minus
+from machinery.meta.managedfields.ownership import NOBODYS, updater
 from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, FieldForm, Structure
-from machinery.meta.managedfields.updating import NOBODYS
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 
@@ -83,8 +81,7 @@ Versions without an entry have the same fields as the stored one.
 """
 _CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "login", "multicluster.x-k8s.io"))
 _STATUS = field("status")
-_PARTS: Notation = {field("spec"): {}, _STATUS: {}}
-_NOBODYS = encoded(NOBODYS)
+_PARTS: Fields = {field("spec"): {}, _STATUS: {}}
 _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
@@ -97,15 +94,16 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
     if old is not None and not before:
         return new
     version = str(new["apiVersion"])
-    own = noted(STRUCTURES.get(kind, _PLAIN), old or {}, new)
+    own = compare(STRUCTURES.get(kind, _PLAIN), old or {}, new)
 
-    def changed(api_version: str) -> Noted:
+    def changed(api_version: str) -> Comparison:
         shown = None if api_version == version else SHOWN.get((kind, api_version.rpartition("/")[2]))
-        return own if shown is None else noted(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
+        return own if shown is None else compare(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
 
-    divided = _divided(kind, minus(own.written, _NOBODYS), is_new=old is None)
-    takings = [entries.Taking(updater(manager, version, subresource), fields) for subresource, fields in divided]
-    held = entries.after(before, changed, takings, format_time(now))
+    divided = _divided(kind, minus(own.written, NOBODYS), is_new=old is None)
+    taken = {updater(manager, version, subresource): fields for subresource, fields in divided}
+    holdings = ownership.updated(changed, ownership.of_entries(before), taken, format_time(now))
+    held = ownership.written(holdings)
     metadata = {name: part for name, part in new["metadata"].items() if name != "managedFields"}
     return {**new, "metadata": {**metadata, **({"managedFields": held} if held else {})}}
 
@@ -115,7 +113,7 @@ def is_kubernetes_own(kind: Kind) -> bool:
     return kind.partition(".")[2] not in _CUSTOM_GROUPS
 
 
-def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[str, Notation]]:
+def _divided(kind: Kind, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
     """Split the fields into those of the status and the others. A create never owns status fields of Kubernetes kinds."""
     if is_kubernetes_own(kind):
         unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}

@@ -14,16 +14,23 @@ from machinery.apiserver.http.status_errors import conflict, forbidden, invalid_
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Document
 from machinery.errors import BadRequestError, Cause
-from machinery.meta.managedfields import holdings as held
-from machinery.meta.managedfields import lastapplied
-from machinery.meta.managedfields.applying import Application, Applied, configuration
-from machinery.meta.managedfields.checking import misfits
+from machinery.meta.managedfields import configurations
+from machinery.meta.managedfields import ownership as held
+from machinery.meta.managedfields.applying import Application, Applied, conflict_error
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.elements import field
-from machinery.meta.managedfields.fieldset import EMPTY, FieldSet, of_paths
-from machinery.meta.managedfields.holdings import FieldWriter, Holdings, applier, updater
+from machinery.meta.managedfields.fieldset import Fields, common, minus, of_paths
+from machinery.meta.managedfields.ownership import (
+    NOBODYS,
+    Comparisons,
+    FieldWriter,
+    Holdings,
+    Versions,
+    applier,
+    current,
+    updater,
+)
 from machinery.meta.managedfields.structure import FieldForm, Structure
-from machinery.meta.managedfields.updating import Comparisons, Versions, conflict_error, current, updated
 from machinery.meta.selectors import valid_label_key, valid_label_value
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -184,8 +191,8 @@ class FieldOwnership:
             raise conflict(self.resource, str(config["metadata"].get("name", "")), why)
         result = self._application(config, live, self._tracked(old)).result()
         found = result.conflicts if not force else []
-        if found and self.manager == lastapplied.KUBECTL:
-            found = lastapplied.real_conflicts(self._structure, live, found)
+        if found and self.manager == configurations.KUBECTL:
+            found = configurations.real_conflicts(self._structure, live, found)
         if found:
             raise conflict_error(found)
         return self._with_note(result, config), result.holdings
@@ -199,23 +206,25 @@ class FieldOwnership:
         return self.resource.structures[self.api_version]
 
     def _updated(self, sent: Document, old: Document, new: Document, before: Holdings) -> Holdings:
-        writer = updater(self.manager, self.api_version, self.subresource)
         asked = compare(self._structure, self._shown(old) if old else {}, self._shown(sent))
-        meant = asked.written.without(_parts(self.resource.fixed)) - self._always_there
-        return updated(Comparisons(self._versions, old, new), before, writer, self.time, of=meant)
+        meant = {element: below for element, below in asked.written.items() if element not in _parts(self.resource.fixed)}
+        writer, changed = self._updater(self.manager), Comparisons(self._versions, old, new)
+        return held.updated(
+            changed, before, {writer: common(_written(changed, writer), minus(meant, self._always_there))}, self.time
+        )
+
+    def _updater(self, manager: str) -> FieldWriter:
+        return updater(manager, self.api_version, self.subresource)
 
     def _shown(self, document: Document) -> Document:
         return self._versions.converted(document, self.api_version)
 
     @property
-    def _always_there(self) -> FieldSet:
+    def _always_there(self) -> Fields:
         """Parts that an object of a built-in kind always has, even empty."""
-        structure = self._structure
-        return (
-            EMPTY
-            if self.resource.custom
-            else _parts(name for name, part in structure.fields.items() if part.fields and part.form is FieldForm.MAP)
-        )
+        if self.resource.custom:
+            return {}
+        return _parts(name for name, part in self._structure.fields.items() if part.fields and part.form is FieldForm.MAP)
 
     def _before(self, old: Document, asked: Any) -> Holdings:
         """Owners before the write, or as sent in a write of the whole object unless unreadable or empty."""
@@ -233,13 +242,13 @@ class FieldOwnership:
         before = held.of_object(old)
         if before:
             return before
-        first = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource)
-        return updated(Comparisons(self._versions, {}, old), {}, first, self.time)
+        first, changed = self._updater(BEFORE_FIRST_APPLY), Comparisons(self._versions, {}, old)
+        return held.updated(changed, {}, {first: _written(changed, first)}, self.time)
 
     def _application(self, config: Mapping[str, Any], live: Document, before: Holdings) -> Application:
         writer: FieldWriter = applier(self.manager, self.subresource)
         parts = tuple(name for name in config if self._changes(name))
-        return Application(self._versions, live, configuration(config, parts), before, writer, self.time)
+        return Application(self._versions, live, configurations.configuration(config, parts), before, writer, self.time)
 
     def _changes(self, part: str) -> bool:
         """Whether a write on this path can change a top-level part of the object."""
@@ -250,7 +259,7 @@ class FieldOwnership:
     def _check(self, config: Mapping[str, Any]) -> None:
         if config["metadata"].get("managedFields") is not None:
             raise BadRequestError("metadata.managedFields must be nil")
-        if wrong := misfits(self._structure, config):
+        if wrong := configurations.misfits(self._structure, config):
             metadata = config["metadata"]
             place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
             about = f"{place}; {self.api_version}, Kind={self.resource.kind}"
@@ -258,13 +267,18 @@ class FieldOwnership:
             raise BadRequestError(f"failed to create typed patch object ({about}): {text}")
 
     def _with_note(self, result: Applied, config: Mapping[str, Any]) -> Document:
-        if self.manager != lastapplied.KUBECTL:
+        if self.manager != configurations.KUBECTL:
             return result.document
-        return lastapplied.with_note(result.document, config, MAX_ANNOTATIONS)
+        return configurations.with_note(result.document, config, MAX_ANNOTATIONS)
 
 
-def _parts(names: Iterable[str]) -> FieldSet:
+def _parts(names: Iterable[str]) -> Fields:
     return of_paths(*((field(name),) for name in names))
+
+
+def _written(changed: Comparisons, writer: FieldWriter) -> Fields:
+    comparison = changed(writer.api_version)
+    return {} if comparison is None else minus(comparison.written, NOBODYS)
 
 
 def with_holdings(document: Document, holdings: Holdings) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from machinery.errors import (
     NotFoundError,
     UnsupportedMediaTypeError,
 )
-from machinery.meta.managedfields.holdings import Holdings
+from machinery.meta.managedfields.ownership import Holdings
 
 TRIES = 8
 """Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""

@@ -20,7 +20,7 @@ from machinery.apiserver.write import metadata as rules
 from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
 from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError
-from machinery.meta.managedfields.holdings import Holdings, is_same
+from machinery.meta.managedfields.ownership import Holdings, is_same
 from machinery.meta.timestamps import format_time
 
 FEW = 1024  # bytes, enough for a decision and its managedFields

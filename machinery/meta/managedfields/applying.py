@@ -1,25 +1,35 @@
-"""Server-side apply: merge a configuration, remove fields that its applier no longer applies, find conflicts."""
+"""Server-side apply: merge a configuration, remove fields that its applier no longer applies, find conflicts.
+
+The rules are those of structured-merge-diff's `merge/update.go`. Who applies an empty map owns the map itself. If its content
+is removed by that apply or a later one, the map becomes null, Kubernetes drops the null, and the owner keeps the map.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from machinery.meta.managedfields.comparing import SAME
-from machinery.meta.managedfields.fieldset import EMPTY, FieldSet
-from machinery.meta.managedfields.holdings import FieldHolding, FieldWriter, Holdings
+from machinery.errors import Cause, ConflictError, ErrorSubject
+from machinery.meta.managedfields import elements
+from machinery.meta.managedfields.fieldset import Fields, common, minus, paths, union
 from machinery.meta.managedfields.merging import merge
-from machinery.meta.managedfields.selecting import fields_of, with_named, without
-from machinery.meta.managedfields.structure import Structure
-from machinery.meta.managedfields.updating import (
+from machinery.meta.managedfields.ownership import (
     NOBODYS,
     Comparisons,
-    Conflict,
     Document,
+    FieldHolding,
+    FieldWriter,
+    Holdings,
+    InVersion,
+    Operation,
     Versions,
-    conflicts,
     current,
     released,
 )
+from machinery.meta.managedfields.selecting import fields_of, with_named, without, without_emptied
+from machinery.meta.managedfields.structure import Structure
+
+CONFLICT = "FieldManagerConflict"
+Conflict = tuple[FieldWriter, FieldHolding, tuple[str, ...]]
+"""Another owner of a field that an apply would change, and the field's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +53,25 @@ class Application:
     applier: FieldWriter
     time: str
 
-    @property
-    def api_version(self) -> str:
-        return str(self.config["apiVersion"])
-
     def result(self) -> Applied:
         """Apply. The caller refuses or ignores the conflicts; the rest of the result is that of a forced apply."""
-        structure = self._structure(self.api_version)
+        version = str(self.config["apiVersion"])
+        structure = self._structure(version)
         held = current(self.versions, self.holdings)
-        last = held.get(self.applier)
+        last = held.pop(self.applier, None)
         said = fields_of(structure, self.config)
-        fields = said - NOBODYS
-        own = FieldHolding(self.api_version, fields, last.time if last else None)
-        claimed = {**held, self.applier: own}
+        own = FieldHolding(version, minus(said, NOBODYS), last.time if last else None)
         merged = merge(structure, self.live, self.config)
         # The name has no owner, but counts as applied here: otherwise removing the last label would remove the metadata.
-        stays = {**claimed, self.applier: FieldHolding(self.api_version, said, None)}
-        new = self._pruned(merged, stays, last) if last is not None else merged
-        comparisons = Comparisons(self.versions, self.live, new)
-        found = conflicts(comparisons, claimed, self.applier)
-        after = released(comparisons, claimed, keeping=self.applier)
-        changed = (comparisons.in_version(self.api_version) or SAME) != SAME
-        if changed and self.applier in after:
-            after[self.applier] = FieldHolding(self.api_version, fields, self.time)
-        return Applied(new, after, found, changed)
+        stays = {**held, self.applier: FieldHolding(version, said)}
+        new = self.versions.converted(self._pruned(merged, stays, last), version) if last is not None else merged
+        changed = Comparisons(self.versions, self.live, new)
+        has_changed = bool(changed(version))
+        after = released(changed, held)
+        if own.fields:
+            after[self.applier] = FieldHolding(version, own.fields, self.time) if has_changed else own
+        document = without_emptied(structure, new, merged)
+        return Applied(document, after, conflicts(changed, held, self.applier), has_changed)
 
     def _structure(self, api_version: str) -> Structure:
         structure = self.versions.structure(api_version)
@@ -76,42 +81,62 @@ class Application:
         return structure
 
     def _pruned(self, merged: Document, held: Holdings, last: FieldHolding) -> Document:
-        """`merged` without the fields that only the applier owned and no longer applies.
+        """`merged` without the fields that only the applier owned and no longer applies, in the version of its last apply.
 
         All fields of its last apply are removed; those with another owner, and those that the applier never owned, are
         restored.
         """
-        version = last.api_version
-        structure = self._structure(version)
-        whole = self.versions.converted(merged, version)
-        pruned: Document = without(structure, whole, with_named(structure, last.fields))
-        for other, fields in _by_version(held, version).items():
-            pruned = self._with_held(merged, pruned, other, fields)
-        pruned = self.versions.converted(pruned, version)
-        gone = _named_fields(structure, whole) - _named_fields(structure, pruned)
-        pruned = without(structure, whole, gone & with_named(structure, last.fields))
-        return self.versions.converted(pruned, self.api_version)
-
-    def _with_held(self, merged: Document, pruned: Document, version: str, fields: FieldSet) -> Document:
-        """`pruned` with the fields of `merged` that have an owner in this version."""
-        structure = self._structure(version)
-        whole, kept = self.versions.converted(merged, version), self.versions.converted(pruned, version)
-        stays = _named_fields(structure, kept) | with_named(structure, fields)
-        return without(structure, whole, _named_fields(structure, whole) - stays, held=fields)
+        structure = self._structure(last.api_version)
+        whole = self.versions.converted(merged, last.api_version)
+        removed = with_named(structure, last.fields)
+        pruned: Document = without(structure, whole, removed)
+        for version, fields in _by_version(held, last.api_version).items():
+            inner = self._structure(version)
+            there, kept = self.versions.converted(merged, version), self.versions.converted(pruned, version)
+            stays = union(_named_fields(inner, kept), with_named(inner, fields))
+            pruned = without(inner, there, minus(_named_fields(inner, there), stays))
+        pruned = self.versions.converted(pruned, last.api_version)
+        gone = minus(_named_fields(structure, whole), _named_fields(structure, pruned))
+        return without(structure, whole, common(gone, removed))
 
 
-def _named_fields(structure: Structure, document: Document) -> FieldSet:
+def _named_fields(structure: Structure, document: Document) -> Fields:
     return with_named(structure, fields_of(structure, document))
 
 
-def _by_version(holdings: Holdings, first: str) -> dict[str, FieldSet]:
+def _by_version(holdings: Holdings, first: str) -> dict[str, Fields]:
     """Owned fields by version; `first` comes first, because conversions may need its fields."""
-    found: dict[str, FieldSet] = {first: EMPTY}
+    found: dict[str, Fields] = {first: {}}
     for holding in holdings.values():
-        found[holding.api_version] = found.get(holding.api_version, EMPTY) | holding.fields
+        found[holding.api_version] = union(found.get(holding.api_version, {}), holding.fields)
     return {version: fields for version, fields in found.items() if fields}
 
 
-def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """The part of an applied document that its path can change: the envelope and `parts`."""
-    return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
+def conflicts(changed: InVersion, holdings: Holdings, applier: FieldWriter) -> list[Conflict]:
+    """Fields that an apply would change and that have another owner."""
+    found: list[Conflict] = []
+    for writer, holding in sorted(holdings.items(), key=lambda item: item[0]):
+        comparison = changed(holding.api_version)
+        if writer != applier and comparison is not None:
+            found.extend((writer, holding, path) for path in paths(common(holding.fields, comparison.written)))
+    return found
+
+
+def conflict_error(found: list[Conflict]) -> ConflictError:
+    """The error with Kubernetes' messages: one cause per field with its owner."""
+    causes = [Cause(CONFLICT, f"conflict with {_named(*each[:2])}", elements.shown(each[2])) for each in found]
+    if len(found) == 1:
+        text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
+        return ConflictError(text, subject=ErrorSubject(), causes=causes)
+    by_holder: dict[str, list[str]] = {}
+    for writer, holding, path in found:
+        by_holder.setdefault(f"conflicts with {_named(writer, holding)}:", []).append(f"- {elements.shown(path)}")
+    lines = [line for holder, fields in by_holder.items() for line in (holder, *fields)]
+    text = f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+    return ConflictError(text, subject=ErrorSubject(), causes=causes)
+
+
+def _named(writer: FieldWriter, holding: FieldHolding) -> str:
+    part = f' with subresource "{writer.subresource}"' if writer.subresource else ""
+    using = f" using {holding.api_version}" if writer.operation is Operation.UPDATE else ""
+    return f'"{writer.manager}"{part}{using}'

@@ -1,124 +1,155 @@
-"""A set of fields of a document as a tree of path elements, and its notation FieldsV1 in `metadata.managedFields`."""
+"""Sets of fields of a document, in the notation FieldsV1 of `metadata.managedFields`.
+
+A set maps path elements to places. A place is a map too: empty for a member without parts, with "." for a member with parts,
+without "." for a place of which only parts are members. The root itself is never a member, so an empty set is an empty map.
+Elements are in canonical form, and no operation changes its arguments.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from machinery.meta.managedfields.elements import canonical, order
 
-NOTHING: Mapping[str, "FieldSet"] = MappingProxyType({})
+Fields = Mapping[str, Any]
 SELF = "."
 DEEPEST = 100
 """Deepest set that a client may send."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSet:
-    """Fields at and below one place: `member` is whether the place itself is in the set.
-
-    No child is an empty set. A field can be in the set without the fields below it, and the other way round.
-    """
-
-    member: bool = False
-    children: Mapping[str, "FieldSet"] = field(default_factory=lambda: NOTHING)
-
-    def __bool__(self) -> bool:
-        return self.member or bool(self.children)
-
-    def __or__(self, other: "FieldSet") -> "FieldSet":
-        """Union."""
-        if not other.children and (self.member or not other.member):
-            return self
-        if not self.children and (other.member or not self.member):
-            return other
-        children = dict(self.children)
-        for element, theirs in other.children.items():
-            ours = children.get(element)
-            children[element] = theirs if ours is None else ours | theirs
-        return FieldSet(self.member or other.member, children)
-
-    def __and__(self, other: "FieldSet") -> "FieldSet":
-        """Intersection."""
-        children = {}
-        for element, ours in self.children.items():
-            theirs = other.children.get(element)
-            if theirs is not None and (shared := ours & theirs):
-                children[element] = shared
-        return FieldSet(self.member and other.member, children)
-
-    def __sub__(self, other: "FieldSet") -> "FieldSet":
-        """Difference. Removing a field does not remove the fields below it."""
-        if not other:
-            return self
-        children = {}
-        for element, ours in self.children.items():
-            theirs = other.children.get(element)
-            if left := ours if theirs is None else ours - theirs:
-                children[element] = left
-        return FieldSet(self.member and not other.member, children)
-
-    def without(self, other: "FieldSet") -> "FieldSet":
-        """Difference that also removes all fields below the fields of `other`."""
-        children = {}
-        for element, ours in self.children.items():
-            theirs = other.children.get(element, EMPTY)
-            if not theirs.member and (left := ours.without(theirs)):
-                children[element] = left
-        return FieldSet(self.member and not other.member, children)
-
-    def __contains__(self, path: tuple[str, ...]) -> bool:
-        here: FieldSet | None = self
-        for element in path:
-            here = here.children.get(element) if here is not None else None
-        return here is not None and here.member
-
-    def paths(self) -> Iterator[tuple[str, ...]]:
-        """All fields in Kubernetes' order: at each place the members first, then the fields below."""
-        ordered = sorted(self.children.items(), key=lambda item: order(item[0]))
-        yield from ((element,) for element, child in ordered if child.member)
-        for element, child in ordered:
-            yield from ((element, *path) for path in child.paths())
+def has_itself(place: Fields) -> bool:
+    """Whether the place is a member."""
+    return not place or SELF in place
 
 
-EMPTY = FieldSet()
-LEAF = FieldSet(member=True)
+def parts_of(place: Fields) -> dict[str, Any]:
+    """The members below a place, as a set."""
+    return {element: below for element, below in place.items() if element != SELF}
 
 
-def of_paths(*paths: tuple[str, ...]) -> FieldSet:
-    result = EMPTY
+def place_of(parts: Mapping[str, Fields], *, member: bool) -> Fields | None:
+    """A place with these parts; None: neither the place nor anything below it is in the set."""
+    if not member:
+        return parts or None
+    return {SELF: {}, **parts} if parts else {}
+
+
+def of_paths(*paths: tuple[str, ...]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
     for path in paths:
-        branch = LEAF
+        branch: dict[str, Any] = {}
         for element in reversed(path):
-            branch = FieldSet(children={element: branch})
-        result = result | branch
+            branch = {element: branch}
+        result = union(result, branch)
     return result
 
 
-def encoded(fields: FieldSet) -> dict[str, Any]:
-    """Encode as FieldsV1, in a deterministic order."""
-    notation: dict[str, Any] = {}
-    for element, child in sorted(fields.children.items(), key=lambda item: order(item[0])):
-        below = encoded(child)
-        notation[element] = {SELF: {}, **below} if child.member and below else below
-    return notation
+def paths(fields: Fields) -> Iterator[tuple[str, ...]]:
+    """All fields in Kubernetes' order: at each place the members first, then the fields below."""
+    ordered = sorted(parts_of(fields).items(), key=lambda item: order(item[0]))
+    yield from ((element,) for element, below in ordered if has_itself(below))
+    for element, below in ordered:
+        yield from ((element, *path) for path in paths(below))
 
 
-def decoded(notation: Any) -> FieldSet:
-    """Decode FieldsV1. Unknown kinds of elements are ignored. Raises ValueError."""
-    return _decoded(notation, DEEPEST)
+def contains(fields: Fields, path: tuple[str, ...]) -> bool:
+    here: Fields | None = fields
+    for element in path:
+        here = here.get(element) if here is not None else None
+    return here is not None and has_itself(here)
 
 
-def _decoded(notation: Any, depth: int) -> FieldSet:
-    if not isinstance(notation, dict) or not depth:
+def covers(one: Fields, other: Fields) -> bool:
+    """Whether `one` contains all fields of `other`."""
+    for element, below in other.items():
+        if element == SELF:
+            continue
+        there = one.get(element)
+        if there is None or (has_itself(below) and not has_itself(there)) or not covers(there, below):
+            return False
+    return True
+
+
+def touches(one: Fields, other: Fields) -> bool:
+    """Whether two sets share a field."""
+    for element, below in other.items():
+        there = None if element == SELF else one.get(element)
+        if there is not None and ((has_itself(below) and has_itself(there)) or touches(there, below)):
+            return True
+    return False
+
+
+def minus(one: Fields, other: Fields) -> dict[str, Any]:
+    """Difference. Removing a field does not remove the fields below it."""
+    left: dict[str, Any] = {}
+    for element, here in one.items():
+        there = other.get(element)
+        if element == SELF or there is None:
+            left[element] = here
+            continue
+        below = minus(here, there)
+        if has_itself(here) and not has_itself(there):
+            left[element] = below if below.keys() - {SELF} else {}
+            continue
+        below.pop(SELF, None)
+        if below:
+            left[element] = below
+    return left
+
+
+def common(one: Fields, other: Fields) -> dict[str, Any]:
+    """Intersection."""
+    shared: dict[str, Any] = {}
+    for element, here in parts_of(one).items():
+        there = other.get(element)
+        if there is not None:
+            place = place_of(common(here, there), member=has_itself(here) and has_itself(there))
+            if place is not None:
+                shared[element] = place
+    return shared
+
+
+def union(one: Fields, other: Fields) -> dict[str, Any]:
+    """Union, unordered."""
+    both = dict(one)
+    for element, below in other.items():
+        there = both.get(element)
+        both[element] = below if there is None or element == SELF else joined(there, below)
+    return both
+
+
+def joined(one: Fields, other: Fields) -> dict[str, Any]:
+    """Union at one place, the place itself included."""
+    both = union(one, other)
+    if both and SELF not in both and (has_itself(one) or has_itself(other)):
+        both[SELF] = {}
+    return both
+
+
+def in_order(fields: Fields) -> dict[str, Any]:
+    """The set in Kubernetes' order, to be stored."""
+    names = sorted(fields, key=_order) if len(fields) > 1 else fields
+    return {element: in_order(fields[element]) if fields[element] else {} for element in names}
+
+
+def _order(element: str) -> tuple[Any, ...]:
+    return () if element == SELF else order(element)
+
+
+def decoded(sent: Any) -> dict[str, Any]:
+    """A set of a client in canonical form. Unknown kinds of elements are ignored. Raises ValueError."""
+    return parts_of(_decoded(sent, DEEPEST))
+
+
+def _decoded(sent: Any, depth: int) -> dict[str, Any]:
+    if not isinstance(sent, dict) or not depth:
         msg = "fields are nested objects"
         raise ValueError(msg)
-    children: dict[str, FieldSet] = {}
-    for text, below in notation.items():
+    fields: dict[str, Any] = {}
+    for text, below in sent.items():
         element = None if text == SELF else canonical(text)
         if element is None:
             continue
-        child = LEAF if below == {} else _decoded(below, depth - 1)
-        if child:
-            children[element] = children[element] | child if element in children else child
-    return FieldSet(SELF in notation, children)
+        place = place_of(parts_of(found := _decoded(below, depth - 1)), member=not below or SELF in found)
+        if place is not None:
+            fields[element] = joined(fields[element], place) if element in fields else place
+    return {**fields, **({SELF: {}} if SELF in sent else {})}

@@ -5,74 +5,84 @@ from typing import Any
 
 from machinery.meta.managedfields import elements
 from machinery.meta.managedfields.comparing import ABSENT, by_element
-from machinery.meta.managedfields.fieldset import EMPTY, LEAF, FieldSet
+from machinery.meta.managedfields.fieldset import Fields, has_itself, parts_of, place_of
 from machinery.meta.managedfields.structure import OPEN, FieldForm, Structure
 
 
-def fields_of(structure: Structure, document: Mapping[str, Any]) -> FieldSet:
+def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
     """Fields that an applier of this document owns. A declared map itself is not owned, only its content."""
-    return _fields(structure, document)
+    return _fields(structure, document) or {}
 
 
-def _fields(structure: Structure, value: Any) -> FieldSet:
+def _fields(structure: Structure, value: Any) -> Fields | None:
     if value is None:
-        return EMPTY
+        return None
     form = structure.divides(value)
     if form is FieldForm.LEAF:
-        return LEAF
+        return {}
+    found: dict[str, Any] = {}
     if form is FieldForm.MAP:
-        parts = {elements.field(name): _field(structure, name, part) for name, part in value.items()}
-    else:
-        parts = {name: _entry(structure, entries) for name, entries in by_element(structure, value).items()}
-    return FieldSet(children={element: part for element, part in parts.items() if part})
+        for name, part in value.items():
+            below = _fields(structure.of(name), part)
+            itself = part is None or part == {} or not structure.declares(name)
+            place = place_of(parts_of(below or {}), member=itself or (below is not None and has_itself(below)))
+            if place is not None:
+                found[elements.FIELD + name] = place
+        return found or None
+    for name, entries in by_element(structure, value).items():  # entries with equal keys are owned together, as a whole
+        inner = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else None
+        found[name] = place_of(parts_of(inner or {}), member=True)
+    return found or None
 
 
-def _field(structure: Structure, name: str, value: Any) -> FieldSet:
-    below = _fields(structure.of(name), value)
-    itself = value is None or value == {} or not structure.declares(name)
-    return FieldSet(below.member or itself, below.children)
+def without(structure: Structure, document: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """The document without these fields. As in structured-merge-diff, a map or list that becomes empty is null."""
+    return _without(structure, document, fields) or {}
 
 
-def _entry(structure: Structure, entries: list[Any]) -> FieldSet:
-    """Entries with equal keys are owned together, as a whole."""
-    below = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else EMPTY
-    return FieldSet(member=True, children=below.children)
-
-
-def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet, *, held: FieldSet = EMPTY) -> dict[str, Any]:
-    """The document without these fields, and without maps and lists that become empty, unless they are in `held`."""
-    left = _without(structure, document, fields, held)
-    return left if isinstance(left, dict) else {}
-
-
-def _without(structure: Structure, value: Any, fields: FieldSet, held: FieldSet) -> Any:
+def _without(structure: Structure, value: Any, fields: Fields) -> Any:
     form = FieldForm.LEAF if value is None else structure.divides(value)
-    if form is FieldForm.LEAF or not fields.children or not value:
+    if form is FieldForm.LEAF or not parts_of(fields) or not value:
         return value
     if form is FieldForm.MAP:
-        names = {name: elements.field(name) for name in value}
-        parts = ((name, _rest(structure.of(name), value[name], fields, held, names[name])) for name in names)
-        kept = {name: left for name, left in parts if left is not ABSENT}
-        return kept if kept or held.member else ABSENT
-    element = structure.element or OPEN
-    entries = (_rest(element, entry, fields, held, str(structure.names(entry))) for entry in value)
-    left = [entry for entry in entries if entry is not ABSENT]
-    return left if left or held.member else ABSENT
+        rest = {name: _rest(structure.of(name), part, fields.get(elements.FIELD + name)) for name, part in value.items()}
+        return {name: left for name, left in rest.items() if left is not ABSENT} or None
+    entries = (_rest(structure.element or OPEN, entry, fields.get(str(structure.names(entry)))) for entry in value)
+    return [entry for entry in entries if entry is not ABSENT and entry is not None] or None
 
 
-def _rest(structure: Structure, value: Any, fields: FieldSet, held: FieldSet, element: str) -> Any:
-    gone = fields.children.get(element, EMPTY)
-    return ABSENT if gone.member else _without(structure, value, gone, held.children.get(element, EMPTY))
+def _rest(structure: Structure, value: Any, gone: Fields | None) -> Any:
+    if gone is None:
+        return value
+    return ABSENT if has_itself(gone) else _without(structure, value, gone)
 
 
-def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
+def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
+    """The result `left` of `without` on the document `before`, without the declared maps and lists that became null.
+
+    Kubernetes drops them when it decodes the object or prunes nulls of a custom resource; undeclared ones stay null.
+    """
+    if isinstance(left, dict) and isinstance(before, dict):
+        kept = {}
+        for name, part in left.items():
+            inner, was = structure.of(name), before.get(name)
+            if part is not None or was is None or inner.form is FieldForm.OPEN:
+                kept[name] = without_emptied(inner, part, was)
+        return kept
+    if isinstance(left, list) and isinstance(before, list) and structure.divides(before) is FieldForm.KEYED:
+        whole, element = by_element(structure, before), structure.element or OPEN
+        return [without_emptied(element, entry, whole[str(structure.names(entry))][0]) for entry in left]
+    return left
+
+
+def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
     """The set with every declared map and list that has a member below, so that an emptied container is removed too."""
-    children = {}
-    for element, below in fields.children.items():
+    result: dict[str, Any] = {}
+    for element, below in parts_of(fields).items():
         inner, declared = _below(structure, element)
-        deeper = with_named(inner, below)
-        children[element] = FieldSet(below.member or (declared and bool(below.children)), deeper.children)
-    return FieldSet(fields.member, children)
+        parts = with_named(inner, below)
+        result[element] = place_of(parts, member=has_itself(below) or (declared and bool(parts)))
+    return result
 
 
 def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
@@ -83,9 +93,11 @@ def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
     return structure.element or OPEN, False
 
 
-def reconciled(structure: Structure, fields: FieldSet) -> FieldSet:
+def reconciled(structure: Structure, fields: Fields) -> dict[str, Any]:
     """The fields in the current structure: an owner of parts of a value that is now atomic owns the whole value."""
-    if structure.form is FieldForm.LEAF:
-        return LEAF if fields else EMPTY
-    children = {element: reconciled(_below(structure, element)[0], below) for element, below in fields.children.items()}
-    return FieldSet(fields.member, {element: child for element, child in children.items() if child})
+    result: dict[str, Any] = {}
+    for element, below in parts_of(fields).items():
+        inner, _ = _below(structure, element)
+        whole = inner.form is FieldForm.LEAF
+        result[element] = {} if whole else place_of(reconciled(inner, below), member=has_itself(below))
+    return result

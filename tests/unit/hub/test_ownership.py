@@ -2,11 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hub.api.certificatesigningrequests import request as request_rules
 from hub.api.managedclusters.cluster import AVAILABLE, StatusReport
@@ -23,20 +19,12 @@ from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource
 from machinery.identity import AddOnName
 from machinery.meta.conditions import Condition
-from machinery.meta.managedfields import entries
-from machinery.meta.managedfields import holdings as held
-from machinery.meta.managedfields.comparing import Noted, noted
-from machinery.meta.managedfields.fieldset import encoded
-from machinery.meta.managedfields.holdings import MOST_UPDATERS, updater
-from machinery.meta.managedfields.notation import minus
+from machinery.meta.managedfields.ownership import MOST_UPDATERS
 from machinery.meta.managedfields.structure import FieldForm, Structure, keyed_lists
-from machinery.meta.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
 from machinery.product import GROUP_SUFFIX
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.managedfields import STRUCTURE, V1
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
-from tests.unit.machinery.managedfields.test_fieldset import DOCUMENTS
 
 NOW = datetime(2026, 11, 21, 7, tzinfo=UTC)
 _PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
@@ -123,27 +111,6 @@ def test_what_came_without_holders_stays_without(store: InlineStore) -> None:
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,)), "agent")
 
     assert shares(store, MANAGED_CLUSTERS, "edge") == {}
-
-
-def _same(found: Noted, _version: str) -> Noted:
-    return found
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(("a", "b")), DOCUMENTS), max_size=6))
-def test_entries_change_as_holdings_do(writes: list[tuple[str, dict[str, Any]]]) -> None:
-    old: dict[str, Any] = {}
-    cheap: list[Any] = []
-    for tick, (manager, document) in enumerate(writes):
-        new = {"apiVersion": V1, **document}
-        writer, time = updater(manager, V1), f"2026-11-21T00:00:{tick:02}Z"
-        full = updated(Comparisons(OneVersion(STRUCTURE), old, new), held.read(cheap), writer, time)
-        found = noted(STRUCTURE, old, new)
-        taken = minus(found.written, encoded(NOBODYS))
-        takings = [entries.Taking(writer, taken)] if taken else []
-        cheap = entries.after(cheap, partial(_same, found), takings, time)
-        assert cheap == held.written(full)
-        old = new
 
 
 def test_writers_beyond_the_tenth_become_one() -> None:

@@ -8,11 +8,11 @@ import pytest
 from machinery.apiserver.kinds.core import NAMESPACE
 from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.errors import ConflictError
-from machinery.meta.managedfields import lastapplied
-from machinery.meta.managedfields.lastapplied import ANNOTATION, real_conflicts, with_note
+from machinery.meta.managedfields.applying import Conflict, conflicts
+from machinery.meta.managedfields.configurations import ANNOTATION, KUBECTL, real_conflicts, with_note
+from machinery.meta.managedfields.ownership import Comparisons, applier
 from machinery.meta.managedfields.structure import Structure, structure
-from machinery.meta.managedfields.updating import Comparisons, Conflict, conflicts
-from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, World
+from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, OneVersion, World
 
 A = 'k:{"name":"a"}'
 
@@ -96,6 +96,31 @@ def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
     assert (world.content, world.shares) == ({}, {})
 
 
+def test_map_that_an_apply_empties_goes_and_stays_owned_as_in_structured_merge_diff() -> None:
+    inner: dict[str, Any] = {"f:inner": {}}
+    nothing: dict[str, Any] = {"inner": {}}
+    one, two = ("one!", {"inner": {"left": "x"}}), ("two!", nothing)
+    rows: list[tuple[list[tuple[str, dict[str, Any]]], dict[str, Any], dict[str, Any]]] = [
+        ([one, ("one!", {"inner": {}})], {}, {"one!": inner}),
+        ([one, ("one!", {"inner": None})], {}, {"one!": inner}),
+        ([one, two], {"inner": {"left": "x"}}, {"one!": {"f:inner": {"f:left": {}}}, "two!": inner}),
+        ([one, two, ("one!", {})], {}, {"two!": inner}),
+        ([("updater", {"inner": {}}), one, ("one!", {})], {}, {"updater": inner}),
+        ([("one!", {"names": {"a": "x"}}), ("one!", {"names": {}})], {}, {"one!": {"f:names": {}}}),
+        ([("one!", {"set": ["a"]}), ("one!", {"set": []})], {}, {}),
+        (
+            [("one!", {"open": {"a": {"b": 1}}}), ("one!", {"open": {"a": {}}})],
+            {"open": {"a": None}},
+            {"one!": {"f:open": {"f:a": {}}}},
+        ),
+    ]
+    for writes, content, shares in rows:
+        world = played(*writes)
+        assert (world.content, world.shares) == (content, shares), writes
+    with pytest.raises(ConflictError, match=r'conflict with "updater" using example.com/v1: \.inner$'):
+        played(*rows[4][0], ("two!", {"inner": {}}))
+
+
 def test_atomic_lists_sets_and_default_keys_have_their_own_holders() -> None:
     world = played(("one!", {"whole": ["a"]}))
     with pytest.raises(ConflictError, match=r"\.whole"):
@@ -175,7 +200,7 @@ def test_a_map_that_becomes_atomic_is_held_as_a_whole_by_who_held_a_part() -> No
     assert world.shares["one!"] == {"f:inner": {}}
 
 
-class _Changing:
+class _Changing(OneVersion):
     """One version whose schema changes with a new release."""
 
     now = 0
@@ -186,10 +211,6 @@ class _Changing:
     def structure(self, api_version: str) -> Structure:
         del api_version
         return self._structures[self.now]
-
-    def converted(self, document: Any, api_version: str) -> Any:
-        del api_version
-        return document
 
 
 class _Renaming:
@@ -244,9 +265,7 @@ def live(note: str | None, **content: Any) -> dict[str, Any]:
 def found_between(before: dict[str, Any], after: dict[str, Any]) -> list[Conflict]:
     world = World()
     world.update("kubectl-client-side-apply", before)
-    applier = next(iter(world.holdings))
-    comparisons = Comparisons(world.versions, before, {**before, **after})
-    return conflicts(comparisons, world.holdings, type(applier)("kubectl", applier.operation))
+    return conflicts(Comparisons(world.versions, before, {**before, **after}), world.holdings, applier(KUBECTL))
 
 
 def fields(found: list[Conflict]) -> list[str]:
@@ -276,7 +295,6 @@ def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(
         assert with_note(document, {"number": 1}, MOST) == document
     too_large = with_note(live("old", number=2), {"text": "x" * MOST}, MOST)
     assert too_large["metadata"]["annotations"] == {"other": "kept"}
-    assert lastapplied.KUBECTL == "kubectl"
 
 
 MINE = FieldOwnership(NAMESPACE, "ann", "v1", "", "2026-01-01T00:00:00Z")

@@ -1,35 +1,46 @@
 """Field sets: algebra, notation, comparison, merging, and what holds for every sequence of writes."""
 
+from functools import reduce
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from machinery.errors import ConflictError
 from machinery.meta.managedfields import elements
-from machinery.meta.managedfields import holdings as held
-from machinery.meta.managedfields.comparing import compare, noted
-from machinery.meta.managedfields.fieldset import DEEPEST, EMPTY, FieldSet, decoded, encoded, of_paths
-from machinery.meta.managedfields.holdings import all_fields
+from machinery.meta.managedfields import ownership as held
+from machinery.meta.managedfields.comparing import compare
+from machinery.meta.managedfields.fieldset import (
+    DEEPEST,
+    Fields,
+    common,
+    contains,
+    covers,
+    decoded,
+    has_itself,
+    in_order,
+    minus,
+    of_paths,
+    parts_of,
+    paths,
+    touches,
+    union,
+)
 from machinery.meta.managedfields.merging import merge
-from machinery.meta.managedfields.notation import covers, in_order, minus, touches, union
+from machinery.meta.managedfields.ownership import NOBODYS, Holdings
 from machinery.meta.managedfields.selecting import fields_of, reconciled, with_named, without
-from machinery.meta.managedfields.structure import DEEPEST_OPEN, Structure, structure
-from machinery.meta.managedfields.updating import NOBODYS
+from machinery.meta.managedfields.structure import DEEPEST_OPEN, FieldForm, Structure, structure
 from tests.checks import check_refusals
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, World
 
-A, B, C = "f:a", "f:b", "f:c"
+A, B = "f:a", "f:b"
 
 
 def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> None:
-    both, below = of_paths((A,), (A, B)), of_paths((A, B))
-    assert set(of_paths((A,), (A, B), (C, B)).without(of_paths((A,))).paths()) == {(C, B)}
-    assert encoded(both) == {A: {".": {}, B: {}}}
-    assert encoded(below) == {A: {B: {}}}
-    assert (decoded(encoded(both)), decoded(encoded(below))) == (both, below)
+    assert of_paths((A,), (A, B)) == {A: {".": {}, B: {}}}
+    assert of_paths((A, B)) == {A: {B: {}}}
     ports = [elements.key({"port": 443}), elements.key({"port": 80}), elements.value("b"), elements.value("a"), A]
-    assert list(encoded(of_paths(*((port,) for port in ports)))) == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
+    assert list(in_order(of_paths(*((port,) for port in ports)))) == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
     path = ("f:status", "f:conditions", 'k:{"type":"Ready"}', "f:status")
     assert elements.shown(path) == '.status.conditions[type="Ready"].status'
     assert elements.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
@@ -45,8 +56,9 @@ def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> Non
     malformed: list[object] = [[], {"spec": {}}, {"f": {}}, {"k:[]": {}}, {"v:{": {}}, {"i:x": {}}, {"f:a": 1}]
     check_refusals(ValueError, decoded, [*((wrong, ".") for wrong in malformed), (deep, "nested")])
 
-    assert decoded({"z:new": {}, A: {"z:new": {}}}) == EMPTY
-    assert decoded({"z:new": {}, A: {}}) == of_paths((A,))
+    assert decoded({"z:new": {}, A: {"z:new": {}}}) == {}
+    assert decoded({"z:new": {}, ".": {}, A: {".": {}}}) == of_paths((A,))
+    assert decoded({'k:{"b":1,"a":2}': {A: {}}, 'k:{"a":2,"b":1}': {}}) == {'k:{"a":2,"b":1}': {".": {}, A: {}}}
 
 
 A1, A2, A3 = ({"name": "a", "value": value} for value in (1, 2, 3))
@@ -59,41 +71,41 @@ PORTS_DIFFER = ({"ports": [{"name": "a"}]}, {"ports": [{**A1, "protocol": "TCP"}
 ENTRIES_DIFFER = ({"list": [A1, {"name": "b"}]}, {"list": [{"name": "c"}, A2]})
 UNDECLARED = ({"open": {"a": {"b": 1}, "c": [1]}}, {"open": {"a": {"b": 2}, "c": [1, 2]}})
 Notation = dict[str, Any]
-CASES: list[tuple[dict[str, Any], dict[str, Any], Notation, Notation, Notation]] = [
-    ({"number": 1}, {"number": 1}, {}, {}, {}),
-    ({"number": 1, "text": "a"}, {"number": 2}, {"f:text": {}}, {"f:number": {}}, {}),
-    ({}, {"inner": {"left": "a"}}, {}, {}, {"f:inner": {".": {}, "f:left": {}}}),
-    ({"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}, {}, {}),
-    ({}, {"inner": {}}, {}, {}, {"f:inner": {}}),
-    (*NAMES_DIFFER, {"f:names": {"f:b": {}}}, {"f:names": {"f:a": {}}}, {"f:names": {"f:c": {}}}),
-    ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, {}, {"f:selector": {}}, {}),
-    ({"whole": ["a"]}, {"whole": ["a", "b"]}, {}, {"f:whole": {}}, {}),
-    ({"set": ["a", "b"]}, {"set": ["b", "c"]}, {"f:set": {'v:"a"': {}}}, {}, {"f:set": {'v:"c"': {}}}),
-    ({"set": ["a", "b"]}, {"set": ["b", "a"]}, {}, {}, {}),
-    (*ENTRIES_DIFFER, {"f:list": {B_KEY: NEW_ENTRY}}, {"f:list": {READY: {"f:value": {}}}}, {"f:list": {C_KEY: NEW_ENTRY}}),
-    (*PORTS_DIFFER, {}, {}, {"f:ports": {TCP: {"f:protocol": {}, "f:value": {}}}}),
+CASES: list[tuple[dict[str, Any], dict[str, Any], Notation, Notation]] = [
+    ({"number": 1}, {"number": 1}, {}, {}),
+    ({"number": 1, "text": "a"}, {"number": 2}, {"f:text": {}}, {"f:number": {}}),
+    ({}, {"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}),
+    ({"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}, {}),
+    ({}, {"inner": {}}, {}, {"f:inner": {}}),
+    (*NAMES_DIFFER, {"f:names": {"f:b": {}}}, {"f:names": {"f:a": {}, "f:c": {}}}),
+    ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, {}, {"f:selector": {}}),
+    ({"whole": ["a"]}, {"whole": ["a", "b"]}, {}, {"f:whole": {}}),
+    ({"set": ["a", "b"]}, {"set": ["b", "c"]}, {"f:set": {'v:"a"': {}}}, {"f:set": {'v:"c"': {}}}),
+    ({"set": ["a", "b"]}, {"set": ["b", "a"]}, {}, {}),
+    (*ENTRIES_DIFFER, {"f:list": {B_KEY: NEW_ENTRY}}, {"f:list": {READY: {"f:value": {}}, C_KEY: NEW_ENTRY}}),
+    (*PORTS_DIFFER, {}, {"f:ports": {TCP: {"f:protocol": {}, "f:value": {}}}}),
     # Entries with the same key are one field.
-    ({"list": [A1, A2]}, {"list": [A1, A3]}, {}, {"f:list": {READY: {}}}, {}),
-    ({"list": [A1]}, {"list": [A1, A2]}, {"f:list": {READY: WITH_VALUE}}, {}, {"f:list": {READY: {}}}),
-    ({"list": [A1, A2]}, {"list": [A1]}, {"f:list": {READY: {}}}, {}, {"f:list": {READY: WITH_VALUE}}),
-    ({"text": None}, {"text": "a"}, {}, {"f:text": {}}, {}),
-    (*UNDECLARED, {}, {"f:open": {"f:a": {"f:b": {}}, "f:c": {}}}, {}),
-    ({"open": {"a": {"b": 1}}}, {"open": {"a": 1}}, {"f:open": {"f:a": {"f:b": {}}}}, {"f:open": {"f:a": {}}}, {}),
+    ({"list": [A1, A2]}, {"list": [A1, A3]}, {}, {"f:list": {READY: {}}}),
+    ({"list": [A1]}, {"list": [A1, A2]}, {"f:list": {READY: WITH_VALUE}}, {"f:list": {READY: {}}}),
+    ({"list": [A1, A2]}, {"list": [A1]}, {"f:list": {READY: {}}}, {"f:list": {READY: WITH_VALUE}}),
+    ({"text": None}, {"text": "a"}, {}, {"f:text": {}}),
+    ({"text": "a"}, {"text": None, "inner": None}, {}, {"f:inner": {}, "f:text": {}}),
+    (*UNDECLARED, {}, {"f:open": {"f:a": {"f:b": {}}, "f:c": {}}}),
+    ({"open": {"a": {"b": 1}}}, {"open": {"a": 1}}, {"f:open": {"f:a": {"f:b": {}}}}, {"f:open": {"f:a": {}}}),
     # A list without its keys is one field.
-    ({"list": [{"value": 1}]}, {"list": [{"value": 2}]}, {}, {"f:list": {}}, {}),
+    ({"list": [{"value": 1}]}, {"list": [{"value": 2}]}, {}, {"f:list": {}}),
 ]
 
 
 def test_documents_are_compared_by_field() -> None:
     for old, new, *expected in CASES:
         found = compare(STRUCTURE, old, new)
-        assert [encoded(found.removed), encoded(found.modified), encoded(found.added)] == expected, (old, new)
+        assert [found.removed, found.written] == expected, (old, new)
     deep: dict[str, Any] = {}
     for _ in range(500):
         deep = {"a": deep, "b": 1}
-    comparison = compare(STRUCTURE, {}, {"open": deep})
-    assert max(len(path) for path in comparison.added.paths()) == DEEPEST_OPEN + 1
-    assert decoded(encoded(fields_of(STRUCTURE, {"open": deep}))) == fields_of(STRUCTURE, {"open": deep})
+    assert max(len(path) for path in paths(compare(STRUCTURE, {}, {"open": deep}).written)) == DEEPEST_OPEN + 1
+    assert decoded(fields_of(STRUCTURE, {"open": deep})) == fields_of(STRUCTURE, {"open": deep})
     assert merge(STRUCTURE, {"open": deep}, {"open": deep}) == {"open": deep}
 
 
@@ -110,24 +122,24 @@ def test_applied_document_has_fields_without_the_maps_around_them() -> None:
         ({"list": [{"name": "a"}, {"name": "a"}]}, {"f:list": {READY: {}}}),
         ({"open": {"a": {"b": 1}}}, {"f:open": {"f:a": {".": {}, "f:b": {}}}}),
     ]
-    assert [(document, expected) for document, expected in rows if encoded(fields_of(STRUCTURE, document)) != expected] == []
+    assert [(document, expected) for document, expected in rows if fields_of(STRUCTURE, document) != expected] == []
 
     fields = fields_of(STRUCTURE, {"inner": {"left": "a"}, "open": {"a": {"b": 1}}})
-    named = with_named(STRUCTURE, fields - fields_of(STRUCTURE, {"open": {"a": {}}}))
-    assert encoded(named) == {"f:inner": {".": {}, "f:left": {}}, "f:open": {".": {}, "f:a": {"f:b": {}}}}
+    named = with_named(STRUCTURE, minus(fields, fields_of(STRUCTURE, {"open": {"a": {}}})))
+    assert named == {"f:inner": {".": {}, "f:left": {}}, "f:open": {".": {}, "f:a": {"f:b": {}}}}
 
     inner = {"type": "object", "x-kubernetes-map-type": "atomic"}
     atomic = structure({**SCHEMA, "properties": {**SCHEMA["properties"], "inner": inner}})
     fields = reconciled(atomic, fields_of(STRUCTURE, {"inner": {"left": "a"}, "number": 1}))
-    assert encoded(fields) == {"f:inner": {}, "f:number": {}}
-    assert reconciled(STRUCTURE, FieldSet()) == FieldSet()
+    assert fields == {"f:inner": {}, "f:number": {}}
+    assert reconciled(STRUCTURE, {}) == {}
 
 
 def named(*names: str) -> list[dict[str, Any]]:
     return [{"name": name} for name in names]
 
 
-def test_merged_configuration_wins_keeps_order_and_removal_leaves_no_empty_containers() -> None:
+def test_merged_configuration_wins_and_keeps_order_and_removal_leaves_null_for_what_is_empty() -> None:
     document = {
         "inner": {"left": "a", "right": "b"},
         "names": {"a": "1"},
@@ -136,11 +148,14 @@ def test_merged_configuration_wins_keeps_order_and_removal_leaves_no_empty_conta
         "whole": ["a"],
     }
     gone = fields_of(STRUCTURE, {"inner": {"left": "a"}, "names": {"a": "1"}, "set": ["a"]})
-    tags = fields_of(STRUCTURE, {"list": [{"name": "a", "tags": ["x"]}]}) - fields_of(STRUCTURE, {"list": [{"name": "a"}]})
-    assert without(STRUCTURE, document, gone | tags) == {
+    tags = minus(
+        fields_of(STRUCTURE, {"list": [{"name": "a", "tags": ["x"]}]}), fields_of(STRUCTURE, {"list": [{"name": "a"}]})
+    )
+    assert without(STRUCTURE, document, union(gone, tags)) == {
         "inner": {"right": "b"},
+        "names": None,
         "set": ["b"],
-        "list": [{"name": "a", "value": 1}],
+        "list": [{"name": "a", "value": 1, "tags": None}],
         "whole": ["a"],
     }
 
@@ -221,73 +236,60 @@ def written(writes: list[tuple[str, str, dict[str, Any]]]) -> World:
     return world
 
 
-def existing(world: World) -> FieldSet:
+def existing(world: World) -> Fields:
     """Every field that the object has, the maps around them included."""
-    return compare(STRUCTURE, {}, world.live).added - NOBODYS
+    return minus(compare(STRUCTURE, {}, world.live).written, NOBODYS)
 
 
-SCALARS = st.one_of(st.none(), st.integers(0, 1), st.sampled_from(("", "x", "y")), st.booleans())
-LOOSE_ENTRIES = st.fixed_dictionaries({}, optional={"name": st.one_of(st.none(), st.sampled_from("ab")), "value": SCALARS})
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(
-        st.lists(st.one_of(inner, LOOSE_ENTRIES), max_size=3),
-        st.lists(LOOSE_ENTRIES, max_size=3),
-        st.dictionaries(st.sampled_from(("a", "left", "name")), inner, max_size=2),
-    ),
-    max_leaves=6,
-)
-PLACES = ("number", "text", "inner", "names", "selector", "whole", "set", "list", "ports", "open")
-ANYTHING = st.dictionaries(st.sampled_from(PLACES), VALUES, max_size=4)
+def all_fields(holdings: Holdings) -> Fields:
+    """All owned fields."""
+    return reduce(union, (holding.fields for holding in holdings.values()), {})
 
 
 @many
 @given(PATHS, PATHS)
-def test_field_sets_and_their_notation_follow_set_algebra(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> None:
+def test_field_sets_follow_set_algebra(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> None:
     one, other = of_paths(*these), of_paths(*those)
-    assert decoded(encoded(one)) == one
-    assert set(one.paths()) == set(these)
-    assert all((path in one) is (path in these) for path in (*these, *those))
-    assert set((one | other).paths()) == {*these, *those}
-    assert set((one & other).paths()) == {*these} & {*those}
-    assert set((one - other).paths()) == {*these} - {*those}
-    assert (one - other) | (one & other) == one
-    assert not one - one
-    assert one - one == EMPTY
-    assert minus(encoded(one), encoded(other)) == encoded(one - other)
-    assert in_order(union(encoded(one), encoded(other))) == encoded(one | other)
-    assert covers(encoded(one), encoded(other)) == (not other - one)
-    assert touches(encoded(one), encoded(other)) == bool(one & other)
-    backwards = _backwards(encoded(one))
-    assert list(in_order(backwards)) == list(encoded(one))
-    assert str(in_order(backwards)) == str(encoded(one))
+    assert decoded(one) == one
+    assert set(paths(one)) == set(these)
+    assert all(contains(one, path) is (path in these) for path in (*these, *those))
+    assert set(paths(union(one, other))) == {*these, *those}
+    assert set(paths(common(one, other))) == {*these} & {*those}
+    assert set(paths(minus(one, other))) == {*these} - {*those}
+    assert union(minus(one, other), common(one, other)) == one
+    assert covers(one, other) == ({*those} <= {*these})
+    assert touches(one, other) == bool({*these} & {*those})
+    assert str(in_order(_backwards(one))) == str(in_order(one))
 
 
-def _backwards(notation: dict[str, Any]) -> dict[str, Any]:
-    return {element: _backwards(notation[element]) for element in reversed(notation)}
-
-
-@settings(max_examples=300, deadline=None)
-@given(ANYTHING, ANYTHING)
-def test_noted_changes_equal_the_full_comparison(old: dict[str, Any], new: dict[str, Any]) -> None:
-    found, full_comparison = noted(STRUCTURE, old, new), compare(STRUCTURE, old, new)
-    assert decoded(found.removed) == full_comparison.removed
-    assert decoded(found.written) == full_comparison.written
-    assert in_order(found.written) == encoded(full_comparison.written)
+def _backwards(fields: Fields) -> Fields:
+    return {element: _backwards(fields[element]) for element in reversed([*fields])}
 
 
 @many
 @given(WRITES)
-def test_exactly_what_exists_is_held_and_holdings_round_trip(writes: list[tuple[str, str, dict[str, Any]]]) -> None:
+@example([("apply", "one", {"inner": {"left": "x"}}), ("apply", "one", {"inner": {}})])
+@example([("apply", "one", {"inner": {"left": "x"}}), ("apply", "two", {"inner": {}}), ("apply", "one", {})])
+def test_what_exists_is_held_and_of_what_is_gone_only_emptied_containers(writes: list[tuple[str, str, dict[str, Any]]]) -> None:
     world = written(writes)
-    assert all_fields(world.holdings) - existing(world) - fields_of(STRUCTURE, world.live) == EMPTY
-    assert leaves(STRUCTURE, world.live) - all_fields(world.holdings) == EMPTY
+    held_without = minus(minus(all_fields(world.holdings), existing(world)), fields_of(STRUCTURE, world.live))
+    assert [path for path in paths(held_without) if is_value(path)] == []
+    assert minus(leaves(STRUCTURE, world.live), all_fields(world.holdings)) == {}
     assert held.read(held.written(world.holdings)) == world.holdings
+    assert held.of_entries(held.written(world.holdings)) == world.holdings
 
 
-def leaves(structure: Structure, document: dict[str, Any]) -> FieldSet:
+def is_value(path: tuple[str, ...]) -> bool:
+    """Whether the place is a value by the schema, not a map or list that is divided into fields."""
+    here: Structure | None = STRUCTURE
+    for element in path:
+        here = here.of(element.removeprefix("f:")) if here and element.startswith("f:") else here and here.element
+    return here is not None and here.form is FieldForm.LEAF
+
+
+def leaves(structure: Structure, document: dict[str, Any]) -> Fields:
     """What is written as a value: scalars, and what is owned as a whole."""
-    return _ends(fields_of(structure, full(document)) - NOBODYS)
+    return _ends(minus(fields_of(structure, full(document)), NOBODYS))
 
 
 def full(value: Any) -> Any:
@@ -298,9 +300,9 @@ def full(value: Any) -> Any:
     return [full(part) for part in value] if isinstance(value, list) else value
 
 
-def _ends(fields: FieldSet) -> FieldSet:
-    kept = {element: _ends(below) for element, below in fields.children.items()}
-    return FieldSet(fields.member and not fields.children, {element: below for element, below in kept.items() if below})
+def _ends(fields: Fields) -> Fields:
+    kept = {element: below if not below else _ends(below) for element, below in parts_of(fields).items()}
+    return {element: below for element, below in kept.items() if below or (has_itself(fields[element]) and not fields[element])}
 
 
 @many
@@ -310,8 +312,8 @@ def test_applied_document_is_there_and_applying_it_again_changes_nothing(
 ) -> None:
     world = written(writes)
     world.apply("applier", config, force=True)
-    assert compare(STRUCTURE, merge(STRUCTURE, world.content, config), world.content).written == EMPTY
-    assert decoded(world.shares.get("applier!", {})) == fields_of(STRUCTURE, config)
+    assert compare(STRUCTURE, merge(STRUCTURE, world.content, config), world.content).written == {}
+    assert world.shares.get("applier!", {}) == fields_of(STRUCTURE, config)
     before = (world.live, world.holdings)
     assert not world.apply("applier", config).changed
     assert (world.live, world.holdings) == before
@@ -332,7 +334,7 @@ def test_without_force_no_field_of_another_changes(
         return
 
     changed = compare(STRUCTURE, before, world.live)
-    assert changed.modified & all_fields(held_before) == EMPTY
+    assert common(changed.written, all_fields(held_before)) == {}
     assert {writer: holding for writer, holding in world.holdings.items() if writer in held_before} == held_before
 
 
@@ -349,13 +351,12 @@ def test_what_others_hold_survives_that_an_applier_leaves(
 
     world.apply("applier", {})
 
-    gone = compare(STRUCTURE, before, world.live).removed
-    assert (gone & values & all_fields(others)).without(_entries(config)) == EMPTY
+    gone = common(common(compare(STRUCTURE, before, world.live).removed, values), all_fields(others))
+    assert [path for path in paths(gone) if not any(path[: len(entry)] == entry for entry in _entries(config))] == []
     assert all(writer.manager != "applier" for writer in world.holdings)
 
 
-def _entries(config: dict[str, Any]) -> FieldSet:
+def _entries(config: dict[str, Any]) -> list[tuple[str, ...]]:
     """List entries that the applier held: they go with what others wrote into them."""
     lists = (("list", '"}'), ("ports", '","protocol":"TCP"}'))
-    paths = [("f:" + part, 'k:{"name":"' + each["name"] + suffix) for part, suffix in lists for each in config.get(part, ())]
-    return of_paths(*paths)
+    return [("f:" + part, 'k:{"name":"' + each["name"] + suffix) for part, suffix in lists for each in config.get(part, ())]

@@ -1,0 +1,127 @@
+"""Applied configurations: which part counts, whether it fits its structure, and its note in an annotation.
+
+Fields are owned by name, so an unknown field cannot be applied, whatever fieldValidation says. The annotation is that of
+client-side apply and concerns only kubectl's own manager: fields that are unchanged since the annotation are no conflict, and
+it is kept up to date for users who still apply on the client side.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from machinery.meta.managedfields import elements
+from machinery.meta.managedfields.applying import Conflict
+from machinery.meta.managedfields.comparing import compare
+from machinery.meta.managedfields.fieldset import Fields, contains, minus
+from machinery.meta.managedfields.selecting import fields_of
+from machinery.meta.managedfields.structure import FieldForm, Structure
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+KUBECTL = "kubectl"
+_TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
+
+
+def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
+    """The part of an applied document that its path can change: the envelope and `parts`."""
+    return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
+
+
+def misfits(structure: Structure, config: Mapping[str, Any]) -> list[str]:
+    """Errors in the form `<path>: <why>`; a wrong type is reported only for the topmost value."""
+    return [f"{elements.shown(path)}: {why}" for path, why in _misfits(structure, config, ())]
+
+
+_Misfit = tuple[tuple[str, ...], str]
+
+
+def _misfits(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[_Misfit]:
+    if value is None or structure.form is FieldForm.OPEN:
+        return
+    if not _fits(structure.json_type, value):
+        yield path, f"expected {structure.json_type}, got {_type_of(value)}"
+    elif isinstance(value, dict):
+        yield from _of_map(structure, value, path)
+    elif isinstance(value, list):
+        yield from _of_list(structure, value, path)
+
+
+def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
+    if structure.json_type != "object":
+        return
+    for name, part in value.items():
+        here = (*path, elements.field(name))
+        if structure.declares(name) or structure.element is not None:
+            yield from _misfits(structure.of(name), part, here)
+        else:
+            yield here, "field not declared in schema"
+
+
+def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
+    seen: set[str] = set()
+    for index, entry in enumerate(value):
+        name = f"{elements.INDEX}{index}" if structure.form is FieldForm.LEAF else structure.names(entry)
+        if name is None:
+            yield (*path, f"{elements.INDEX}{index}"), _why_nameless(structure)
+            continue
+        if name in seen:
+            yield path, f"duplicate entries for key {elements.shown((name,))}"
+        seen.add(name)
+        if structure.element is not None:
+            yield from _misfits(structure.element, entry, (*path, name))
+
+
+def _why_nameless(structure: Structure) -> str:
+    if structure.form is FieldForm.SET:
+        return "an entry of a set is a scalar"
+    keys = " ".join(f'"{name}"' for name in structure.keys)
+    return f"associative list with keys has an element that omits all key fields [{keys}]"
+
+
+def _fits(wanted: str, value: Any) -> bool:
+    if wanted in ("integer", "number"):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return wanted not in _TYPES or isinstance(value, _TYPES[wanted])
+
+
+def _type_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def real_conflicts(structure: Structure, live: Mapping[str, Any], found: list[Conflict]) -> list[Conflict]:
+    """Conflicts without those over fields that an earlier client-side apply set and that have not changed since."""
+    own = _still_applied(structure, live)
+    return [conflict for conflict in found if not contains(own, conflict[2])]
+
+
+def _still_applied(structure: Structure, live: Mapping[str, Any]) -> Fields:
+    noted = (live.get("metadata", {}).get("annotations") or {}).get(ANNOTATION)
+    try:
+        applied = json.loads(noted or "null")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(applied, dict) or applied.get("apiVersion") != live.get("apiVersion"):
+        return {}
+    comparison = compare(structure, applied, live)
+    return minus(minus(fields_of(structure, applied), comparison.written), comparison.removed)
+
+
+def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+    """The object with an updated annotation, if it has one; the annotation is removed if all would exceed `most` bytes."""
+    metadata = document.get("metadata", {})
+    annotations = metadata.get("annotations") or {}
+    if not annotations.get(ANNOTATION):
+        return document
+    others = {name: note for name, note in annotations.items() if name != ANNOTATION}
+    noted = {**others, ANNOTATION: _note(config)}
+    size = sum(len(name) + len(str(note)) for name, note in noted.items())
+    return {**document, "metadata": {**metadata, "annotations": noted if size <= most else others}}
+
+
+def _note(config: Mapping[str, Any]) -> str:
+    metadata = config.get("metadata", {})
+    annotations = metadata.get("annotations") or {}
+    if ANNOTATION in annotations:
+        kept = {name: note for name, note in annotations.items() if name != ANNOTATION}
+        config = {**config, "metadata": {**metadata, "annotations": kept}}
+    return json.dumps(config, ensure_ascii=False, separators=(",", ":"), sort_keys=True) + "\n"

@@ -1,0 +1,247 @@
+"""Owners of fields, as stored in `metadata.managedFields`, and the effect of a write on them.
+
+A writer becomes the only owner of a field that it writes, beside appliers of the same value; a removed field has no owner.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from machinery.meta.managedfields import elements
+from machinery.meta.managedfields.comparing import Comparison, compare
+from machinery.meta.managedfields.fieldset import Fields, decoded, in_order, minus, of_paths, touches, union
+from machinery.meta.managedfields.selecting import reconciled
+from machinery.meta.managedfields.structure import Structure
+
+Document = Mapping[str, Any]
+MOST_UPDATERS = 10
+"""Most separate updaters; the oldest beyond this number are merged into one."""
+ANCIENT = "ancient-changes"
+FIELDS_TYPE = "FieldsV1"
+_OF_THE_SERVER = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation")
+NOBODYS = of_paths(
+    *((elements.field(name),) for name in ("apiVersion", "kind", "metadata")),
+    *((elements.field("metadata"), elements.field(name)) for name in (*_OF_THE_SERVER, "managedFields", "resourceVersion")),
+)
+"""Fields without owners: those that name the object, and those that only the server writes."""
+
+
+class Operation(StrEnum):
+    APPLY = "Apply"
+    UPDATE = "Update"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FieldWriter:
+    """A field manager. Requests with equal writers are one owner. An applier is the same in every version."""
+
+    manager: str
+    operation: Operation
+    subresource: str = ""
+    api_version: str = ""
+    """For an updater; "" for an applier."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHolding:
+    """Owned fields in a version's notation. `time`: as stored, RFC 3339; None for an owner without changes."""
+
+    api_version: str
+    fields: Fields
+    time: str | None = None
+    entry: Document | None = field(default=None, compare=False, repr=False)
+    """The stored entry with exactly this content, so that it need not be encoded again."""
+
+
+Holdings = Mapping[FieldWriter, FieldHolding]
+InVersion = Callable[[str], Comparison | None]
+"""Returns the effect of a write in the notation of an apiVersion; None: the version is no longer served."""
+
+
+def updater(manager: str, api_version: str, subresource: str = "") -> FieldWriter:
+    return FieldWriter(manager or "unknown", Operation.UPDATE, subresource, api_version)
+
+
+def applier(manager: str, subresource: str = "") -> FieldWriter:
+    return FieldWriter(manager, Operation.APPLY, subresource)
+
+
+class UnreadableError(ValueError):
+    """managedFields that cannot be decoded."""
+
+
+def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
+    """Decode managedFields that a client sent. Raises UnreadableError."""
+    if not isinstance(entries, list):
+        raise UnreadableError("managedFields is a list")
+    try:
+        return dict(_read(entry) for entry in entries)
+    except ValueError as error:
+        raise UnreadableError(str(error)) from None
+
+
+def of_object(document: Document) -> dict[FieldWriter, FieldHolding]:
+    """Owners of a stored object's fields; none when managedFields cannot be decoded."""
+    try:
+        return read(document.get("metadata", {}).get("managedFields") or [])
+    except UnreadableError:
+        return {}
+
+
+def of_entries(entries: list[Document]) -> dict[FieldWriter, FieldHolding]:
+    """Owners in entries that `written` has encoded. Nothing is checked or decoded."""
+    holdings = {}
+    for entry in entries:
+        operation, version = Operation(entry["operation"]), entry["apiVersion"]
+        own_version = "" if operation is Operation.APPLY else version
+        writer = FieldWriter(entry.get("manager", ""), operation, entry.get("subresource", ""), own_version)
+        holdings[writer] = FieldHolding(version, entry["fieldsV1"], entry.get("time"), entry)
+    return holdings
+
+
+def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
+    if not isinstance(entry, dict) or entry.get("fieldsType") != FIELDS_TYPE:
+        raise UnreadableError("an entry of managedFields is an object with fields of type FieldsV1")
+    operation, api_version = Operation(str(entry.get("operation"))), entry.get("apiVersion")
+    manager, subresource, time = entry.get("manager") or "", entry.get("subresource") or "", entry.get("time")
+    if not api_version or not all(isinstance(part, str) for part in (api_version, manager, subresource, time or "")):
+        raise UnreadableError("apiVersion, manager, subresource and time are texts, and the first is there")
+    writer = FieldWriter(manager, operation, subresource, "" if operation is Operation.APPLY else api_version)
+    return writer, FieldHolding(api_version, decoded(entry.get("fieldsV1") or {}), time)
+
+
+def written(holdings: Holdings) -> list[Document]:
+    """The entries to store: appliers first, then by time, name, version and subresource."""
+    return sorted((holding.entry or _entry(writer, holding) for writer, holding in holdings.items()), key=_order)
+
+
+def _entry(writer: FieldWriter, holding: FieldHolding) -> Document:
+    entry = {
+        "apiVersion": holding.api_version,
+        "fieldsType": FIELDS_TYPE,
+        "fieldsV1": in_order(holding.fields),
+        "manager": writer.manager,
+        "operation": str(writer.operation),
+        "subresource": writer.subresource,
+        "time": holding.time,
+    }
+    return {name: part for name, part in entry.items() if part not in (None, "")}
+
+
+def _order(entry: Document) -> tuple[str, ...]:
+    time, subresource = entry.get("time") or "", entry.get("subresource", "")
+    return (entry["operation"], time, entry.get("manager", ""), entry["apiVersion"], subresource)
+
+
+def is_reset(entries: Any) -> bool:
+    """Whether a client resets the ownership: `[]`, or `[{}]` for clients that omit empty lists."""
+    return entries in ([], [{}])
+
+
+def is_same(new: Document, old: Document) -> bool:
+    """Whether two objects differ only in revision and times of managedFields, so that nothing must be written."""
+    if any(new.get(part) != old.get(part) for part in (*new, *old) if part != "metadata"):
+        return False
+    return _timeless(new) == _timeless(old)
+
+
+def _timeless(document: Document) -> tuple[dict[str, Any], list[Any]]:
+    metadata = dict(document.get("metadata") or {})
+    metadata.pop("resourceVersion", None)
+    entries = metadata.pop("managedFields", None) or []
+    timeless = [{name: part for name, part in entry.items() if name != "time"} for entry in entries]
+    return {**document, "metadata": metadata}, sorted(timeless, key=_place)
+
+
+def _place(entry: Document) -> tuple[str, ...]:
+    return tuple(str(entry.get(name, "")) for name in ("operation", "manager", "apiVersion", "subresource"))
+
+
+class Versions(Protocol):
+    """The served versions of a kind. Every document has its version in `apiVersion`."""
+
+    def structure(self, api_version: str) -> Structure | None:
+        """None: the version is no longer served."""
+
+    def converted(self, document: Document, api_version: str) -> Document:
+        """Convert to a served version."""
+
+
+class Comparisons:
+    """Compares two documents in each version in which fields are owned; each comparison is computed once."""
+
+    def __init__(self, versions: Versions, old: Document, new: Document) -> None:
+        self._versions = versions
+        self._old = old
+        self._new = new
+        self._made: dict[str, Comparison | None] = {}
+
+    def __call__(self, api_version: str) -> Comparison | None:
+        """None: the version is no longer served."""
+        if api_version not in self._made:
+            structure, pair = self._versions.structure(api_version), (self._old, self._new)
+            old, new = (self._versions.converted(document, api_version) if document and structure else {} for document in pair)
+            self._made[api_version] = None if structure is None else compare(structure, old, new)
+        return self._made[api_version]
+
+
+def updated(
+    changed: InVersion, holdings: Holdings, taken: Mapping[FieldWriter, Fields], time: str
+) -> dict[FieldWriter, FieldHolding]:
+    """The owners after a create, update or patch. `taken`: the written fields that each updater now owns."""
+    left = released(changed, holdings, taken)
+    for writer, fields in taken.items():
+        before = left.get(writer)
+        if fields:
+            left[writer] = FieldHolding(writer.api_version, union(before.fields, fields) if before else fields, time)
+    return _capped(left)
+
+
+def released(
+    changed: InVersion, holdings: Holdings, keeping: Mapping[FieldWriter, Fields] | None = None
+) -> dict[FieldWriter, FieldHolding]:
+    """The fields that owners keep after a write. `keeping`: fields that these owners keep although they were written."""
+    left = {}
+    for writer, holding in holdings.items():
+        comparison = changed(holding.api_version)
+        if comparison is None:
+            continue
+        kept = (keeping or {}).get(writer)
+        lost = comparison.written if kept is None else minus(comparison.written, kept)
+        fields = holding.fields
+        for gone in (comparison.removed, lost):
+            fields = minus(fields, gone) if gone and touches(fields, gone) else fields
+        if fields:
+            left[writer] = holding if fields is holding.fields else replace(holding, fields=fields, entry=None)
+    return left
+
+
+def _capped(holdings: dict[FieldWriter, FieldHolding]) -> dict[FieldWriter, FieldHolding]:
+    """Merge the oldest updaters of each version into one when there are more than MOST_UPDATERS."""
+    updaters = [writer for writer in holdings if writer.operation is Operation.UPDATE]
+    surplus, first = len(updaters) - MOST_UPDATERS, dict[str, FieldWriter]()
+    for writer in sorted(updaters, key=lambda writer: (holdings[writer].time or "", writer)) if surplus > 0 else ():
+        if surplus <= 0:
+            break
+        version = holdings[writer].api_version
+        if version not in first:
+            first[version] = writer
+            continue
+        bucket = FieldWriter(ANCIENT, Operation.UPDATE, api_version=version)
+        if bucket not in holdings:
+            holdings[bucket] = holdings.pop(first[version])
+        older, newer = holdings[bucket], holdings.pop(writer)
+        holdings[bucket] = FieldHolding(version, union(older.fields, newer.fields), newer.time)
+        surplus -= 1
+    return holdings
+
+
+def current(versions: Versions, holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
+    """Owners in the current structures; versions that are no longer served are dropped."""
+    structures = {writer: versions.structure(holding.api_version) for writer, holding in holdings.items()}
+    return {
+        writer: replace(holding, fields=reconciled(structure, holding.fields), entry=None)
+        for writer, holding in holdings.items()
+        if (structure := structures[writer]) is not None
+    }
