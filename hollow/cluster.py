@@ -24,8 +24,9 @@ from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import error_answer
-from machinery.apiserver.kinds.reviews import AUTHENTICATION, access_reviews
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
+from machinery.apiserver.kinds.reviews import access_reviews
+from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource, Key

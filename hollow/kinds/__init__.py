@@ -9,8 +9,7 @@ from hollow.kinds.node import NODE
 from hollow.kinds.pod import POD
 from hollow.kinds.property import CLUSTER_PROPERTY
 from machinery.apiserver.kinds import core
-from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, SECRET, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import ApiGroup, Resource

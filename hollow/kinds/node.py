@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from hollow.kinds.cells import NONE, UNKNOWN, part
-from machinery.apiserver.kinds import core
+from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record
 from machinery.apiserver.read.tables import AGE
 from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
 
+_BY_TYPE = listing({**OPEN, "properties": {"type": TEXT}}, "type")
 _ROLE = "node-role.kubernetes.io/"
 
 
@@ -46,7 +47,11 @@ NODE = Resource(
     name="nodes",
     kind="Node",
     short_names=("no",),
-    schema=core.NODE.schema,
+    schema=record(
+        "Node is a worker node in Kubernetes.",
+        spec={**OPEN, "description": "Its desired state.", "properties": {"podCIDRs": listing(TEXT, kind="set")}},
+        status={**OPEN, "description": "Its state.", "properties": {"addresses": _BY_TYPE, "conditions": _BY_TYPE}},
+    ),
     subresources=(STATUS,),
     columns=(
         Column("Status", _status, description="The status of the node"),

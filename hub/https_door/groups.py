@@ -35,8 +35,7 @@ from hub.https_door.virtual.hubreplicas import ReplicaStorage
 from hub.https_door.virtual.replica_drains import replica_drain
 from hub.ports import Store
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
-from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SECRET, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import ApiGroup, Resource

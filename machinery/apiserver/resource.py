@@ -18,7 +18,7 @@ from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, k
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ..., without metadata."""
 
-Validation = Callable[[Document, Document | None], Sequence[Cause]]
+Validation = Callable[[Document, Document | None], Iterable[Cause]]
 """Violations of the new object; the second argument is the old object, None at a create."""
 
 PrepareCreate = Callable[[Document, Actor, datetime], Document]

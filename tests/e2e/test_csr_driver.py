@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
-from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.kinds.core import LEASE
 from machinery.apiserver.kinds.events import EVENTS_V1
 from machinery.client.rest import KubeClient
 from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, Program, is_available, status_of, until

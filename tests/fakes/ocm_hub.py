@@ -18,7 +18,7 @@ from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authen
 from machinery.apiserver.http.listener import serve
 from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, CERTIFICATES
-from machinery.apiserver.kinds.coordination import COORDINATION, LEASE
+from machinery.apiserver.kinds.core import COORDINATION, LEASE
 from machinery.apiserver.kinds.events import EVENTS, EVENTS_V1
 from machinery.apiserver.resource import ApiGroup, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer

@@ -16,8 +16,7 @@ from yarl import URL
 
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.http.listener import Listening, serve
-from machinery.apiserver.kinds.coordination import COORDINATION
-from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
+from machinery.apiserver.kinds.core import CONFIG_MAP, COORDINATION, NAMESPACE
 from machinery.apiserver.resource import ApiGroup, Column, Resource, ServedVersion, TableRow, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
 from machinery.apiserver.storage import Actor, Key, Storage

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.apiserver.http.status_errors import forbidden, invalid_value, not_supported, required
+from machinery.apiserver.kinds.declaration import BYTES, EXTRA, INT32, TEXT, TEXTS, TIME, builtin, listing, record
 from machinery.apiserver.read.tables import AGE, human_duration
-from machinery.apiserver.resource import ApiGroup, Column, Resource, Subresource, TableRow
+from machinery.apiserver.resource import ApiGroup, Column, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import Cause, InvalidError, TooLargeError
 from machinery.meta.timestamps import format_time
@@ -34,61 +35,38 @@ _SIGNER = re.compile(
 )
 LONGEST_SIGNER = 571
 _SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-_TEXT: dict[str, Any] = {"type": "string"}
-_BYTES: dict[str, Any] = {"type": "string", "format": "byte"}
-_TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}
 
-_SCHEMA: dict[str, Any] = {
-    "description": "CertificateSigningRequest objects provide a mechanism to obtain x509 certificates by submitting a "
-    "certificate signing request, and having it asynchronously approved and issued.",
-    "type": "object",
-    "properties": {
-        "spec": {
-            "description": "spec contains the certificate request, and is immutable after creation. Only the request, "
-            "signerName, expirationSeconds, and usages fields can be set on creation.",
-            "type": "object",
-            "properties": {
-                "expirationSeconds": {
-                    "description": "expirationSeconds is the requested duration of validity of the issued certificate.",
-                    "type": "integer",
-                    "format": "int32",
-                },
-                "extra": {"type": "object", "additionalProperties": {"type": "array", "items": _TEXT}},
-                "groups": {"type": "array", "items": _TEXT, "description": "The groups of the creator."},
-                "request": {**_BYTES, "description": "request contains an x509 certificate signing request in PEM."},
-                "signerName": {**_TEXT, "description": "signerName indicates the requested signer."},
-                "uid": {**_TEXT, "description": "The uid of the creator."},
-                "usages": {"type": "array", "items": _TEXT, "description": "Key usages requested in the certificate."},
-                "username": {**_TEXT, "description": "The name of the creator."},
-            },
+_SCHEMA = record(
+    "CertificateSigningRequest objects provide a mechanism to obtain x509 certificates by submitting a certificate signing "
+    "request, and having it asynchronously approved and issued.",
+    spec=record(
+        "spec contains the certificate request, and is immutable after creation. Only the request, signerName, "
+        "expirationSeconds, and usages fields can be set on creation.",
+        expirationSeconds={
+            **INT32,
+            "description": "expirationSeconds is the requested duration of validity of the issued certificate.",
         },
-        "status": {
-            "description": "status contains information about whether the request is approved or denied, and the "
-            "certificate issued by the signer, or the failure condition indicating signer failure.",
-            "type": "object",
-            "properties": {
-                "certificate": {**_BYTES, "description": "certificate is populated with an issued certificate by the signer."},
-                "conditions": {
-                    "description": "conditions applied to the request: Approved, Denied, Failed.",
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["type"],
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "lastTransitionTime": _TIME,
-                            "lastUpdateTime": _TIME,
-                            "message": _TEXT,
-                            "reason": _TEXT,
-                            "status": _TEXT,
-                            "type": _TEXT,
-                        },
-                    },
-                },
-            },
+        extra=EXTRA,
+        groups={**TEXTS, "description": "The groups of the creator."},
+        request={**BYTES, "description": "request contains an x509 certificate signing request in PEM."},
+        signerName={**TEXT, "description": "signerName indicates the requested signer."},
+        uid={**TEXT, "description": "The uid of the creator."},
+        usages={**TEXTS, "description": "Key usages requested in the certificate."},
+        username={**TEXT, "description": "The name of the creator."},
+    ),
+    status=record(
+        "status contains information about whether the request is approved or denied, and the certificate issued by the "
+        "signer, or the failure condition indicating signer failure.",
+        certificate={**BYTES, "description": "certificate is populated with an issued certificate by the signer."},
+        conditions={
+            **listing(
+                record(lastTransitionTime=TIME, lastUpdateTime=TIME, message=TEXT, reason=TEXT, status=TEXT, type=TEXT),
+                "type",
+            ),
+            "description": "conditions applied to the request: Approved, Denied, Failed.",
         },
-    },
-}
+    ),
+)
 
 
 def _conditions(document: Document | None) -> list[dict[str, Any]]:
@@ -144,11 +122,10 @@ def _status_written(new: Document, old: Document, _actor: Actor, now: datetime) 
     return {**old, "status": status}
 
 
-def _violations(new: Document, old: Document | None) -> list[Cause]:
-    return [*_spec_violations(new.get("spec") or {})] if old is None else []
-
-
-def _spec_violations(spec: Mapping[str, Any]) -> Iterator[Cause]:
+def _violations(new: Document, old: Document | None) -> Iterator[Cause]:
+    if old is not None:
+        return
+    spec: Mapping[str, Any] = new.get("spec") or {}
     yield from _request_violations(spec.get("request", ""))
     usages: Sequence[Any] = spec.get("usages") or ()
     if not usages:
@@ -189,40 +166,31 @@ def _request_violations(encoded: str) -> Iterator[Cause]:
         yield invalid_value(field, "<request>", "the signature does not match the key: its maker does not hold the private key")
 
 
-def _decision_violations(new: Document, old: Document | None) -> list[Cause]:
+def _decision_violations(new: Document, old: Document | None) -> Iterator[Cause]:
     field, types = "status.conditions", _types(new)
-    causes = [
-        forbidden(field, f'updates may not remove a condition of type "{kind}"')
-        for kind in _types(old)
-        if kind in DECISIONS and kind not in types
-    ]
+    for kind in _types(old):
+        if kind in DECISIONS and kind not in types:
+            yield forbidden(field, f'updates may not remove a condition of type "{kind}"')
     if APPROVED in types and DENIED in types:
-        causes.append(invalid_value(field, DENIED, "Approved and Denied conditions are mutually exclusive"))
-    causes.extend(_condition_violations(new))
-    return causes
-
-
-def _condition_violations(new: Document) -> Iterator[Cause]:
+        yield invalid_value(field, DENIED, "Approved and Denied conditions are mutually exclusive")
     for index, condition in enumerate(_conditions(new)):
-        field = f"status.conditions[{index}]"
         if not condition.get("type"):
-            yield required(f"{field}.type")
+            yield required(f"{field}[{index}].type")
         if not condition.get("status"):
-            yield required(f"{field}.status")
+            yield required(f"{field}[{index}].status")
         elif condition.get("type") in DECISIONS and condition["status"] != "True":
-            yield not_supported(f"{field}.status", condition["status"], ("True",))
+            yield not_supported(f"{field}[{index}].status", condition["status"], ("True",))
 
 
-def _status_violations(new: Document, old: Document | None) -> list[Cause]:
+def _status_violations(new: Document, old: Document | None) -> Iterator[Cause]:
+    yield from _decision_violations(new, old)
     field = "status.certificate"
     certificate = new.get("status", {}).get("certificate", "")
     before = (old or {}).get("status", {}).get("certificate", "")
-    causes = _decision_violations(new, old)
     if certificate and not _is_chain(certificate):
-        causes.append(invalid_value(field, "<certificate data>", "must contain at least one CERTIFICATE PEM block"))
+        yield invalid_value(field, "<certificate data>", "must contain at least one CERTIFICATE PEM block")
     if before and certificate != before:
-        causes.append(forbidden(field, "updates may not modify existing certificate content"))
-    return causes
+        yield forbidden(field, "updates may not modify existing certificate content")
 
 
 def _is_chain(encoded: str) -> bool:
@@ -245,14 +213,11 @@ def _duration_cell(row: TableRow) -> str:
     return "<none>" if seconds is None else human_duration(seconds)
 
 
-CERTIFICATE_SIGNING_REQUEST = Resource(
+CERTIFICATE_SIGNING_REQUEST = builtin(
     group="certificates.k8s.io",
-    version="v1",
     name="certificatesigningrequests",
     kind="CertificateSigningRequest",
     short_names=("csr",),
-    custom=False,
-    unconditional_update=True,
     schema=_SCHEMA,
     fixed=("spec",),
     prepare_create=_new_request,

@@ -1,36 +1,34 @@
-"""Kinds of the legacy core group for hubs and hollow clusters: namespaces, config maps, secrets, nodes, service accounts.
-
-Events have their own module.
-"""
+"""Kinds that hubs and hollow clusters serve: namespaces, config maps, secrets, service accounts, and leases."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from machinery.apiserver.http.status_errors import invalid_value, too_long
+from machinery.apiserver.kinds.declaration import (
+    BOOLEAN,
+    BYTES,
+    INT32,
+    MICRO_TIME,
+    OPEN,
+    TEXT,
+    TEXTS,
+    builtin,
+    listing,
+    mapping,
+    record,
+)
 from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
+from machinery.apiserver.resource import STATUS, ApiGroup, Column, Resource
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause
 
-OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-TEXT: dict[str, Any] = {"type": "string"}
-TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
-BYTES: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string", "format": "byte", "nullable": True}}
-SET: dict[str, Any] = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
 NAMESPACE_FINALIZER = "kubernetes"
 LARGEST = 1024 * 1024
 """Largest content of a secret or config map in bytes."""
 _MAX_KEY = 253
 _KEY_LETTERS = frozenset("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-
-
-def listed_by(key: str) -> dict[str, Any]:
-    """Schema of a list map of open objects with one key field."""
-    items = {**OPEN, "properties": {key: TEXT}}
-    return {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 def _complete_namespace(new: Document) -> Document:
@@ -52,24 +50,19 @@ def _terminating_namespace(document: Document, _now: datetime) -> Document:
     return {**document, "metadata": metadata, "status": {**document.get("status", {}), "phase": "Terminating"}}
 
 
-NAMESPACE = Resource(
+_CONDITIONS = listing({**OPEN, "properties": {"type": TEXT}}, "type")
+NAMESPACE = builtin(
     group="",
-    version="v1",
     name="namespaces",
     kind="Namespace",
     short_names=("ns",),
-    custom=False,
-    unconditional_update=True,
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
     name_rule=dns_label,
-    schema={
-        "description": "Namespace provides a scope for Names. Use of multiple namespaces is optional.",
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"finalizers": {"type": "array", "items": TEXT}}},
-            "status": {"type": "object", "properties": {"phase": TEXT, "conditions": listed_by("type")}},
-        },
-    },
+    schema=record(
+        "Namespace provides a scope for Names. Use of multiple namespaces is optional.",
+        spec=record(finalizers=TEXTS),
+        status=record(phase=TEXT, conditions=_CONDITIONS),
+    ),
     subresources=(STATUS,),
     complete=_complete_namespace,
     fixed=("spec",),
@@ -88,50 +81,45 @@ NAMESPACE = Resource(
 )
 
 
-def _config_map_violations(new: Document, old: Document | None) -> list[Cause]:
-    causes = [*key_violations(new, "data"), *key_violations(new, "binaryData"), *immutable_violations(new, old)]
-    size = sum(len(text.encode()) for text in new.get("data", {}).values()) + encoded_size(new.get("binaryData", {}))
-    return [*causes, *((too_long("", LARGEST),) if size > LARGEST else ())]
+def _config_map_violations(new: Document, old: Document | None) -> Iterator[Cause]:
+    yield from (*_key_violations(new, "data"), *_key_violations(new, "binaryData"), *_immutable_violations(new, old))
+    size = sum(len(text.encode()) for text in new.get("data", {}).values()) + _encoded_size(new.get("binaryData", {}))
+    if size > LARGEST:
+        yield too_long("", LARGEST)
 
 
-def encoded_size(values: Mapping[str, str]) -> int:
+def _encoded_size(values: Mapping[str, str]) -> int:
     """Approximate number of bytes of base64 values."""
     return sum(len(text) * 3 // 4 for text in values.values())
 
 
-def key_violations(new: Document, part: str) -> list[Cause]:
-    """Violations of the key syntax of config maps and secrets."""
+def _key_violations(new: Document, part: str) -> Iterator[Cause]:
     rule = (
         "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
         "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
     )
-    keys = new.get(part) or {}
-    wrong = [key for key in keys if key in ("", ".", "..") or len(key) > _MAX_KEY or set(key) - _KEY_LETTERS]
-    return [invalid_value(f"{part}[{key}]", key, rule) for key in wrong]
+    for key in new.get(part) or {}:
+        if key in ("", ".", "..") or len(key) > _MAX_KEY or set(key) - _KEY_LETTERS:
+            yield invalid_value(f"{part}[{key}]", key, rule)
 
 
-def immutable_violations(new: Document, old: Document | None) -> list[Cause]:
+def _immutable_violations(new: Document, old: Document | None) -> Iterator[Cause]:
     """Forbidden changes of an object with `immutable`."""
-    if old is None or not old.get("immutable"):
-        return []
-    parts = [part for part in ("immutable", "data", "binaryData", "stringData") if new.get(part) != old.get(part)]
-    return [Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part) for part in parts]
+    for part in ("immutable", "data", "binaryData", "stringData"):
+        if old is not None and old.get("immutable") and new.get(part) != old.get(part):
+            yield Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part)
 
 
-CONFIG_MAP = Resource(
+_BYTES = mapping({**BYTES, "nullable": True})
+CONFIG_MAP = builtin(
     group="",
-    version="v1",
     name="configmaps",
     kind="ConfigMap",
     short_names=("cm",),
     namespaced=True,
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "ConfigMap holds configuration data for pods to consume.",
-        "type": "object",
-        "properties": {"data": TEXTS, "binaryData": BYTES, "immutable": {"type": "boolean"}},
-    },
+    schema=record(
+        "ConfigMap holds configuration data for pods to consume.", data=mapping(TEXT), binaryData=_BYTES, immutable=BOOLEAN
+    ),
     validate=_config_map_violations,
     columns=(
         Column("Data", lambda row: len({**row.document.get("data", {}), **row.document.get("binaryData", {})}), type="integer"),
@@ -139,115 +127,49 @@ CONFIG_MAP = Resource(
     ),
 )
 
-SERVICE_ACCOUNT = Resource(
+SERVICE_ACCOUNT = builtin(
     group="",
-    version="v1",
     name="serviceaccounts",
     kind="ServiceAccount",
     short_names=("sa",),
     namespaced=True,
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "ServiceAccount binds together a name and a set of secrets.",
-        "type": "object",
-        "properties": {
-            "automountServiceAccountToken": {"type": "boolean"},
-            "imagePullSecrets": {"type": "array", "items": OPEN},
-            "secrets": listed_by("name"),
-        },
-    },
+    schema=record(
+        "ServiceAccount binds together a name and a set of secrets.",
+        automountServiceAccountToken=BOOLEAN,
+        imagePullSecrets=listing(OPEN),
+        secrets=listing({**OPEN, "properties": {"name": TEXT}}, "name"),
+    ),
     columns=(Column("Secrets", lambda row: len(row.document.get("secrets", [])), type="integer"), AGE),
 )
 
 
-def _node_status(row: TableRow) -> str:
-    conditions = row.document.get("status", {}).get("conditions", [])
-    ready = next((condition.get("status") for condition in conditions if condition.get("type") == "Ready"), None)
-    shown = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
-    return f"{shown},SchedulingDisabled" if row.document.get("spec", {}).get("unschedulable") else shown
-
-
-def _node_roles(row: TableRow) -> str:
-    prefix = "node-role.kubernetes.io/"
-    roles = [label.removeprefix(prefix) for label in row.document["metadata"].get("labels", {}) if label.startswith(prefix)]
-    return ",".join(sorted(roles)) or "<none>"
-
-
-NODE = Resource(
-    group="",
-    version="v1",
-    name="nodes",
-    kind="Node",
-    short_names=("no",),
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "Node is a worker node in Kubernetes.",
-        "type": "object",
-        "properties": {
-            "spec": {**OPEN, "description": "Its desired state.", "properties": {"podCIDRs": SET}},
-            "status": {
-                **OPEN,
-                "description": "Its state.",
-                "properties": {"addresses": listed_by("type"), "conditions": listed_by("type")},
-            },
-        },
-    },
-    subresources=(STATUS,),
-    selectable=lambda document: {"spec.unschedulable": str(document.get("spec", {}).get("unschedulable", False)).lower()},
-    selectable_names=("spec.unschedulable",),
-    columns=(
-        Column("Status", _node_status, description="The status of the node"),
-        Column("Roles", _node_roles, description="The roles of the node"),
-        AGE,
-        Column("Version", lambda row: row.document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
-    ),
-)
-
-
-OPAQUE = "Opaque"
-
-
-def _folded(new: Document) -> Document:
-    """The object with `stringData` merged into `data`."""
+def _complete_secret(new: Document) -> Document:
+    """The object with `stringData` merged into `data`, and with a type."""
     kept = {name: part for name, part in new.items() if name != "stringData"}
-    texts = new.get("stringData") or {}
-    if not texts:
-        return kept
-    data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
-    return {**kept, "data": {**(new.get("data") or {}), **data}}
+    if texts := new.get("stringData"):
+        data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+        kept["data"] = {**(new.get("data") or {}), **data}
+    return {**kept, "type": kept.get("type") or "Opaque"}
 
 
-def _complete(new: Document) -> Document:
-    folded = _folded(new)
-    return {**folded, "type": folded.get("type") or OPAQUE}
-
-
-def _violations(new: Document, old: Document | None) -> list[Cause]:
-    causes = [*key_violations(new, "data"), *immutable_violations(new, old)]
-    if encoded_size(new.get("data", {})) > LARGEST:
-        causes.append(too_long("data", LARGEST))
+def _secret_violations(new: Document, old: Document | None) -> Iterator[Cause]:
+    yield from (*_key_violations(new, "data"), *_immutable_violations(new, old))
+    if _encoded_size(new.get("data", {})) > LARGEST:
+        yield too_long("data", LARGEST)
     if old is not None and new.get("type") != old.get("type"):
-        causes.append(invalid_value("type", new.get("type"), "field is immutable"))
-    return causes
+        yield invalid_value("type", new.get("type"), "field is immutable")
 
 
-SECRET = Resource(
+SECRET = builtin(
     group="",
-    version="v1",
     name="secrets",
     kind="Secret",
     namespaced=True,
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "Secret holds secret data of a certain type.",
-        "type": "object",
-        "properties": {"data": BYTES, "stringData": TEXTS, "type": TEXT, "immutable": {"type": "boolean"}},
-    },
-    complete=_complete,
-    validate=_violations,
+    schema=record(
+        "Secret holds secret data of a certain type.", data=_BYTES, stringData=mapping(TEXT), type=TEXT, immutable=BOOLEAN
+    ),
+    complete=_complete_secret,
+    validate=_secret_violations,
     selectable=lambda document: {"type": document.get("type", "")},
     selectable_names=("type",),
     columns=(
@@ -256,3 +178,51 @@ SECRET = Resource(
         AGE,
     ),
 )
+
+
+def _lease_violations(new: Document, _old: Document | None) -> Iterator[Cause]:
+    spec = new.get("spec", {})
+    if spec.get("leaseDurationSeconds") is not None and spec["leaseDurationSeconds"] <= 0:
+        yield invalid_value("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0")
+    if spec.get("leaseTransitions") is not None and spec["leaseTransitions"] < 0:
+        yield invalid_value("spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0")
+
+
+_HOLDER = "holderIdentity contains the identity of the holder of a current lease."
+LEASE = Resource(
+    group="coordination.k8s.io",
+    version="v1",
+    name="leases",
+    kind="Lease",
+    namespaced=True,
+    custom=False,
+    schema=record(
+        "Lease defines a lease concept.",
+        spec=record(
+            "spec contains the specification of the Lease.",
+            acquireTime={**MICRO_TIME, "description": "acquireTime is a time when the current lease was acquired."},
+            holderIdentity={**TEXT, "description": _HOLDER},
+            leaseDurationSeconds={
+                **INT32,
+                "description": "leaseDurationSeconds is a duration that candidates for a lease need to wait to force acquire "
+                "it. This is measured against the time of last observed renewTime.",
+            },
+            leaseTransitions={
+                **INT32,
+                "description": "leaseTransitions is the number of transitions of a lease between holders.",
+            },
+            preferredHolder={**TEXT, "description": "Who should hold the lease next."},
+            renewTime={
+                **MICRO_TIME,
+                "description": "renewTime is a time when the current holder of a lease has last updated the lease.",
+            },
+            strategy={**TEXT, "description": "How the holder is elected."},
+        ),
+    ),
+    validate=_lease_violations,
+    columns=(
+        Column("Holder", lambda row: row.document.get("spec", {}).get("holderIdentity", ""), description=_HOLDER),
+        AGE,
+    ),
+)
+COORDINATION = ApiGroup("coordination.k8s.io", (LEASE,))

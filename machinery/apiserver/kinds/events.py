@@ -1,34 +1,32 @@
 """Events of the legacy core group and of events.k8s.io: the same objects in two forms; the core form is stored."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from machinery.apiserver.http.status_errors import invalid_value, not_supported, required, too_long
-from machinery.apiserver.kinds.core import OPEN, TEXT
+from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
 from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import ApiGroup, Column, Resource, TableRow
+from machinery.apiserver.resource import ApiGroup, Column, TableRow
 from machinery.apiserver.storage import Document
 from machinery.apiserver.storages.converted import Spelling
 from machinery.errors import Cause
 
-_TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}
-_MICRO_TIME: dict[str, Any] = {"type": "string", "format": "micro-time", "nullable": True}
-REFERENCE: dict[str, Any] = {**OPEN, "x-kubernetes-map-type": "atomic"}
-_COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-_SHARED: dict[str, Any] = {
+_REFERENCE: Schema = {**OPEN, "x-kubernetes-map-type": "atomic"}
+_SHARED: dict[str, Schema] = {
     "action": TEXT,
-    "eventTime": _MICRO_TIME,
+    "eventTime": MICRO_TIME,
     "reason": TEXT,
-    "related": {**REFERENCE, "nullable": True},
+    "related": {**_REFERENCE, "nullable": True},
     "reportingInstance": TEXT,
-    "series": {
-        "type": "object",
-        "nullable": True,
-        "properties": {"count": _COUNT, "lastObservedTime": _MICRO_TIME},
-    },
+    "series": {**record(count=INT32, lastObservedTime=MICRO_TIME), "nullable": True},
     "type": TEXT,
 }
+
+
+def _about(document: Document) -> Mapping[str, Any]:
+    return document.get("involvedObject") or document.get("regarding") or {}
 
 
 def _last_seen(row: TableRow) -> str:
@@ -39,19 +37,14 @@ def _last_seen(row: TableRow) -> str:
     return age_of(next((moment for moment in moments if moment), document["metadata"].get("creationTimestamp")), row.now)
 
 
-def _about(row: TableRow) -> str:
-    about = row.document.get("involvedObject") or row.document.get("regarding") or {}
-    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
-
-
 def _first_seen(row: TableRow) -> str:
     spelled = ("firstTimestamp", "deprecatedFirstTimestamp", "eventTime")
     return age_of(next((row.document[name] for name in spelled if row.document.get(name)), None), row.now)
 
 
-def _subobject(row: TableRow) -> str:
-    about = row.document.get("involvedObject") or row.document.get("regarding") or {}
-    return str(about.get("fieldPath", ""))
+def _object(row: TableRow) -> str:
+    about = _about(row.document)
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
 
 def _source(row: TableRow) -> str:
@@ -68,7 +61,7 @@ def _count(row: TableRow) -> int:
 
 
 def _selectable(document: Document) -> dict[str, str]:
-    about = document.get("involvedObject") or document.get("regarding") or {}
+    about = _about(document)
     fields = {f"{word}.{name}": str(about.get(name, "")) for word in ("involvedObject", "regarding") for name in _ABOUT}
     component = (document.get("source") or {}).get("component") or document.get("reportingComponent", "")
     own = {name: str(document.get(name, "")) for name in ("reason", "reportingComponent", "reportingController", "type")}
@@ -79,8 +72,8 @@ _COLUMNS = (
     Column("Last Seen", _last_seen, description="Time this event was last observed"),
     Column("Type", lambda row: row.document.get("type", "")),
     Column("Reason", lambda row: row.document.get("reason", "")),
-    Column("Object", _about),
-    Column("Subobject", _subobject, priority=1),
+    Column("Object", _object),
+    Column("Subobject", lambda row: str(_about(row.document).get("fieldPath", "")), priority=1),
     Column("Source", _source, priority=1, description="The component reporting this event"),
     Column("Message", lambda row: (row.document.get("message") or row.document.get("note") or "").strip()),
     Column("First Seen", _first_seen, priority=1, description="Time this event was first observed"),
@@ -112,65 +105,43 @@ def _new_violations(new: Document, old: Document | None) -> list[Cause]:
 _TYPES = ("Normal", "Warning")
 _LONGEST = (("reason", 128), ("action", 128), ("reportingInstance", 128), ("note", 1024))
 
-EVENT = Resource(
+_event = partial(
+    builtin, name="events", kind="Event", short_names=("ev",), namespaced=True, selectable=_selectable, columns=_COLUMNS
+)
+_DESCRIPTION = "Event is a report of an event somewhere in the cluster."
+EVENT = _event(
     group="",
-    version="v1",
-    name="events",
-    kind="Event",
-    short_names=("ev",),
-    namespaced=True,
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "Event is a report of an event somewhere in the cluster.",
-        "type": "object",
-        "required": ["involvedObject"],
-        "properties": {
-            **_SHARED,
-            "count": _COUNT,
-            "firstTimestamp": _TIME,
-            "involvedObject": REFERENCE,
-            "lastTimestamp": _TIME,
-            "message": TEXT,
-            "reportingComponent": TEXT,
-            "source": OPEN,
-        },
-    },
+    schema=record(
+        _DESCRIPTION,
+        ("involvedObject",),
+        **_SHARED,
+        count=INT32,
+        firstTimestamp=TIME,
+        involvedObject=_REFERENCE,
+        lastTimestamp=TIME,
+        message=TEXT,
+        reportingComponent=TEXT,
+        source=OPEN,
+    ),
     validate=_violations,
-    selectable=_selectable,
     selectable_names=(*(f"involvedObject.{name}" for name in _ABOUT), "reason", "reportingComponent", "source", "type"),
-    columns=_COLUMNS,
 )
-
-EVENTS_V1 = Resource(
+EVENTS_V1 = _event(
     group="events.k8s.io",
-    version="v1",
-    name="events",
-    kind="Event",
-    short_names=("ev",),
-    namespaced=True,
-    custom=False,
-    unconditional_update=True,
-    schema={
-        "description": "Event is a report of an event somewhere in the cluster.",
-        "type": "object",
-        "properties": {
-            **_SHARED,
-            "deprecatedCount": _COUNT,
-            "deprecatedFirstTimestamp": _TIME,
-            "deprecatedLastTimestamp": _TIME,
-            "deprecatedSource": OPEN,
-            "note": TEXT,
-            "regarding": REFERENCE,
-            "reportingController": TEXT,
-        },
-    },
+    schema=record(
+        _DESCRIPTION,
+        **_SHARED,
+        deprecatedCount=INT32,
+        deprecatedFirstTimestamp=TIME,
+        deprecatedLastTimestamp=TIME,
+        deprecatedSource=OPEN,
+        note=TEXT,
+        regarding=_REFERENCE,
+        reportingController=TEXT,
+    ),
     validate=_new_violations,
-    selectable=_selectable,
     selectable_names=(*(f"regarding.{name}" for name in _ABOUT), "reason", "reportingController", "type"),
-    columns=_COLUMNS,
 )
-
 EVENTS = ApiGroup("events.k8s.io", (EVENTS_V1,))
 
 _RENAMED = (

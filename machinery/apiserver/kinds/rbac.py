@@ -4,90 +4,63 @@ The escalation checks are in `machinery.apiserver.authz.escalation`.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from functools import partial
 from typing import Any
 
 from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
 from machinery.apiserver.http.status_errors import invalid_value, not_supported, required
+from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
 from machinery.apiserver.read.tables import AGE, CREATED_DESCRIPTION
-from machinery.apiserver.resource import ApiGroup, Column, Resource, TableRow
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.resource import ApiGroup, Column, TableRow
+from machinery.apiserver.storage import Document
 from machinery.apiserver.write.metadata import subdomain
 from machinery.errors import BadRequestError, Cause
 from machinery.meta.selectors import selector_of
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "atomic"}
-_RULES: dict[str, Any] = {
+_ATOMIC_TEXTS = listing(TEXT, kind="atomic")
+_RULES: Schema = {
     "description": "Rules holds all the PolicyRules for this role.",
-    "type": "array",
-    "x-kubernetes-list-type": "atomic",
-    "items": {
-        "description": "PolicyRule holds information that describes a policy rule, but does not contain information about who "
-        "the rule applies to or which namespace the rule applies to.",
-        "type": "object",
-        "properties": {
-            "apiGroups": {**_TEXTS, "description": 'The API groups with the resources; "" is the core group, "*" all groups.'},
-            "nonResourceURLs": {**_TEXTS, "description": "Partial URLs; * is allowed as the full, final step in the path."},
-            "resourceNames": {**_TEXTS, "description": "A white list of names that the rule applies to; empty: all."},
-            "resources": {**_TEXTS, "description": "Resources this rule applies to; '*' represents all resources."},
-            "verbs": {**_TEXTS, "description": "Verbs that apply to all the resources; '*' represents all verbs."},
-        },
-    },
-}
-_SELECTOR: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "matchLabels": {"type": "object", "additionalProperties": _TEXT},
-        "matchExpressions": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["key", "operator"],
-                "properties": {"key": _TEXT, "operator": _TEXT, "values": _TEXTS},
+    **listing(
+        record(
+            "PolicyRule holds information that describes a policy rule, but does not contain information about who the rule "
+            "applies to or which namespace the rule applies to.",
+            apiGroups={
+                **_ATOMIC_TEXTS,
+                "description": 'The API groups with the resources; "" is the core group, "*" all groups.',
             },
-        },
+            nonResourceURLs={**_ATOMIC_TEXTS, "description": "Partial URLs; * is allowed as the full, final step in the path."},
+            resourceNames={**_ATOMIC_TEXTS, "description": "A white list of names that the rule applies to; empty: all."},
+            resources={**_ATOMIC_TEXTS, "description": "Resources this rule applies to; '*' represents all resources."},
+            verbs={**_ATOMIC_TEXTS, "description": "Verbs that apply to all the resources; '*' represents all verbs."},
+        ),
+        kind="atomic",
+    ),
+}
+_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values=_ATOMIC_TEXTS)
+_SELECTOR = record(matchLabels=mapping(TEXT), matchExpressions=listing(_EXPRESSION))
+_ROLE = record(
+    "Role is a namespaced, logical grouping of PolicyRules that can be referenced as a unit by a RoleBinding.", rules=_RULES
+)
+_CLUSTER_ROLE = record(
+    "ClusterRole is a cluster level, logical grouping of PolicyRules that can be referenced as a unit by a RoleBinding or "
+    "ClusterRoleBinding.",
+    aggregationRule=record(
+        "How to build the Rules for this ClusterRole; if it is set, the Rules are managed by the server.",
+        clusterRoleSelectors=listing(_SELECTOR, kind="atomic"),
+    ),
+    rules=_RULES,
+)
+_ATOMIC_MAP: Schema = {"x-kubernetes-map-type": "atomic"}
+_BINDING = record(
+    roleRef={
+        **record("The role that is granted. It cannot be changed.", apiGroup=TEXT, kind=TEXT, name=TEXT),
+        **_ATOMIC_MAP,
     },
-}
-_ROLE: dict[str, Any] = {
-    "description": "Role is a namespaced, logical grouping of PolicyRules that can be referenced as a unit by a RoleBinding.",
-    "type": "object",
-    "properties": {"rules": _RULES},
-}
-_CLUSTER_ROLE: dict[str, Any] = {
-    "description": "ClusterRole is a cluster level, logical grouping of PolicyRules that can be referenced as a unit by a "
-    "RoleBinding or ClusterRoleBinding.",
-    "type": "object",
-    "properties": {
-        "aggregationRule": {
-            "description": "How to build the Rules for this ClusterRole; if it is set, the Rules are managed by the server.",
-            "type": "object",
-            "properties": {"clusterRoleSelectors": {"type": "array", "items": _SELECTOR, "x-kubernetes-list-type": "atomic"}},
-        },
-        "rules": _RULES,
+    subjects={
+        "description": "Subjects holds references to the objects the role applies to.",
+        **listing({**record(apiGroup=TEXT, kind=TEXT, name=TEXT, namespace=TEXT), **_ATOMIC_MAP}, kind="atomic"),
     },
-}
-_BINDING: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "roleRef": {
-            "description": "The role that is granted. It cannot be changed.",
-            "type": "object",
-            "x-kubernetes-map-type": "atomic",
-            "properties": {"apiGroup": _TEXT, "kind": _TEXT, "name": _TEXT},
-        },
-        "subjects": {
-            "description": "Subjects holds references to the objects the role applies to.",
-            "type": "array",
-            "x-kubernetes-list-type": "atomic",
-            "items": {
-                "type": "object",
-                "x-kubernetes-map-type": "atomic",
-                "properties": {"apiGroup": _TEXT, "kind": _TEXT, "name": _TEXT, "namespace": _TEXT},
-            },
-        },
-    },
-}
+)
 
 
 def rbac_name(name: str) -> str | None:
@@ -98,8 +71,8 @@ def rbac_name(name: str) -> str | None:
     return f"may not contain '{wrong[0]}'" if wrong else None
 
 
-def _rule_violations(rules: Any, *, namespaced: bool) -> Iterator[Cause]:
-    for index, rule in enumerate(rules or ()):
+def _role_violations(new: Document, _old: Document | None, *, namespaced: bool) -> Iterator[Cause]:
+    for index, rule in enumerate(new.get("rules") or ()):
         field = f"rules[{index}]"
         if not rule.get("verbs"):
             yield required(f"{field}.verbs", "verbs must contain at least one value")
@@ -117,18 +90,11 @@ def _rule_violations(rules: Any, *, namespaced: bool) -> Iterator[Cause]:
             yield required(f"{field}.resources", "resource rules must supply at least one resource")
 
 
-def _role_violations(new: Document, _old: Document | None) -> list[Cause]:
-    return list(_rule_violations(new.get("rules"), namespaced=True))
-
-
-def _cluster_role_violations(new: Document, _old: Document | None) -> list[Cause]:
-    return [*_rule_violations(new.get("rules"), namespaced=False), *_aggregation_violations(new.get("aggregationRule"))]
-
-
-def _aggregation_violations(rule: Mapping[str, Any] | None) -> Iterator[Cause]:
-    if rule is None:
+def _cluster_role_violations(new: Document, old: Document | None) -> Iterator[Cause]:
+    yield from _role_violations(new, old, namespaced=False)
+    if new.get("aggregationRule") is None:
         return
-    field, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
+    field, selectors = "aggregationRule.clusterRoleSelectors", new["aggregationRule"].get("clusterRoleSelectors") or ()
     if not selectors:
         yield required(field, "at least one clusterRoleSelector required if aggregationRule is non-nil")
     for index, selector in enumerate(selectors):
@@ -174,15 +140,7 @@ def _subject_violations(subject: Mapping[str, Any], field: str, *, namespaced: b
         yield not_supported(f"{field}.kind", kind, (SERVICE_ACCOUNT, USER, USER_GROUP))
 
 
-def _role_binding_violations(new: Document, old: Document | None) -> list[Cause]:
-    return list(_binding_violations(new, old, namespaced=True))
-
-
-def _cluster_role_binding_violations(new: Document, old: Document | None) -> list[Cause]:
-    return list(_binding_violations(new, old, namespaced=False))
-
-
-def completed_binding(new: Document) -> Document:
+def completed_binding(new: Document, *_: object) -> Document:
     """The binding with default API groups of its role and subjects."""
     completed = {**new, "roleRef": {"apiGroup": GROUP, **_without_empty(new.get("roleRef") or {})}}
     if new.get("subjects"):
@@ -197,14 +155,6 @@ def _without_empty(reference: Mapping[str, Any]) -> dict[str, Any]:
 def _completed_subject(subject: Mapping[str, Any]) -> dict[str, Any]:
     given = _without_empty(subject)
     return {"apiGroup": GROUP, **given} if given.get("kind") in (USER, USER_GROUP) else given
-
-
-def _new_binding(new: Document, _actor: Actor, _now: datetime) -> Document:
-    return completed_binding(new)
-
-
-def _changed_binding(new: Document, _old: Document, _actor: Actor, _now: datetime) -> Document:
-    return completed_binding(new)
 
 
 def _role_cell(row: TableRow) -> str:
@@ -237,33 +187,29 @@ _BINDING_COLUMNS = (
 )
 
 
-def _resource(name: str, kind: str, **parts: Any) -> Resource:
-    shared: dict[str, Any] = {"custom": False, "unconditional_update": True, "name_rule": rbac_name}
-    return Resource(group=GROUP, version="v1", name=name, kind=kind, **shared, **parts)
-
-
-CLUSTER_ROLE = _resource(
-    "clusterroles", "ClusterRole", schema=_CLUSTER_ROLE, validate=_cluster_role_violations, columns=(CREATED_AT,)
-)
-ROLE = _resource("roles", "Role", namespaced=True, schema=_ROLE, validate=_role_violations, columns=(CREATED_AT,))
-CLUSTER_ROLE_BINDING = _resource(
-    "clusterrolebindings",
-    "ClusterRoleBinding",
-    schema={**_BINDING, "description": "ClusterRoleBinding references a ClusterRole, but does not contain it."},
-    validate=_cluster_role_binding_violations,
-    prepare_create=_new_binding,
-    prepare_update=_changed_binding,
+_role = partial(builtin, group=GROUP, name_rule=rbac_name, columns=(CREATED_AT,))
+_binding = partial(
+    builtin,
+    group=GROUP,
+    name_rule=rbac_name,
+    prepare_create=completed_binding,
+    prepare_update=completed_binding,
     columns=_BINDING_COLUMNS,
 )
-ROLE_BINDING = _resource(
-    "rolebindings",
-    "RoleBinding",
+CLUSTER_ROLE = _role(name="clusterroles", kind="ClusterRole", schema=_CLUSTER_ROLE, validate=_cluster_role_violations)
+ROLE = _role(name="roles", kind="Role", namespaced=True, schema=_ROLE, validate=partial(_role_violations, namespaced=True))
+CLUSTER_ROLE_BINDING = _binding(
+    name="clusterrolebindings",
+    kind="ClusterRoleBinding",
+    schema={**_BINDING, "description": "ClusterRoleBinding references a ClusterRole, but does not contain it."},
+    validate=partial(_binding_violations, namespaced=False),
+)
+ROLE_BINDING = _binding(
+    name="rolebindings",
+    kind="RoleBinding",
     namespaced=True,
     schema={**_BINDING, "description": "RoleBinding references a role, but does not contain it."},
-    validate=_role_binding_violations,
-    prepare_create=_new_binding,
-    prepare_update=_changed_binding,
-    columns=_BINDING_COLUMNS,
+    validate=partial(_binding_violations, namespaced=True),
 )
 ROLES_AND_BINDINGS = (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)
 RBAC = ApiGroup(GROUP, ROLES_AND_BINDINGS)

@@ -9,57 +9,29 @@ from typing import Any, Protocol
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.authorizer import HeldRules
 from machinery.apiserver.http.status_errors import causes_text, invalid_value
+from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, builtin, listing, record
+from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
+from machinery.apiserver.kinds.tokens import USER_INFO, user_info
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
 from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"
-AUTHENTICATION = "authentication.k8s.io"
-_TEXT: dict[str, Any] = {"type": "string"}
-_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
-_OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_EXTRA: dict[str, Any] = {"type": "object", "additionalProperties": _TEXTS}
-_SELECTOR: dict[str, Any] = {
-    "type": "object",
-    "properties": {"rawSelector": _TEXT, "requirements": {"type": "array", "items": _OPEN}},
-}
+_SELECTOR = record(rawSelector=TEXT, requirements=listing(OPEN))
 _RESOURCE_PARTS = ("group", "name", "namespace", "resource", "subresource", "verb", "version")
 _ASKED: dict[str, Any] = {
-    "resourceAttributes": {
-        "description": "Information for a resource access request.",
-        "type": "object",
-        "properties": {
-            **dict.fromkeys(_RESOURCE_PARTS, _TEXT),
-            "fieldSelector": _SELECTOR,
-            "labelSelector": _SELECTOR,
-        },
-    },
-    "nonResourceAttributes": {
-        "description": "Information for a non-resource access request.",
-        "type": "object",
-        "properties": {"path": _TEXT, "verb": _TEXT},
-    },
+    "resourceAttributes": record(
+        "Information for a resource access request.",
+        **dict.fromkeys(_RESOURCE_PARTS, TEXT),
+        fieldSelector=_SELECTOR,
+        labelSelector=_SELECTOR,
+    ),
+    "nonResourceAttributes": record("Information for a non-resource access request.", path=TEXT, verb=TEXT),
 }
-_WHO: dict[str, Any] = {"user": _TEXT, "groups": _TEXTS, "uid": _TEXT, "extra": _EXTRA}
-_DECIDED: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "allowed": {"type": "boolean"},
-        "denied": {"type": "boolean"},
-        "reason": _TEXT,
-        "evaluationError": _TEXT,
-    },
-}
-_RULE_LISTS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "resourceRules": {"type": "array", "items": _OPEN},
-        "nonResourceRules": {"type": "array", "items": _OPEN},
-        "incomplete": {"type": "boolean"},
-        "evaluationError": _TEXT,
-    },
-}
+_WHO: dict[str, Any] = {"user": TEXT, "groups": TEXTS, "uid": TEXT, "extra": EXTRA}
+_DECIDED = record(allowed=BOOLEAN, denied=BOOLEAN, reason=TEXT, evaluationError=TEXT)
+_RULE_LISTS = record(resourceRules=listing(OPEN), nonResourceRules=listing(OPEN), incomplete=BOOLEAN, evaluationError=TEXT)
 
 
 class Reviewer(Protocol):
@@ -81,7 +53,7 @@ def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, 
     return (
         _review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject, namespaced=True),
         _review("SelfSubjectAccessReview", _ASKED, _DECIDED, _self_review(reviewer)),
-        _review("SelfSubjectRulesReview", {"namespace": _TEXT}, _RULE_LISTS, _rules_review(reviewer)),
+        _review("SelfSubjectRulesReview", {"namespace": TEXT}, _RULE_LISTS, _rules_review(reviewer)),
         _review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject),
         SELF_SUBJECT_REVIEW,
     )
@@ -90,16 +62,13 @@ def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, 
 def _review(
     kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], answers: Answers, *, namespaced: bool = False
 ) -> Resource:
-    properties = {"spec": {"type": "object", "properties": dict(spec)}, "status": dict(status)}
-    return Resource(
+    return builtin(
         group=GROUP,
-        version="v1",
         name=f"{kind.lower()}s",
         kind=kind,
         namespaced=namespaced,
         verbs=("create",),
-        custom=False,
-        schema={"description": f"{kind} asks what is allowed.", "type": "object", "properties": properties},
+        schema=record(f"{kind} asks what is allowed.", spec=record(**spec), status=dict(status)),
         answers=answers,
     )
 
@@ -143,35 +112,19 @@ def _rules_review(reviewer: Reviewer) -> Answers:
 
 
 async def _who_am_i(question: Question) -> Document:
-    actor = question.actor
-    told: dict[str, Any] = {"username": actor.user, "uid": actor.uid, "groups": list(actor.groups)}
-    told["extra"] = {key: list(values) for key, values in actor.extra.items()}
-    user = {name: value for name, value in told.items() if value}
-    return {"metadata": {"creationTimestamp": format_time(question.now)}, "status": {"userInfo": user}}
+    metadata = {"creationTimestamp": format_time(question.now)}
+    return {"metadata": metadata, "status": {"userInfo": user_info(question.actor)}}
 
 
-SELF_SUBJECT_REVIEW = Resource(
+SELF_SUBJECT_REVIEW = builtin(
     group=AUTHENTICATION,
-    version="v1",
     name="selfsubjectreviews",
     kind="SelfSubjectReview",
     verbs=("create",),
-    custom=False,
-    schema={
-        "description": "SelfSubjectReview contains the user information that the server has about the requester.",
-        "type": "object",
-        "properties": {
-            "status": {
-                "type": "object",
-                "properties": {
-                    "userInfo": {
-                        "type": "object",
-                        "properties": {"username": _TEXT, "uid": _TEXT, "groups": _TEXTS, "extra": _EXTRA},
-                    }
-                },
-            }
-        },
-    },
+    schema=record(
+        "SelfSubjectReview contains the user information that the server has about the requester.",
+        status=record(userInfo=USER_INFO),
+    ),
     answers=_who_am_i,
 )
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
-from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE, SECRET
+from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
