@@ -22,7 +22,7 @@ from grpc import aio
 from bench.agents import Agent, Target, bootstrap, register_many
 from bench.stage import cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.beat_schedule import pause
+from spoke.domain.beats import pause
 
 OPENING_AT_ONCE = 50
 PATIENCE_SECONDS = 10

@@ -144,8 +144,8 @@ async def _serve(settings: "SpokeSettings") -> None:
     import structlog  # noqa: PLC0415
 
     from machinery.lifecycle.process import StopSignals, Verbosity, VerbositySignal  # noqa: PLC0415
-    from spoke.agent.address_file import published  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
+    from spoke.cli.network import published  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415
     from spoke.settings import parse_address  # noqa: PLC0415
 

@@ -13,26 +13,26 @@ from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.scheduler import Scheduler, Timetable
 from machinery.runtime.tasks import GuardedTasks
-from spoke.agent.candidate import LEASE, OwnLock, candidate_of
+from spoke.agent.candidate import OwnLock, candidate_of
 from spoke.agent.kubeconfig_reload import FollowedKubeconfig
 from spoke.agent.leader_election import OPEN, ElectedAgent, Fence
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import ResidentAgent, Working
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
-from spoke.cluster import KubeCluster, KubeEvents, ServiceAccountAttest
-from spoke.cluster.attestation import TOKEN
-from spoke.domain.ack_timeout import Detection
+from spoke.cluster.kubernetes_cluster import TOKEN, KubeCluster, ServiceAccountAttest
+from spoke.credentials.directory import AtomicDirectory
+from spoke.credentials.kubernetes_secrets import KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
+from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Driver, Reach
 from spoke.domain.status import ClusterClaimRules
-from spoke.feature_gates import gates_of
+from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress
 from spoke.options import AddOnCare, AgentOptions, Hubs, World
 from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
-from spoke.secrets import AtomicDirectory, KubeSecrets, OwnedSecrets
-from spoke.settings import SpokeSettings
+from spoke.settings import SpokeSettings, gates_of
 from spoke.transports.grpc.channel import AddressRotation
 
 
@@ -110,8 +110,7 @@ def _elected(
 
 def lease_of(settings: SpokeSettings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
     """The agent's Lease. `status` returns the state that its holder reports in the Lease."""
-    name = settings.leader_elect_resource_name or LEASE
-    return LeaseLock(management, settings.component_namespace, name, clock=clock, status=status)
+    return LeaseLock(management, settings.component_namespace, settings.lease_name, clock=clock, status=status)
 
 
 def options_of(settings: SpokeSettings) -> AgentOptions:

@@ -10,8 +10,8 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import HOWEVER
-from spoke.domain.ack_timeout import Detection
 from spoke.domain.addon import AddOn
+from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Reach

@@ -1,10 +1,19 @@
 """Settings of the agent: flags override the environment (`SPOKE_*`), which overrides a YAML file. All errors are reported.
 
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
+
+Feature gates have Open Cluster Management's names and defaults:
+
+ClusterClaim         on    ClusterClaims are reported
+ClusterProperty      off   ClusterProperties (about.k8s.io) are reported; for equal names the property overrides the claim
+AddonManagement      on    add-ons get certificates and tokens, and their leases are checked
+MultipleHubs         off   without effect: an agent with several bootstrap kubeconfigs has several hubs
+V1beta1CSRAPICompatibility  off   cannot be switched on: no supported API server serves that version
 """
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -28,7 +37,38 @@ from machinery.errors import InvalidError
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.observability import telemetry
 from machinery.settings import load_settings
-from spoke.feature_gates import gates_of
+
+_FIELDS = {"ClusterClaim": "cluster_claim", "ClusterProperty": "cluster_property", "AddonManagement": "addon_management"}
+_WITHOUT_EFFECT = ("MultipleHubs",)
+_GONE = ("V1beta1CSRAPICompatibility",)
+KNOWN = (*_FIELDS, *_WITHOUT_EFFECT, *_GONE)
+_WORDS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    cluster_claim: bool = True
+    cluster_property: bool = False
+    addon_management: bool = True
+
+
+def gates_of(overrides: Mapping[str, str]) -> FeatureGates:
+    """The defaults with `overrides`. Raises InvalidError for an unknown gate, and for a value that is not a boolean."""
+    gates = FeatureGates()
+    for name, text in overrides.items():
+        if name not in KNOWN:
+            raise InvalidError(f'there is no feature gate "{name}" of an agent; there are {", ".join(KNOWN)}')
+        value = _WORDS.get(text.strip().lower())
+        if value is None:
+            raise InvalidError(f'feature gate {name} is "{text}", not true or false')
+        if name in _GONE and value:
+            raise InvalidError(
+                f"feature gate {name} cannot be switched on: no supported API server has that version of the API"
+            )
+        if name in _FIELDS:
+            gates = replace(gates, **{_FIELDS[name]: value})
+    return gates
+
 
 PREFIX = "SPOKE_"
 ALIASES = {
@@ -38,6 +78,7 @@ ALIASES = {
     "hub_connection_timeout_seconds": "hub_timeout",
 }
 """Maps Open Cluster Management's names to ours, in environment and file."""
+LEASE = "spoke-agent"
 SHORTEST_CERTIFICATE = 3600
 SHORTEST_TOKEN = 600
 YEAR = 365 * 24 * 3600
@@ -230,6 +271,11 @@ class SpokeSettings(BaseModel):
     def _listen(cls, address: str) -> str:
         parse_address(address)
         return address
+
+    @property
+    def lease_name(self) -> str:
+        """Name of the agent's Lease in the component namespace, beside the secrets whose writes it guards."""
+        return self.leader_elect_resource_name or LEASE
 
     @property
     def election_timings(self) -> Timings:

@@ -18,8 +18,6 @@ from machinery.client.ownership import Namespace
 from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ForbiddenError
 
-LEASE = "spoke-agent"
-"""In the component namespace, beside the secrets whose writes it guards; another agent's is in another namespace."""
 POD_NAME = "POD_NAME"
 """Set by the downward API."""
 PROC = Path("/proc")

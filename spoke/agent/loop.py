@@ -5,6 +5,8 @@ are unusable in the very first round. A hub that is unreachable, silent or refus
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,15 +16,12 @@ from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
-from spoke.agent.supervised_task import beside
 from spoke.bootstraps import BootstrapChangedError, BootstrapListing, BootstrapWatch
 from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.addon_registration import AddOnCredentials
+from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection, view_stored
-from spoke.credentials.mirror import AGAIN, PatientDirectory
-from spoke.credentials.owner_record import OvertakenError, Owner, OwnerRecord
-from spoke.credentials.reconciliation import agreed
-from spoke.credentials.rejected import RejectedCredentials
+from spoke.credentials.owner import OvertakenError, Owner, OwnerRecord, RejectedCredentials, agreed
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import CredentialFinding, judge
@@ -35,16 +34,39 @@ from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
 from spoke.registration.csr_flow import RequestDeniedError
-from spoke.registration.names import Naming
-from spoke.registration.register import Registration, StartOverError
+from spoke.registration.register import Naming, Registration, StartOverError
 from spoke.session.active_session import SessionSurroundings
 from spoke.session.context import FlawError, LeaveError, SessionContext
 from spoke.session.supervisor import Attachment
 
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run `work` for the length of the block; log a defect in it and restart it, so that it does not end the agent."""
+
+    async def guarded() -> None:
+        pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("agent.part_failed", part=getattr(work, "__qualname__", "?"))
+                await asyncio.sleep(pauses.next().total_seconds())
+            else:
+                return
+
+    task = asyncio.create_task(guarded(), name=f"agent/{getattr(work, '__qualname__', '?')}")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 BOOTSTRAP_LOOK = timedelta(seconds=2)
 FIRST = "hub-first"
-
-log = structlog.get_logger(__name__)
 
 
 class SpokeAgent:
@@ -121,7 +143,7 @@ class SpokeAgent:
         timetable, clock = self._world.timetable, self._world.clock
         timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
-            timetable.every(AGAIN, self._mirror.again, name="mirror")
+            timetable.every(MIRROR_RETRY, self._mirror.again, name="mirror")
         timetable.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
         pauses = self._options.pauses
         retry, denied, overtaken = map(self._backoff, (pauses.retry, pauses.denied, pauses.refused))

@@ -4,8 +4,14 @@ A hub is on the list while a source names it. An unreadable source is logged, an
 may be read while it is being written. A source that is deleted, or names another hub, removes its hub from the list.
 """
 
-from spoke.bootstraps.listing import BootstrapListing, Bootstraps
-from spoke.bootstraps.sources import Bootstrap, BootstrapFile, BootstrapSecret, MissingBootstrapError
+from spoke.bootstraps.listing import (
+    Bootstrap,
+    BootstrapFile,
+    BootstrapListing,
+    Bootstraps,
+    BootstrapSecret,
+    MissingBootstrapError,
+)
 from spoke.bootstraps.watch import BootstrapChangedError, BootstrapWatch
 
 __all__ = [

@@ -1,17 +1,161 @@
-"""The list of hubs from all sources, in order."""
+"""The list of hubs from all sources of bootstrap kubeconfigs, in order: files, and secrets of the component namespace."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
 
 import structlog
 
-from machinery.errors import InvalidError
+from machinery.client.kubeconfig import parse_kubeconfig
+from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from spoke.bootstraps.sources import Bootstrap, BootstrapSource, MissingBootstrapError
-from spoke.credentials.kubeconfigs import HubConnection
+from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, connection_of
+from spoke.domain.credential import KUBECONFIG
+from spoke.domain.route import Reach
+from spoke.ports import Secrets, SecretSnapshot
 
 log = structlog.get_logger(__name__)
+
+
+_MAKE = "make one with hubctl create bootstrap-kubeconfig"
+
+
+class MissingBootstrapError(InvalidError):
+    """The file or secret does not exist; its hub leaves the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """One hub of the list with the credential for registration."""
+
+    name: str
+    """The agent's name for the hub, from the file or the secret."""
+    source: str
+    """The origin, for messages."""
+    connection: HubConnection
+
+    @property
+    def hub_id(self) -> HubId:
+        return self.connection.hub_id
+
+
+class BootstrapSource(Protocol):
+    """One source. Its content may be replaced at any time."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """The origin, for messages."""
+
+    def signature(self) -> Hashable:
+        """Differs after every known change, without I/O over the network; falsy while there is no content."""
+
+    def read(self) -> HubConnection:
+        """Parse the known content. Raises MissingBootstrapError; InvalidError with the defect and what to do."""
+
+    async def load(self) -> None:
+        """Fetch the content if reading needs it. Never raises for an unavailable source."""
+
+    def changes(self) -> AsyncIterator[None] | None:
+        """Yield after each change; None: the caller must poll `signature`."""
+
+
+class BootstrapFile(BootstrapSource):
+    """A file, read at each call."""
+
+    def __init__(self, path: Path, reach: Reach = HOWEVER) -> None:
+        self.path = path
+        self._reach = reach
+
+    @property
+    def name(self) -> str:
+        """The file's name without suffix; its folder's name if the file is called `kubeconfig`, as in mounted secrets."""
+        folder = self.path.absolute().parent.name
+        return folder if self.path.stem == KUBECONFIG and folder else self.path.stem
+
+    @property
+    def source(self) -> str:
+        return str(self.path)
+
+    def signature(self) -> Hashable:
+        with suppress(OSError):
+            status = self.path.stat()
+            return status.st_ino, status.st_size, status.st_mtime_ns
+        return ()
+
+    def read(self) -> HubConnection:
+        try:
+            text = self.path.read_bytes()
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+            raise (MissingBootstrapError if gone else InvalidError)(
+                f"bootstrap kubeconfig {self.path} cannot be read: {error.strerror or error}; {_MAKE}"
+            ) from None
+        return connection_of(parse_kubeconfig(text, source=self.source, folder=self.path.parent), self._reach)
+
+    async def load(self) -> None:
+        """Does nothing: `read` reads the file."""
+
+    def changes(self) -> None:
+        return None
+
+
+class BootstrapSecret(BootstrapSource):
+    """The key `kubeconfig` of a secret. Files that it names are other keys of the secret, as in OCM."""
+
+    def __init__(self, secrets: Secrets, name: str, reach: Reach = HOWEVER) -> None:
+        self._secrets = secrets
+        self._name = name
+        self._reach = reach
+        self._snapshot: SecretSnapshot | None = None
+        self._unread = "it was not read yet"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def source(self) -> str:
+        return f"secret {self._name}"
+
+    def signature(self) -> Hashable:
+        if self._snapshot is None or self._snapshot.version is None:
+            return ()
+        return tuple(sorted(self._snapshot.contents.items()))
+
+    def read(self) -> HubConnection:
+        if self._snapshot is None:
+            raise InvalidError(f'the bootstrap kubeconfig in secret "{self._name}" cannot be read: {self._unread}')
+        contents = self._snapshot.contents
+        if self._snapshot.version is None:
+            raise MissingBootstrapError(
+                f'there is no secret "{self._name}" with a bootstrap kubeconfig: {_MAKE} and put it in, as key {KUBECONFIG}'
+            )
+        if not contents.get(KUBECONFIG, b"").strip():
+            raise InvalidError(f'secret "{self._name}" has no key {KUBECONFIG}: {_MAKE} and put it in under that key')
+        kubeconfig = parse_kubeconfig(contents[KUBECONFIG], source=f"in secret {self._name}", folder=contents)
+        return connection_of(kubeconfig, self._reach)
+
+    async def load(self) -> None:
+        """Read the secret once; afterwards `changes` keeps it up to date."""
+        if self._snapshot is not None:
+            return
+        try:
+            self._snapshot = await self._secrets.read(self._name)
+        except MusterError as error:
+            self._unread = error.message
+
+    async def changes(self) -> AsyncIterator[None]:
+        # Every implementation of the port is a generator that holds a connection until it is closed.
+        async with aclosing(cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(self._name))) as snapshots:
+            async for snapshot in snapshots:
+                self._snapshot = snapshot
+                yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from machinery.errors import MusterError
-from spoke.bootstraps.listing import BootstrapListing, Bootstraps
-from spoke.bootstraps.sources import BootstrapSource
+from spoke.bootstraps.listing import BootstrapListing, Bootstraps, BootstrapSource
 
 T = TypeVar("T")
 

@@ -6,23 +6,19 @@ from datetime import timedelta
 
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import SystemClock
-from spoke.agent.address_file import probes_of
-from spoke.agent.candidate import LEASE, OwnLock, candidate_of
+from spoke.agent.candidate import OwnLock, candidate_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.cli.doctor import Doctor, DoctorStep, Patient
 from spoke.cli.leave import Ground, Leave
-from spoke.cli.network import SystemNetwork
+from spoke.cli.network import SystemNetwork, probes_of
+from spoke.cli.permissions import Permission, missing_permissions, needed_permissions
 from spoke.cli.status import StatusSource
-from spoke.cluster import KubeCluster
-from spoke.cluster.kubernetes_cluster import CLAIMS, PROPERTIES
-from spoke.cluster.permissions import Permission, missing_permissions
+from spoke.cluster.kubernetes_cluster import KubeCluster
+from spoke.credentials.directory import AtomicDirectory
+from spoke.credentials.kubernetes_secrets import KubeRemains, KubeSecrets
 from spoke.credentials.slot import OWNER_SECRET
-from spoke.feature_gates import gates_of
-from spoke.secrets import AtomicDirectory, KubeRemains, KubeSecrets
 from spoke.settings import SpokeSettings
 
-READ = ("get", "list", "watch")
-COORDINATION = "coordination.k8s.io"
 Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 
@@ -59,33 +55,6 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
         ).steps
 
 
-def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
-    """The permissions that an agent needs in its own cluster and in the managed one, as the chart grants them."""
-    home, gates = settings.component_namespace, gates_of(settings.feature_gates)
-    own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
-    if settings.leader_elect:
-        lease = settings.leader_elect_resource_name or LEASE
-        own.append(Permission(COORDINATION, "leases", ("create",), home))
-        own.append(Permission(COORDINATION, "leases", (*READ, "update", "delete"), home, lease))
-    managed = [
-        Permission("", "nodes", ("list", "watch")),
-        Permission("", "namespaces", ("get",), "", "kube-system"),
-        Permission("", "namespaces", ("list", "create", "patch")),
-    ]
-    if gates.cluster_claim:
-        managed.append(Permission(CLAIMS.group, CLAIMS.plural, ("list", "watch")))
-    if gates.cluster_property:
-        managed.append(Permission(PROPERTIES.group, PROPERTIES.plural, ("list", "watch")))
-    if settings.attestation_service_account:
-        namespace, _, account = settings.attestation_service_account.partition("/")
-        managed.append(Permission("", "serviceaccounts/token", ("create",), namespace, account))
-    if gates.addon_management:
-        for namespace in settings.addon_namespaces:
-            managed.append(Permission("", "secrets", ("get", "list", "create", "update", "delete"), namespace))
-            managed.append(Permission(COORDINATION, "leases", ("get",), namespace))
-    return own, managed
-
-
 @asynccontextmanager
 async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
     """The sources of `spoke status`. Raises InvalidError."""
@@ -104,7 +73,7 @@ async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
 
 
 def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
-    lease = settings.leader_elect_resource_name or LEASE
+    lease = settings.lease_name
     return KubeRemains(
         management,
         spoke,

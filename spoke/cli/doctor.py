@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from machinery.election import Lock
@@ -20,6 +19,7 @@ from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_us
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
+from spoke.cli.network import PATIENCE, Network
 from spoke.credentials.kubeconfigs import (
     HOWEVER,
     HubConnection,
@@ -29,14 +29,13 @@ from spoke.credentials.kubeconfigs import (
     view_stored,
     why_not_recovered,
 )
-from spoke.credentials.reconciliation import owner_of
+from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_slot
 from spoke.domain.credential import CERTIFICATE, LEFT, CredentialFinding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.route import Reach, shown_proxy
 from spoke.ports import Cluster, Dial, HubAcceptance, HubAddress, HubInfo, Secrets
 
-PATIENCE = timedelta(seconds=5)
 CLOCKS_APART = timedelta(seconds=5)
 """Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
 HTTPS = 443
@@ -65,18 +64,6 @@ class DoctorStep:
     said: str
     advice: str = ""
     """What to do when the check has failed."""
-
-
-class Network(Protocol):
-    """The network calls that the doctor needs. They raise OSError or TimeoutError."""
-
-    async def resolve(self, host: str) -> str:
-        """Return an address of the host."""
-
-    async def connect(self, host: str, port: int) -> None: ...
-
-    async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Send a GET over plain HTTP; return status and body."""
 
 
 @dataclass(frozen=True, slots=True)

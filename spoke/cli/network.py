@@ -1,11 +1,36 @@
-"""The network calls of `spoke doctor` and `spoke status`."""
+"""How commands find and query a running agent and its hubs: the network calls, and the file with the address of its probes."""
 
 import asyncio
-from contextlib import suppress
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
 
-from spoke.cli.doctor import PATIENCE, Network
+import structlog
 
+from spoke.settings import SpokeSettings
+
+log = structlog.get_logger(__name__)
+
+
+PATIENCE = timedelta(seconds=5)
 LONGEST_ANSWER = 64 << 10
+
+
+class Network(Protocol):
+    """The network calls that the doctor needs. They raise OSError or TimeoutError."""
+
+    async def resolve(self, host: str) -> str:
+        """Return an address of the host."""
+
+    async def connect(self, host: str, port: int) -> None: ...
+
+    async def ask(self, address: str, path: str) -> tuple[int, str]:
+        """Send a GET over plain HTTP; return status and body."""
 
 
 class SystemNetwork(Network):
@@ -36,3 +61,47 @@ class SystemNetwork(Network):
         if not version.startswith("HTTP/"):
             raise ValueError("the answer is no HTTP")
         return int(rest[:3]), body
+
+
+def address_file(settings: SpokeSettings) -> Path:
+    """One file per agent of a user, identified by its cluster's kubeconfig, its namespace and its Lease."""
+    kubeconfig = str(settings.kubeconfig.absolute()) if settings.kubeconfig is not None else ""
+    parts = (kubeconfig, settings.component_namespace, settings.lease_name)
+    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(folder, f"muster-spoke-{os.getuid()}", name)
+
+
+@contextmanager
+def published(settings: SpokeSettings, address: str) -> Iterator[None]:
+    """Keep the address in the file for the length of the block, unless the settings name a port. Failures are logged."""
+    if not settings.health_listen.endswith(":0"):
+        yield
+        return
+    file = address_file(settings)
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        if file.parent.is_symlink() or file.parent.stat().st_uid != os.getuid():
+            raise PermissionError(f"{file.parent} belongs to another user")
+        written = file.with_suffix(f".{os.getpid()}")
+        written.write_text(address)
+        written.replace(file)
+    except OSError as error:
+        log.warning("address.not_written", file=str(file), error=str(error), advice="give --health-listen a port")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if file.read_text() == address:
+                file.unlink()
+
+
+def probes_of(settings: SpokeSettings) -> str:
+    """`host:port` of the agent's probes; port 0 when unknown, because no agent with these settings runs here."""
+    if not settings.health_listen.endswith(":0"):
+        return settings.health_listen
+    file = address_file(settings)
+    with suppress(OSError):
+        if file.parent.stat().st_uid == os.getuid():
+            return file.read_text().strip() or settings.health_listen
+    return settings.health_listen

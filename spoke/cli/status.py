@@ -15,7 +15,7 @@ from machinery.meta.timestamps import format_time, parse_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import mark_in
 from spoke.bootstraps import Bootstraps
-from spoke.cli.doctor import Network
+from spoke.cli.network import Network
 from spoke.credentials.kubeconfigs import HOWEVER, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of
 from spoke.domain.credential import EPOCH, HUB_ID

@@ -1,21 +1,26 @@
-"""Reads the managed cluster over its Kubernetes API. Source of the health rule: OCM's registration agent."""
+"""The managed cluster over its Kubernetes API. Source of the health rule: OCM's registration agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, Response, RestResource
-from machinery.errors import ForbiddenError, MusterError, NotFoundError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
+from machinery.pki import unverified_claims
 from spoke.domain.namespace import WANTED
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
-from spoke.feature_gates import FeatureGates
-from spoke.ports import ApiServerHealth, Cluster
+from spoke.ports import ApiServerHealth, Attest, Cluster
+from spoke.settings import FeatureGates
+
+log = structlog.get_logger(__name__)
+
 
 NODES = RestResource("", "v1", "nodes")
 NAMESPACES = RestResource("", "v1", "namespaces")
@@ -29,8 +34,6 @@ COALESCE = timedelta(milliseconds=200)
 _REPORTED_CLAIMS = {"labelSelector": "!open-cluster-management.io/spoke-only"}
 _NOT_SERVED = frozenset({403, 404})
 _SHOWN = 256
-
-log = structlog.get_logger(__name__)
 
 
 class KubeCluster(Cluster):
@@ -177,3 +180,48 @@ def _quantities(resources: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _claim(item: Object) -> ReportedClaim:
     return ReportedClaim(name=str(item["metadata"]["name"]), value=str((item.get("spec") or {}).get("value") or ""))
+
+
+ACCOUNTS = RestResource("", "v1", "serviceaccounts")
+TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+TOKEN_LIFETIME = 600
+"""Lifetime of a token in seconds: the shortest that Kubernetes issues."""
+ACCOUNT_PREFIX = "system:serviceaccount:"
+_HOW = "name a service account of the managed cluster with --attestation-service-account NAMESPACE/NAME"
+
+
+class ServiceAccountAttest(Attest):
+    """`account`: NAMESPACE/NAME; empty: this pod's own, read from its token in `own` (None: not in a pod there)."""
+
+    def __init__(self, client: KubeClient, account: str = "", own: Path | None = TOKEN) -> None:
+        self._client = client
+        self._account = account
+        self._own = own
+
+    async def token(self, audience: str) -> str:
+        account = self._account or await asyncio.to_thread(self._own_account)
+        namespace, _, name = account.partition("/")
+        spec = {"audiences": [audience], "expirationSeconds": TOKEN_LIFETIME}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        try:
+            path = ACCOUNTS.path(name, namespace=namespace, subresource="token")
+            answer = await self._client.create(path, asked)
+        except (ForbiddenError, NotFoundError) as error:
+            raise InvalidError(
+                f"the hub demands a token of this cluster, and none of service account {account} can be had ({error.message}): "
+                "let the agent create serviceaccounts/token of it (the chart's attestation.enabled), or " + _HOW
+            ) from error
+        except MusterError as error:
+            raise type(error)(f"the hub demands a token of this cluster, which cannot be had now: {error.message}") from error
+        return str((answer.get("status") or {}).get("token") or "")
+
+    def _own_account(self) -> str:
+        try:
+            claims = unverified_claims(self._own.read_text().strip()) if self._own is not None else None
+        except (OSError, UnicodeDecodeError):
+            claims = None
+        subject = str((claims or {}).get("sub") or "")
+        namespace, _, name = subject.removeprefix(ACCOUNT_PREFIX).partition(":")
+        if not subject.startswith(ACCOUNT_PREFIX) or not name:
+            raise InvalidError(f"the hub demands a token of this cluster: {_HOW}")
+        return f"{namespace}/{name}"

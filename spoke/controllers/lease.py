@@ -1,6 +1,6 @@
 """Sends beats at the hub's interval while the hub accepts this cluster.
 
-All agents of a hub send beats at the same instants (`spoke.domain.beat_schedule`), so that a hub acknowledges many at once.
+All agents of a hub send beats at the same instants (`spoke.domain.beats`), so that a hub acknowledges many at once.
 Beats do not wait for one another. A beat without acknowledgement in time means that the hub is silent, whatever TCP and
 keepalive report; the session is then lost.
 """
@@ -14,8 +14,7 @@ import structlog
 
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
-from spoke.domain.ack_timeout import SILENCE
-from spoke.domain.beat_schedule import pause
+from spoke.domain.beats import SILENCE, pause
 from spoke.ports import HubLostError, HubSession, SessionEnd
 
 log = structlog.get_logger(__name__)

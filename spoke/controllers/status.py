@@ -14,9 +14,8 @@ from machinery.errors import MusterError
 from machinery.meta.conditions import Condition
 from machinery.runtime.controller import Reconciler
 from spoke.cluster.health import AvailabilityWatch
-from spoke.domain.event import AgentEvent, left_out
 from spoke.domain.namespace import NamespaceReport
-from spoke.domain.report import ClusterReport, ExternalEndpoint, NodeResources, ReportedClaim
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, NodeResources, ReportedClaim, left_out
 from spoke.domain.status import (
     JOINED_CONDITION,
     RECHECK,

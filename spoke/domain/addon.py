@@ -1,14 +1,17 @@
-"""Add-ons of this cluster as the hub describes them, and the condition that results from their leases.
+"""Add-ons of this cluster as the hub describes them, the condition from their leases, and when their tokens are replaced.
 
-Source of the lease rule: OCM. An add-on's agent renews a lease of its own name; after five times sixty seconds without a
-renewal the add-on is unavailable.
+Source of both rules: OCM. An agent renews a lease of its own name; after five times sixty seconds without a renewal the
+add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from machinery.identity import AddOnName, CertificateSubject
 from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.meta.timestamps import format_time
 
 GRACE = timedelta(seconds=300)
 INFRASTRUCTURE = "TokenInfrastructureReady"
@@ -83,3 +86,61 @@ def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, gr
     if now < renewed_at + grace:
         return Condition(ADDON_AVAILABLE, TRUE, "ManagedClusterAddOnLeaseUpdated", f"{addon.name} add-on is available.")
     return Condition(ADDON_AVAILABLE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped", f"{addon.name} add-on is not available.")
+
+
+TOKEN_REFRESHED = "TokenRefreshed"  # noqa: S105 - a condition
+TOKEN_REMAINING = 0.2
+"""The share of its lifetime left when a token is replaced."""
+_NUMBERS = (int, float)
+
+
+def token_flaw(claims: Mapping[str, Any] | None, account_uid: str, now: datetime) -> str:
+    """Why a token must be replaced; empty: it is good. `claims` None: unreadable or missing."""
+    if claims is None:
+        return "there is no readable token"
+    life = _life(claims)
+    if life is None:
+        return "it does not say from when to when it is good"
+    begin, end = life
+    if _uid(claims) != account_uid:
+        return "it is of another ServiceAccount"
+    if end <= begin:
+        return "it was never good"
+    if now >= end:
+        return f"it has expired at {format_time(end)}"
+    return "its time is nearly over" if now >= token_due(begin, end) else ""
+
+
+def token_due(begin: datetime, end: datetime) -> datetime:
+    """The time at which a token with this lifetime is replaced."""
+    return end - (end - begin) * TOKEN_REMAINING
+
+
+def token_due_of(claims: Mapping[str, Any] | None) -> datetime | None:
+    """When the token with these claims is replaced; None: it states no lifetime."""
+    life = _life(claims) if claims is not None else None
+    return token_due(*life) if life is not None else None
+
+
+def _life(claims: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    begin, end = claims.get("iat"), claims.get("exp")
+    if not isinstance(begin, _NUMBERS) or not isinstance(end, _NUMBERS):
+        return None
+    try:
+        return datetime.fromtimestamp(begin, UTC), datetime.fromtimestamp(end, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _uid(claims: Mapping[str, Any]) -> str:
+    private = claims.get("kubernetes.io")
+    account = private.get("serviceaccount") if isinstance(private, Mapping) else None
+    return str(account.get("uid") or "") if isinstance(account, Mapping) else ""
+
+
+def token_refreshed(end: datetime) -> Condition:
+    return Condition(TOKEN_REFRESHED, TRUE, "AddonTokenRefreshed", f"Addon token refreshed, expires at {format_time(end)}")
+
+
+def token_not_refreshed(why: str) -> Condition:
+    return Condition(TOKEN_REFRESHED, FALSE, "TokenCreationFailed", f"Failed to create addon token: {why}"[:1024])

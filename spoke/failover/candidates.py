@@ -12,17 +12,69 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstrap, BootstrapListing
-from spoke.credentials.owner_record import Owner
+from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
 from spoke.failover.standby_records import Reserve
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs
 
+log = structlog.get_logger(__name__)
+
+
+SHORTEST_TRY = 0.01
+"""Seconds; a shorter rest of the patience is not worth another attempt."""
+
+
+class ReconnectBudget:
+    """The patience with one hub, drawn at the first loss after a session that lasted.
+
+    `spent` returns whether it was already spent on the previous hub: of several unreachable hubs, only the first is waited for.
+    """
+
+    def __init__(self, options: Hubs, spent: Callable[[], bool], clock: Clock, random: Random) -> None:
+        self._options = options
+        self._spent = spent
+        self._clock = clock
+        self._random = random
+        self._opened_at: float | None = None
+        self._lost_at: float | None = None
+        self._patience = 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left; 0: it is over; None: nothing is lost."""
+        if self._lost_at is None:
+            return None
+        left = self._lost_at + self._patience - self._clock.monotonic()
+        return left if left > SHORTEST_TRY else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.left == 0.0
+
+    def opened(self) -> None:
+        """Record that a session is open."""
+        self._opened_at = self._clock.monotonic()
+
+    def moved(self) -> None:
+        """Record that the session is with another hub, which has not failed."""
+        self._lost_at = None
+
+    def lost(self) -> bool:
+        """Record a loss; return whether the session lasted long enough to reset earlier failures."""
+        now, opened = self._clock.monotonic(), self._opened_at
+        steady = opened is not None and now - opened >= self._options.steady.total_seconds()
+        if self._lost_at is None or steady:
+            self._lost_at = now
+            drawn = (1 + 2 * self._random.random()) / 3
+            self._patience = 0.0 if opened is None and self._spent() else self._options.patience.total_seconds() * drawn
+        self._opened_at = None
+        return steady
+
+
 REST, BACK = "hub-rest", "hub-fail-back"
 BEHIND = timedelta(milliseconds=1)
 """Added to the end of a rest, so that rounding cannot place the wake-up before it."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -38,14 +38,12 @@ from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, judge, validity
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
-from spoke.domain.renewal import AskedAgain
-from spoke.domain.rotation import rotate_at
+from spoke.domain.renewal import AskedAgain, rotate_at
 from spoke.failover.standby_records import StandbyIdentity, StandbyRecord
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
 from spoke.ports import HubClient, SessionEnd, StandingBy, loss_of
-from spoke.registration.csr_flow import RequestDeniedError
-from spoke.registration.pending import pends_for, read_pending
+from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, StartOverError
 
 AGAIN = timedelta(minutes=5)

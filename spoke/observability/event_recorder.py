@@ -2,15 +2,53 @@
 
 import asyncio
 from collections import deque
+from uuid import uuid4
 
 import structlog
 
+from machinery import product
+from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import MusterError
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
 from spoke.ports import Announcer
 
-MOST = 50
-
 log = structlog.get_logger(__name__)
+
+
+EVENTS = RestResource("", "v1", "events")
+ABOUT = "hub-kubeconfig-secret"
+LONGEST = 1024
+"""Longest message of an Event in Kubernetes, in characters."""
+
+
+class KubeEvents(Announcer):
+    """Each is a separate Event: decisions are rare, and no two are alike."""
+
+    def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+
+    async def announce(self, reason: str, message: str, *, warning: bool) -> None:
+        now = format_time(self._clock.now())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{ABOUT}.{uuid4().hex[:16]}", "namespace": self._namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Secret", "namespace": self._namespace, "name": ABOUT},
+            "reason": reason,
+            "message": message[:LONGEST],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": f"{product.NAME}-agent"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._client.create(EVENTS.path(namespace=self._namespace), event)
+
+
+QUEUE_LENGTH = 50
 
 
 class Announcements:
@@ -18,7 +56,7 @@ class Announcements:
 
     def __init__(self, announcer: Announcer | None) -> None:
         self._announcer = announcer
-        self._waiting: deque[tuple[str, str, bool]] = deque(maxlen=MOST)
+        self._waiting: deque[tuple[str, str, bool]] = deque(maxlen=QUEUE_LENGTH)
         self._some = asyncio.Event()
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:

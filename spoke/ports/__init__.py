@@ -26,11 +26,14 @@ from spoke.ports.hub import (
     HubAddress,
     HubClient,
     HubInfo,
+    HubLostError,
     HubSession,
     RegistrationState,
+    SessionEnd,
+    SessionEpochError,
     StandingBy,
+    loss_of,
 )
-from spoke.ports.losses import HubLostError, SessionEnd, SessionEpochError, loss_of
 
 __all__ = [
     "NONE",

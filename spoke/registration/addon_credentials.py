@@ -17,13 +17,11 @@ from machinery.meta.timestamps import format_time
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.runtime.clock import Clock
 from spoke.credentials.slot import Contents, Slot
-from spoke.domain import addon_token as addontoken
-from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
+from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due_of, token_flaw, token_not_refreshed, token_refreshed
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentNames
-from spoke.domain.renewal import RequestedRenewal
-from spoke.domain.rotation import rotate_at
+from spoke.domain.renewal import RequestedRenewal, rotate_at
 from spoke.options import AddOnCare
 from spoke.ports import AddOnToken, HubClient, Secrets
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
@@ -192,8 +190,8 @@ class TokenCredential(AddOnCredential):
             return Looked(RETRY, there=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
         claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
-        due = addontoken.due_of(claims)
-        if due is not None and not addontoken.flaw(claims, addon.account_uid, clock.now()):
+        due = token_due_of(claims)
+        if due is not None and not token_flaw(claims, addon.account_uid, clock.now()):
             await self._complete(contents, contents[TOKEN_FILE])
             return Looked(due - clock.now())
         try:
@@ -201,10 +199,10 @@ class TokenCredential(AddOnCredential):
             token = self._unsaved
             await self._complete(contents, token.token.encode())
         except MusterError as error:
-            raise RefusedError(error, addontoken.not_refreshed(error.message)) from error
+            raise RefusedError(error, token_not_refreshed(error.message)) from error
         self._unsaved = None
-        due = addontoken.due_of(unverified_claims(token.token)) or token.expires_at
-        return Looked(max(due - clock.now(), RETRY), addontoken.refreshed(token.expires_at))
+        due = token_due_of(unverified_claims(token.token)) or token.expires_at
+        return Looked(max(due - clock.now(), RETRY), token_refreshed(token.expires_at))
 
     async def know_hub_by(self, kubeconfig: bytes) -> None:
         self._extra[KUBECONFIG] = by_token_file(kubeconfig)

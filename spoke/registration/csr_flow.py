@@ -12,19 +12,64 @@ from datetime import timedelta
 import structlog
 
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
-from machinery.identity import AddOnName, CertificateSubject
+from machinery.identity import AddOnName, CertificateSubject, agent_id, cluster_name
 from machinery.meta.timestamps import format_time
 from machinery.observability import tracing
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
 from spoke.credentials.slot import Contents, Slot, settled, without_credential, without_trust
 from spoke.domain.bootstrap import BootstrapEvent, BootstrapState, Pending, after, resume
-from spoke.domain.credential import CERTIFICATE, KEY, RECOVERY, HubEntry
+from spoke.domain.credential import (
+    AGENT_NAME,
+    CERTIFICATE,
+    CLUSTER_NAME,
+    KEY,
+    PENDING_KEY,
+    PENDING_REQUEST,
+    RECOVERY,
+    REQUEST_NAME,
+    HubEntry,
+)
 from spoke.domain.names import AgentNames
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import CredentialDirectory, CSRState, HubClient
-from spoke.registration.pending import pending_contents, read_pending
 
 log = structlog.get_logger(__name__)
+
+
+def names_contents(names: AgentNames) -> dict[str, bytes]:
+    return {CLUSTER_NAME: names.cluster.encode(), AGENT_NAME: names.agent.encode()}
+
+
+def pending_contents(pending: Pending) -> dict[str, bytes]:
+    """The keys of a pending request in its secret."""
+    contents = {**names_contents(pending.names), PENDING_KEY: pending.key, PENDING_REQUEST: pending.request}
+    return {**contents, REQUEST_NAME: pending.request_name.encode()} if pending.request_name else contents
+
+
+def stored_names(contents: Contents) -> AgentNames:
+    """The names in a secret. Raises InvalidError."""
+    cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
+    return AgentNames(cluster_name(cluster), agent_id(agent))
+
+
+def pends_for(contents: Contents, public_key: bytes) -> bool:
+    """Whether the pending request produced the certificate over `public_key`; it is then used up."""
+    pending = read_pending(contents)
+    return pending is not None and public_key_of(pending.key) == public_key
+
+
+def read_pending(contents: Contents) -> Pending | None:
+    """The pending request of a secret; None when there is none or it is incomplete."""
+    parts = [contents.get(key, b"") for key in (PENDING_KEY, PENDING_REQUEST)]
+    if not all(parts):
+        return None
+    try:
+        if parse_request(parts[1]).public_key != public_key_of(parts[0]):
+            return None
+        names = stored_names(contents)
+    except MusterError:
+        return None
+    return Pending(names, parts[0], parts[1], contents.get(REQUEST_NAME, b"").decode())
 
 
 class RequestDeniedError(MusterError):

@@ -1,9 +1,12 @@
 """Registers the agent at a hub with the bootstrap credential, or with the recovery certificate of an unusable credential."""
 
-from collections.abc import Mapping
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from machinery.errors import (
     AlreadyExistsError,
@@ -18,21 +21,46 @@ from machinery.errors import (
 )
 from machinery.observability import tracing
 from machinery.runtime.clock import OffsetClock
-from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, view_stored, why_not_recovered
+from spoke.bootstraps import BootstrapListing
+from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_texts, view_stored, why_not_recovered
 from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.credentials.trust_bundle import trust_in
 from spoke.domain.credential import CredentialFinding, Flaw, validity
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentNames, choose_names, fresh_agent_id
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
-from spoke.ports import HubClient
-from spoke.registration.csr_flow import Enrolment, WantedCertificate
-from spoke.registration.pending import names_contents, pends_for
+from spoke.ports import CredentialDirectory, HubClient
+from spoke.registration.csr_flow import Enrolment, WantedCertificate, names_contents, pends_for
+
+log = structlog.get_logger(__name__)
+
+
+class Naming:
+    """Remembers the names of this run."""
+
+    def __init__(self, options: AgentOptions, directory: CredentialDirectory | None) -> None:
+        self._options = options
+        self._directory = directory
+        self._names: AgentNames | None = None
+
+    def choose(self, held: Contents, asked: Iterable[Contents], listing: BootstrapListing) -> AgentNames:
+        """`held`: the owner's secret; `asked`: the hubs' slots in order of precedence."""
+        fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
+        remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
+        mirrored: Mapping[str, bytes] = self._directory.read() if self._directory is not None else {}
+        # Names of a pending request yield to a bootstrap kubeconfig that is bound to another name.
+        bound = (next((hub.connection.cluster_name for hub in listing.hubs if hub.connection.cluster_name), ""), "")
+        places = [stored_texts(held), stored_texts(mirrored), bound, *map(stored_texts, asked)]
+        cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
+        self._names = choose_names(
+            options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered
+        )
+        bind_contextvars(cluster=self._names.cluster)  # for this agent's tasks: a process may hold many agents
+        return self._names
+
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
 """The recovery certificate beside a credential with one of these flaws may still be usable."""
-
-log = structlog.get_logger(__name__)
 
 
 class StartOverError(Exception):

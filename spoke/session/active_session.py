@@ -14,11 +14,10 @@ from machinery.runtime.scheduler import Timetable
 from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection
-from spoke.credentials.owner_record import Owner
-from spoke.domain.ack_timeout import SILENCE
-from spoke.domain.event import AgentEvent
+from spoke.credentials.owner import Owner
+from spoke.domain.beats import SILENCE
 from spoke.domain.hubs import ListedHub
-from spoke.domain.report import ExternalEndpoint
+from spoke.domain.report import AgentEvent, ExternalEndpoint
 from spoke.domain.route import Reach
 from spoke.domain.status import ClusterClaimRules
 from spoke.observability.progress import AgentProgress

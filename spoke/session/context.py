@@ -9,7 +9,7 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapWatch
 from spoke.controllers.addon_registration import AddOnCredentials
-from spoke.credentials.owner_record import OwnerRecord
+from spoke.credentials.owner import OwnerRecord
 from spoke.domain.credential import CredentialFinding, Flaw, validity
 from spoke.failover.candidates import HubList
 from spoke.failover.standby_records import Reserve

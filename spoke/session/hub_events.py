@@ -6,7 +6,7 @@ from collections import deque
 import structlog
 
 from machinery.errors import MusterError
-from spoke.domain.event import AgentEvent
+from spoke.domain.report import AgentEvent
 from spoke.ports import HubLostError, HubSession
 
 WAITING = 20

@@ -7,7 +7,7 @@ import structlog
 from machinery.errors import MusterError
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.credentials.kubeconfigs import HubConnection
-from spoke.credentials.owner_record import Owner
+from spoke.credentials.owner import Owner
 from spoke.credentials.slot import slot_at
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.names import AgentNames

@@ -7,7 +7,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.credentials.kubeconfigs import view_stored
-from spoke.credentials.owner_record import Owner
+from spoke.credentials.owner import Owner
 from spoke.credentials.slot import Contents, credential_of, hub_slot
 from spoke.domain.credential import judge
 from spoke.domain.names import AgentNames

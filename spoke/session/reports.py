@@ -12,8 +12,8 @@ from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES
 from spoke.controllers.managed_namespaces import ManagedNamespaceController
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
-from spoke.domain.event import AgentEvent, news_of
 from spoke.domain.namespace import hub_label
+from spoke.domain.report import AgentEvent, news_of
 from spoke.observability.progress import AgentProgress
 from spoke.ports import Desired, HubLostError
 from spoke.session.active_session import ActiveSession, SessionSurroundings

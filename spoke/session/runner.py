@@ -19,7 +19,7 @@ from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.slot import Contents
-from spoke.domain.ack_timeout import SILENCE, UNANSWERED, patience
+from spoke.domain.beats import SILENCE, UNANSWERED, patience
 from spoke.ports import Capability, Desired, HubLostError, SessionEnd
 from spoke.registration.csr_flow import Enrolment
 from spoke.session.active_session import ActiveSession, Opener, Registrar, SessionSurroundings

@@ -19,16 +19,15 @@ from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from spoke.bootstraps import BootstrapChangedError
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
-from spoke.credentials.owner_record import OvertakenError, Owner
+from spoke.credentials.owner import OvertakenError, Owner
 from spoke.credentials.slot import Contents, hub_slot
 from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import HubDecision, HubState, ListedHub, Why, incredible, is_credible
 from spoke.domain.names import AgentNames
-from spoke.failover.reconnect import ReconnectBudget
+from spoke.failover.candidates import ReconnectBudget
 from spoke.options import Pause
 from spoke.ports import HubLostError, SessionEnd, SessionEpochError
-from spoke.registration.csr_flow import Enrolment
-from spoke.registration.pending import pends_for
+from spoke.registration.csr_flow import Enrolment, pends_for
 from spoke.session.active_session import ActiveSession, HubNews, KeepAddOns, TellNews
 from spoke.session.context import LeaveError, SessionContext, judge_loss
 from spoke.session.handover import Handover

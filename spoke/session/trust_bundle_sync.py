@@ -18,10 +18,10 @@ import structlog
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
-from spoke.credentials.reconciliation import owner_of
+from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
 from spoke.credentials.trust_bundle import checked, fingerprints, known_by, retrust, tried
-from spoke.domain.event import WARNING, AgentEvent
+from spoke.domain.report import WARNING, AgentEvent
 from spoke.session.active_session import ActiveSession, KeepAddOns, TellNews
 from spoke.session.context import SessionContext
 

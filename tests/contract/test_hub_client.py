@@ -21,12 +21,10 @@ from machinery.identity import AddOnName, HubId, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key, key_matches, unverified_claims
 from machinery.runtime.clock import SystemClock
-from spoke.domain.addon import AddOn, AddOnRegistration
-from spoke.domain.addon_token import flaw
-from spoke.domain.event import AgentEvent
+from spoke.domain.addon import AddOn, AddOnRegistration, token_flaw
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
-from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.ports import (
     Capability,
     Desired,
@@ -207,7 +205,7 @@ async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_
                     break
                 await asyncio.sleep(0.02)
     claims = present(unverified_claims(issued.token))
-    assert flaw(claims, addon.account_uid, SystemClock().now()) == ""
+    assert token_flaw(claims, addon.account_uid, SystemClock().now()) == ""
     assert claims["exp"] == issued.expires_at.timestamp()
 
 

@@ -21,7 +21,7 @@ from hollow.objects import ClusterShape
 from machinery.client.rest import KubeClient, RestResource
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
-from spoke.cluster import KubeEvents
+from spoke.observability.event_recorder import KubeEvents
 from tests.charts.rendering import CHARTS, environment, only, plain, pod_spec, render
 from tests.charts.rendering import VALUES as BOTH
 from tests.charts.rights import Calls, rights_of

@@ -55,11 +55,10 @@ from machinery.pki import (
 from machinery.runtime.clock import Clock
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
-from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.renewal import RequestedRenewal
-from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports import (
     NONE,
     AddOnToken,

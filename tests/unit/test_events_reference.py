@@ -52,7 +52,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/registry/recovery/recovery.py", "REASON"): {READOPTED},
     ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},
     ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in Why},
-    ("spoke/domain/event.py", "condition.reason"): CONDITIONS,
+    ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,
 }

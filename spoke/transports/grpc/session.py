@@ -15,10 +15,9 @@ from machinery.meta.conditions import Condition
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.ack_timeout import PATIENCE
-from spoke.domain.event import AgentEvent
+from spoke.domain.beats import PATIENCE
 from spoke.domain.hubs import ListedHub
-from spoke.domain.report import ClusterReport
+from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, SessionEnd
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of

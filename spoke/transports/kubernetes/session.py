@@ -26,9 +26,8 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
-from spoke.domain.event import AgentEvent
 from spoke.domain.hubs import ListedHub
-from spoke.domain.report import ClusterReport
+from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.ports import Desired, Drain, HubLostError, HubSession, SessionEnd
 from spoke.transports.kubernetes.addons import report_patch
 from spoke.transports.kubernetes.api import ApiDoor

@@ -12,9 +12,9 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import MusterError, UnavailableError
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
-from spoke.cluster import KubeCluster, KubeEvents
-from spoke.cluster.kubernetes_cluster import CLAIMS, LEASES, NODES
+from spoke.cluster.kubernetes_cluster import CLAIMS, LEASES, NODES, KubeCluster
 from spoke.domain.report import NodeResources, ReportedClaim
+from spoke.observability.event_recorder import KubeEvents
 from spoke.ports import ApiServerHealth
 from tests.fakes.cluster import MemoryCluster
 

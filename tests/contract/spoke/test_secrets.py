@@ -11,9 +11,9 @@ import pytest
 
 from machinery.client.rest import KubeClient
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError
+from spoke.credentials.directory import DATA, AtomicDirectory
+from spoke.credentials.kubernetes_secrets import KubeSecrets
 from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot
-from spoke.secrets import AtomicDirectory, KubeSecrets
-from spoke.secrets.directory import DATA
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 
 NAME = "hub-kubeconfig-secret"

@@ -8,8 +8,7 @@ import yaml
 
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
-from spoke.agent.candidate import LEASE
-from spoke.settings import SpokeSettings
+from spoke.settings import LEASE, SpokeSettings
 from tests.charts.rendering import (
     FULL,
     MATRIX,

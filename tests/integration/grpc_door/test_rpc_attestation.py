@@ -20,7 +20,7 @@ from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import SystemClock
-from spoke.cluster import ServiceAccountAttest
+from spoke.cluster.kubernetes_cluster import ServiceAccountAttest
 from spoke.ports import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB

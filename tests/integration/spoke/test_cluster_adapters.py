@@ -27,13 +27,11 @@ from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.cli.commands import examine
 from spoke.cli.doctor import DoctorStep
-from spoke.cluster import KubeCluster
+from spoke.cluster.kubernetes_cluster import KubeCluster
+from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
-from spoke.feature_gates import FeatureGates
 from spoke.ports import ApiServerHealth, RefusedSecretError, SecretPlace
-from spoke.secrets import KubeRemains, KubeSecrets, OwnedSecrets
-from spoke.secrets.kubernetes_secrets import SECRETS
-from spoke.settings import SpokeSettings
+from spoke.settings import FeatureGates, SpokeSettings
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
 

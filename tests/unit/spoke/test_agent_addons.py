@@ -11,9 +11,20 @@ from machinery.errors import UnavailableError
 from machinery.identity import AddOnName
 from machinery.meta.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
-from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
-from spoke.domain.addon_token import REFRESHED, due, due_of, flaw
-from spoke.domain.rotation import rotate_at
+from spoke.domain.addon import (
+    CSR,
+    GRACE,
+    KUBE_SIGNER,
+    TOKEN,
+    TOKEN_REFRESHED,
+    AddOn,
+    AddOnRegistration,
+    token_due,
+    token_due_of,
+    token_flaw,
+    uid_in,
+)
+from spoke.domain.renewal import rotate_at
 from spoke.options import AddOnCare
 from spoke.ports import HubLostError
 from tests.fakes.hub import service_account_token
@@ -140,10 +151,12 @@ def test_token_is_replaced_when_it_is_not_good_or_nearly_over() -> None:
         (token(begin=NOW, end=NOW - HOUR), "never good"),
         (token(begin=NOW - 2 * HOUR, end=NOW - HOUR), "expired"),
     ]
-    found = [(text, said, flaw(unverified_claims(text), "u", NOW)) for text, said in rows]
+    found = [(text, said, token_flaw(unverified_claims(text), "u", NOW)) for text, said in rows]
     assert [row for row in found if row[1] not in row[2] or bool(row[1]) is not bool(row[2])] == []
-    assert due(NOW, NOW + HOUR) == NOW + timedelta(minutes=48) == due_of(unverified_claims(token())), "a fifth is left"
-    assert due_of(None) is None
+    assert token_due(NOW, NOW + HOUR) == NOW + timedelta(minutes=48) == token_due_of(unverified_claims(token())), (
+        "a fifth is left"
+    )
+    assert token_due_of(None) is None
 
 
 def test_uid_of_the_account_is_read_from_the_hubs_message() -> None:
@@ -164,7 +177,7 @@ async def test_an_add_on_gets_a_kubeconfig_with_a_token_and_nothing_of_a_certifi
     by(stage, TOKEN)
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR), CUSTOM)),)
     async with stage.running():
-        await until(lambda: told(stage, REFRESHED) == [TRUE] and told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE] and told(stage, CERTIFICATE_ROTATED) == [TRUE])
     stored = await contents(stage)
     assert stored["token"].decode() == stage.hub.tokens[0]
     assert yaml.safe_load(stored["kubeconfig"])["users"][0]["user"] == {"tokenFile": "token"}
@@ -180,14 +193,14 @@ async def test_token_waits_for_its_account_and_is_refreshed_in_time_or_with_the_
         await until(lambda: stage.hub.sessions and stage.hub.session.reports)
         assert stage.hub.tokens == []
         stage.hub.note_driver(LOGS, TOKEN)
-        await until(lambda: told(stage, REFRESHED) == [TRUE])
+        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE])
         stage.timetable.wake("addon-registration")
         beats = len(stage.hub.session.beats)
         await until(lambda: len(stage.hub.session.beats) > beats + 2)
         assert len(stage.hub.tokens) == 1
         stage.clock.advance(timedelta(minutes=49))
         stage.timetable.wake("addon-registration")
-        await until(lambda: told(stage, REFRESHED) == [TRUE, TRUE])
+        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE, TRUE])
         assert (await contents(stage))["token"].decode() == stage.hub.tokens[1]
         stage.hub.set_addons([AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="second")])
         await until(lambda: len(stage.hub.tokens) == 3)
@@ -198,9 +211,9 @@ async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_rea
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="u"),)
     stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
     async with stage.running():
-        await until(lambda: told(stage, REFRESHED)[:1] == [FALSE])
+        await until(lambda: told(stage, TOKEN_REFRESHED)[:1] == [FALSE])
         stage.addon_secrets.refuse_writes = None
-        await until(lambda: told(stage, REFRESHED)[-1:] == [TRUE])
+        await until(lambda: told(stage, TOKEN_REFRESHED)[-1:] == [TRUE])
         secret = await stage.addon_secrets.read(SECRET)
         await stage.addon_secrets.write(SECRET, {**secret.contents, "kubeconfig": b"of another hub"}, secret.version)
         stage.timetable.wake("addon-registration")
@@ -216,7 +229,7 @@ async def test_from_certificate_to_token_and_back_there_is_always_a_credential(s
     async with stage.running():
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
         stage.hub.note_driver(LOGS, TOKEN)
-        await until(lambda: told(stage, REFRESHED) == [TRUE])
+        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE])
         assert "tls.crt" not in await contents(stage)
         stage.hub.note_driver(LOGS, CSR)
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])

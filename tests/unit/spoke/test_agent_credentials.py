@@ -15,9 +15,9 @@ from machinery.errors import DenialCause, ForbiddenError, InvalidError, Unavaila
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificate
 from machinery.runtime.clock import ManualClock
-from spoke.cluster import ServiceAccountAttest
+from spoke.cluster.kubernetes_cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
-from spoke.domain.rotation import rotate_at
+from spoke.domain.renewal import rotate_at
 from spoke.observability.progress import AgentProgress
 from spoke.ports import Attest, HubLostError, SessionEnd
 from tests.fakes.several import Several

@@ -7,8 +7,7 @@ from typing import Any
 from machinery.identity import AddOnName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
-from spoke.domain.event import AgentEvent
-from spoke.domain.report import ClusterReport, ReportedClaim
+from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
 from spoke.transports.kubernetes.addons import add_on_of, report_patch
 from spoke.transports.kubernetes.documents import desired_of, event, renewed, request_state, status_patch
 

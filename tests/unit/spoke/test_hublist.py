@@ -6,10 +6,9 @@ from random import Random
 import pytest
 
 from machinery.runtime.clock import ManualClock
-from spoke.credentials.owner_record import Owner
+from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubSelectionPolicy, HubState
-from spoke.failover.candidates import HubList
-from spoke.failover.reconnect import ReconnectBudget
+from spoke.failover.candidates import HubList, ReconnectBudget
 from spoke.failover.standby_records import NoReserve
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause

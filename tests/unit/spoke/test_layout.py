@@ -15,13 +15,12 @@ from machinery.pki import parse_certificate
 from machinery.runtime.clock import ManualClock
 from spoke.agent.unregistration import LeftMark
 from spoke.credentials.kubeconfigs import connection_of, why_not_recovered
-from spoke.credentials.owner_record import OvertakenError, OwnerRecord
-from spoke.credentials.reconciliation import owner_of
+from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from spoke.domain.credential import EPOCH, HUB_ID, LEFT
 from spoke.domain.names import choose_names
-from spoke.domain.rotation import rotate_at
+from spoke.domain.renewal import rotate_at
 from spoke.ports import CSRState, SecretSnapshot
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from tests.fakes.credentials import MemorySecrets

@@ -18,7 +18,7 @@ from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, StatusController
-from spoke.domain.beat_schedule import SHORTEST, SPREAD, STEP, pause
+from spoke.domain.beats import SHORTEST, SPREAD, STEP, pause
 from spoke.domain.report import NodeResources
 from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
 from spoke.ports import ApiServerHealth, Capability, ClientIdentity, HubLostError, SessionEnd

@@ -13,9 +13,8 @@ from machinery.meta.conditions import FALSE, TRUE, Condition
 from spoke.controllers.cluster_upkeep import KEY as UPKEEP
 from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
-from spoke.domain.event import NORMAL, WARNING, AgentEvent, left_out, news_of
 from spoke.domain.namespace import ManagedNamespace, hub_label
-from spoke.domain.report import ReportedClaim
+from spoke.domain.report import NORMAL, WARNING, AgentEvent, ReportedClaim, left_out, news_of
 from spoke.domain.status import ClusterClaimRules
 from spoke.ports import ClientIdentity, HubLostError
 from spoke.session.hub_events import AT_ONCE, WAITING, HubEvents

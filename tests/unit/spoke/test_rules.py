@@ -7,10 +7,17 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, 
 from machinery.meta.conditions import FALSE, TRUE
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.names import AgentNames
-from spoke.domain.quantity import add
+from spoke.domain.renewal import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.report import NodeResources, ReportedClaim
-from spoke.domain.rotation import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
-from spoke.domain.status import Availability, ClusterClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
+from spoke.domain.status import (
+    Availability,
+    ClusterClaimRules,
+    add,
+    allocatable_of,
+    capacity_of,
+    exposed_claims,
+    truncated_claims,
+)
 from tests.checks import check_refusals, check_results
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
-from spoke.agent.address_file import address_file, probes_of, published
 from spoke.app import options_of
 from spoke.cli.flags import parser
-from spoke.domain.ack_timeout import Detection
+from spoke.cli.network import address_file, probes_of, published
+from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
-from spoke.feature_gates import KNOWN, FeatureGates, gates_of
 from spoke.options import Hubs
-from spoke.settings import SpokeSettings, load, own_namespace
+from spoke.settings import KNOWN, FeatureGates, SpokeSettings, gates_of, load, own_namespace
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text
 
 ANYWHERE = "127.0.0.1:0"

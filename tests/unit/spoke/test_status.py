@@ -14,8 +14,7 @@ from spoke.cli.network import SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why
 from spoke.observability.metrics import registry_of
-from spoke.observability.overview import overview
-from spoke.observability.probes import is_near
+from spoke.observability.probes import is_near, overview
 from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role
 from spoke.ports import HubLostError, SessionEnd
 from tests.fakes.credentials import MemoryRemains, MemorySecrets

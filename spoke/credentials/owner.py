@@ -3,24 +3,94 @@
 Each change of owner is one write with the read version as precondition. It names the hub, stores its credential and raises the
 epoch, before the hub is dialled. So no two hubs are dialled with one epoch, even after a crash; and of two copies of the agent
 one fails and finds the other owner.
+
+Earlier releases stored the credential only in the owner's secret, without the hub's id, and a slot only while a request was
+pending. Such a secret is adopted; the agent does not register again.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import structlog
 
-from machinery.errors import AlreadyExistsError, ConflictError, MusterError
+from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock
-from spoke.credentials.kubeconfigs import view_stored
-from spoke.credentials.reconciliation import owner_of
-from spoke.credentials.slot import ATTEMPTS, OWNER_SECRET, Contents, credential_of, hub_slot, owned, settled
-from spoke.domain.credential import EPOCH, HUB_ID, present_keys
+from spoke.credentials.kubeconfigs import stored_hub, view_stored
+from spoke.credentials.slot import ATTEMPTS, OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
+from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, CredentialFinding, Flaw, StoredCredential, damage, present_keys
 from spoke.domain.hubs import keeps, next_epoch
 from spoke.ports import Secrets
 
 log = structlog.get_logger(__name__)
+
+
+class RejectedCredentials:
+    """At most one finding per hub."""
+
+    def __init__(self) -> None:
+        self._all: dict[HubId, CredentialFinding] = {}
+
+    def cast(self, hub: HubId, finding: CredentialFinding) -> None:
+        self._all[hub] = finding
+
+    def take(self, hub: HubId, stored: StoredCredential) -> CredentialFinding | None:
+        """Remove and return the finding about this credential; a lasting one (revocation) stays."""
+        doubt = self._all.pop(hub, None)
+        if doubt is not None and doubt.lasts(stored):
+            self._all[hub] = doubt
+        return doubt
+
+    def is_revoked(self, hub: HubId) -> bool:
+        doubt = self._all.get(hub)
+        return doubt is not None and doubt.flaw is Flaw.REVOKED
+
+
+def owner_of(contents: Contents) -> HubId | None:
+    """The hub whose credential is in the owner's secret; None when there is none or it is unreadable."""
+    if named := contents.get(HUB_ID, b"").decode(errors="replace").strip():
+        return HubId(named)
+    with suppress(InvalidError):
+        return stored_hub(contents) if CERTIFICATE in contents else None
+    return None
+
+
+async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
+    """The owner's secret with the newer credential of `held` (there) and `kept` (slot), unless another hub is the owner.
+
+    A missing or older copy is written: after a crash between the two writes, after an upgrade, and when the owner's secret was
+    deleted or restored from a backup.
+    """
+    if owner_of(held) not in (None, hub):
+        return held
+    ours, theirs = _begun(held), _begun(kept)
+    if theirs is not None and (ours is None or theirs > ours) and owner_of(credential_of(kept)) == hub:
+        log.warning("credential.restored", secret=owner.name, source=slot.name, because=_wrong(held))
+        return await owner.change(lambda present: owned(present, credential_of(kept), hub))
+    if ours is None:
+        return held
+    if kept.get(CERTIFICATE) != held[CERTIFICATE]:
+        await slot.change(lambda present: {**credential_of(held), **_pending_of(present)})
+    if HUB_ID not in held:
+        return await owner.change(lambda present: {**present, HUB_ID: hub.encode()})
+    return held
+
+
+def _pending_of(contents: Contents) -> Contents:
+    return {key: content for key, content in contents.items() if key not in settled(contents)}
+
+
+def _wrong(held: Contents) -> str:
+    finding = damage(view_stored(held))
+    return finding.message if finding is not None else "the stored credential is an older one"
+
+
+def _begun(contents: Contents) -> datetime | None:
+    """Begin of the credential's validity; None when there is no complete one."""
+    seen = view_stored(contents)
+    return seen.chain[0].not_before if seen.chain and damage(seen) is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +120,7 @@ class OwnerRecord:
         self._clock = clock
 
     async def read(self) -> Owner:
-        return _seen((await self._secrets.read(OWNER_SECRET)).contents)
+        return _parsed((await self._secrets.read(OWNER_SECRET)).contents)
 
     async def give(self, known: Owner, hub: HubId, credential: Contents, *, reported_epoch: int = 0) -> Owner:
         """Make `hub` the owner, with a higher epoch if it was not; `reported_epoch`: the highest epoch that a hub knows.
@@ -84,7 +154,7 @@ class OwnerRecord:
 
     async def confirm(self, known: Owner) -> None:
         """Raises OvertakenError when the secret differs."""
-        _check(known, await self.read())
+        _check_owner(known, await self.read())
 
     def _above(self, known: Owner, reported_epoch: int) -> int:
         return next_epoch(known.epoch, reported_epoch, self._hub_clock.now(), self._clock.now())
@@ -92,13 +162,13 @@ class OwnerRecord:
     async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
         for _ in range(ATTEMPTS):
             present = await self._secrets.read(OWNER_SECRET)
-            _check(known, _seen(present.contents))
+            _check_owner(known, _parsed(present.contents))
             contents = {**edit(present.contents), EPOCH: str(epoch).encode()}
             try:
                 written = await self._secrets.write(OWNER_SECRET, contents, present.version)
             except (ConflictError, AlreadyExistsError):
                 continue  # written concurrently; the next read shows by whom
-            return _seen(written.contents)
+            return _parsed(written.contents)
         raise ConflictError("the owner's secret is written by others all the time")
 
     async def _keep(self, known: Owner) -> None:
@@ -108,10 +178,10 @@ class OwnerRecord:
         slot = hub_slot(self._secrets, known.hub_id)
         ours = credential_of(known.contents)
         if _begins(credential_of(await slot.read())) < _begins(ours):
-            await slot.change(lambda present: {**ours, **_pending(present)})
+            await slot.change(lambda present: {**ours, **_pending_of(present)})
 
 
-def _check(known: Owner, present: Owner) -> None:
+def _check_owner(known: Owner, present: Owner) -> None:
     older = present.hub_id is None or present.epoch < known.epoch
     if not older and not present.same_order(known):
         raise OvertakenError(
@@ -119,14 +189,9 @@ def _check(known: Owner, present: Owner) -> None:
         )
 
 
-def _seen(contents: Contents) -> Owner:
+def _parsed(contents: Contents) -> Owner:
     text = contents.get(EPOCH, b"").decode(errors="replace").strip()
     return Owner(contents, owner_of(contents), int(text) if text.isdecimal() else 0)
-
-
-def _pending(contents: Contents) -> Contents:
-    kept = settled(contents)
-    return {key: content for key, content in contents.items() if key not in kept}
 
 
 def _whole(contents: Contents) -> bool:

@@ -1,11 +1,15 @@
-"""Checks the permissions that an agent needs."""
+"""The permissions that an agent needs, and which of them it lacks."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from machinery.client.rest import KubeClient, RestResource
+from spoke.cluster.kubernetes_cluster import CLAIMS, PROPERTIES
+from spoke.settings import SpokeSettings, gates_of
 
+READ = ("get", "list", "watch")
+COORDINATION = "coordination.k8s.io"
 REVIEWS = RestResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 
 
@@ -25,6 +29,32 @@ class Permission:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
         named = f' "{self.name}"' if self.name else ""
         return f"{', '.join(self.verbs)} {kind}{named}" + (f' in namespace "{self.namespace}"' if self.namespace else "")
+
+
+def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
+    """The permissions that an agent needs in its own cluster and in the managed one, as the chart grants them."""
+    home, gates = settings.component_namespace, gates_of(settings.feature_gates)
+    own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
+    if settings.leader_elect:
+        own.append(Permission(COORDINATION, "leases", ("create",), home))
+        own.append(Permission(COORDINATION, "leases", (*READ, "update", "delete"), home, settings.lease_name))
+    managed = [
+        Permission("", "nodes", ("list", "watch")),
+        Permission("", "namespaces", ("get",), "", "kube-system"),
+        Permission("", "namespaces", ("list", "create", "patch")),
+    ]
+    if gates.cluster_claim:
+        managed.append(Permission(CLAIMS.group, CLAIMS.plural, ("list", "watch")))
+    if gates.cluster_property:
+        managed.append(Permission(PROPERTIES.group, PROPERTIES.plural, ("list", "watch")))
+    if settings.attestation_service_account:
+        namespace, _, account = settings.attestation_service_account.partition("/")
+        managed.append(Permission("", "serviceaccounts/token", ("create",), namespace, account))
+    if gates.addon_management:
+        for namespace in settings.addon_namespaces:
+            managed.append(Permission("", "secrets", ("get", "list", "create", "update", "delete"), namespace))
+            managed.append(Permission(COORDINATION, "leases", ("get",), namespace))
+    return own, managed
 
 
 async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) -> Sequence[Permission]:

@@ -1,8 +1,11 @@
-"""A directory that mirrors a secret and changes atomically, as a mounted secret does.
+"""A directory that mirrors the hub kubeconfig secret and changes atomically, as a mounted secret does.
 
 It follows the kubelet's layout: the files are in a new folder, `..data` is a symbolic link to it that is replaced in one step,
 and each key is a link to `..data/<key>`. A reader that opens `..data` once reads one set and never a mix of two. Files of
 others in the directory are kept; a directory that holds only files of others is refused.
+
+The secret is authoritative, so nothing waits for the directory. But its readers must not keep an old certificate until the next
+renewal, which may be weeks away: a failed write, for example on a full disk, is retried every minute.
 """
 
 import os
@@ -11,11 +14,17 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
-from machinery.errors import InvalidError
+import structlog
+
+from machinery.errors import InvalidError, MusterError
 from machinery.runtime.directory import sync
 from spoke.ports import CredentialDirectory
+
+log = structlog.get_logger(__name__)
+
 
 DATA = "..data"
 _STAGED = "..staged"
@@ -113,3 +122,39 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
+
+
+MIRROR_RETRY = timedelta(minutes=1)
+
+
+class PatientDirectory(CredentialDirectory):
+    """Remembers contents that `inner` cannot write now, until `again` succeeds."""
+
+    def __init__(self, inner: CredentialDirectory) -> None:
+        self._inner = inner
+        self._owed: Mapping[str, bytes] | None = None
+
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        """Raises InvalidError as the directory does; never OSError."""
+        self._owed = None
+        try:
+            self._inner.replace(contents)
+        except OSError as error:
+            self._owed = dict(contents)
+            next_try = f"trying again every {MIRROR_RETRY.total_seconds():g} s; the secret holds the credential"
+            log.warning("credential.not_mirrored", error=str(error), next=next_try)
+
+    def read(self) -> Mapping[str, bytes]:
+        return self._inner.read()
+
+    def again(self) -> None:
+        """Retry the failed write, if there is one."""
+        if self._owed is None:
+            return
+        try:
+            self._inner.replace(self._owed)
+        except (OSError, MusterError) as error:
+            log.debug("credential.not_mirrored", error=str(error))
+            return
+        self._owed = None
+        log.info("credential.mirrored")
