@@ -35,3 +35,25 @@ def format_duration(duration: timedelta) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def human_duration(seconds: float) -> str:
+    """At most two units, the finer one only for small values: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    whole = max(whole, 0)
+    for limit, unit, letter, finer, fine_letter, fine_until in (
+        (2 * _MINUTE, 1, "s", 0, "", 0),
+        (3 * _HOUR, _MINUTE, "m", 1, "s", 10 * _MINUTE),
+        (2 * _DAY, _HOUR, "h", _MINUTE, "m", 8 * _HOUR),
+        (2 * 365 * _DAY, _DAY, "d", _HOUR, "h", 8 * _DAY),
+    ):
+        if whole < limit:
+            fine = whole % unit // finer if finer and whole < fine_until else 0
+            return f"{whole // unit}{letter}" + (f"{fine}{fine_letter}" if fine else "")
+    years, days = divmod(whole // _DAY, 365)
+    return f"{years}y{days}d" if days and years < 8 else f"{years}y"  # noqa: PLR2004 - kubectl's threshold

@@ -24,11 +24,12 @@ what is wrong and what to do; it never contains a key or a token.
     └── UnsupportedMediaTypeError                                                 UnsupportedMediaType
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +202,36 @@ BY_REASON: dict[str, type[MusterError]] = {
     )
 }
 """Class for each reason on the wire. A reason that is missing here is an internal error of the peer."""
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def required(field: str, detail: str = "") -> Cause:
+    return Cause("FieldValueRequired", f"Required value: {detail}" if detail else "Required value", field)
+
+
+def invalid_value(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
+
+
+def invalid_type(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
+
+
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    choices = ", ".join(_shown(choice) for choice in supported)
+    return Cause("FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}", field)
+
+
+def forbidden(field: str, detail: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
+
+
+def too_long(field: str, limit: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from hollow.kinds.cells import NONE, UNKNOWN, part
 from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 
 _BY_TYPE = listing({**OPEN, "properties": {"type": TEXT}}, "type")
 _ROLE = "node-role.kubernetes.io/"

@@ -12,8 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
+from machinery.durations import human_duration
 from machinery.errors import Cause
 from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
+from machinery.meta.timestamps import parse_time
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ..., without metadata."""
@@ -288,3 +290,28 @@ def selectable_fields(groups: Iterable[ApiGroup]) -> dict[GroupResource, FieldEx
     return {
         resource.key: resource.selectable for group in groups for resource in group.resources if resource.selectable is not None
     }
+
+
+CREATED_DESCRIPTION = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be "
+    "set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 "
+    "form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+
+
+def age_of(moment: str | None, now: datetime) -> str:
+    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
+    if not moment:
+        return "<unknown>"
+    try:
+        return human_duration((now - parse_time(moment)).total_seconds())
+    except ValueError:
+        return "<invalid>"
+
+
+AGE = Column(
+    "Age",
+    lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
+    description=CREATED_DESCRIPTION,
+)

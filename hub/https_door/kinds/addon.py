@@ -6,8 +6,7 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.query.selectable_fields import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.https_door.kinds.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
-from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow
+from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow, age_of
 
 GROUP: Schema = {**TEXT, "default": ""}
 CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)

@@ -3,8 +3,7 @@
 from hub.api.approvalrules import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
-from machinery.apiserver.read.tables import AGE, age_of
-from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow, age_of
 
 _TRUTH: Schema = {"type": "boolean"}
 _COUNT: Schema = {"type": "integer", "format": "int64"}

@@ -7,12 +7,10 @@ from hub.api.logins import JWT, RESERVED, WEBHOOK, authorities_of
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITIONS, NAME, TEXT, Schema, listing, record
 from machinery import pki
-from machinery.apiserver.authn.https_json import https_flaw
-from machinery.apiserver.http.status_errors import forbidden, invalid_value
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 from machinery.apiserver.storage import Document
-from machinery.errors import Cause, InvalidError
+from machinery.errors import Cause, InvalidError, forbidden, invalid_value
+from machinery.meta.urls import https_flaw
 from machinery.product import NAME as PRODUCT
 
 _ADDRESS: Schema = {**NAME, "maxLength": 2048}

@@ -3,8 +3,7 @@
 from typing import Any
 
 from hub.api.meta import document as doc
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 TEXT: dict[str, Any] = {"type": "string"}

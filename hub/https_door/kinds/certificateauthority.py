@@ -5,8 +5,7 @@ from typing import Any
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, listing, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Answers, Column, Resource, Subresource, TableRow
+from machinery.apiserver.resource import AGE, Answers, Column, Resource, Subresource, TableRow
 from machinery.apiserver.storage import Storage
 
 _COUNT: Schema = {"type": "integer", "format": "int32"}

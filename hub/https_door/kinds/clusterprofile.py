@@ -2,8 +2,7 @@
 
 from hub.api.clusterprofiles import GROUP, KIND, VERSION
 from hub.https_door.kinds.schemas import CONDITION, TEXT, condition_column, listing, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Resource
+from machinery.apiserver.resource import AGE, STATUS, Resource
 
 _PROPERTY = record("", ("name", "value"), name=TEXT, value=TEXT)
 _MANAGER = record("clusterManager is who manages the cluster, and this profile.", ("name",), name=TEXT)

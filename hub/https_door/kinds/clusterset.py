@@ -7,11 +7,9 @@ matches.
 from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
-from machinery.apiserver.http.status_errors import invalid_value
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Resource
+from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.apiserver.storage import Document
-from machinery.errors import Cause
+from machinery.errors import Cause, invalid_value
 from machinery.meta.selectors import valid_label_key, valid_label_value
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}

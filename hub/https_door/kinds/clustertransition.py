@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Storage
 
 SCHEMA: Schema = {

@@ -2,8 +2,7 @@
 
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, listing, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 
 _REACHED = record(
     "The cluster that such a credential opens, as it tells of itself in kube-public/cluster-info.",

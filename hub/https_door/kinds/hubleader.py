@@ -4,8 +4,7 @@ from typing import Any
 
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
-from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import Column, Resource, TableRow, age_of
 from machinery.apiserver.storage import Storage
 
 NOBODY = "<nobody>"

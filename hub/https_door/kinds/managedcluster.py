@@ -13,9 +13,9 @@ from hub.api.managedclusters.cluster import NODES
 from hub.api.query.query_fields import where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.api.query.sorting import sort_of
-from machinery.apiserver.read.tables import age_of, human_duration
-from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow
+from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow, age_of
 from machinery.apiserver.storage import Actor, Document
+from machinery.durations import human_duration
 from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
 

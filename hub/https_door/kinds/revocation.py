@@ -3,8 +3,7 @@
 from hub.api import revocations as rules
 from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor, Document
 
 _COUNT: Schema = {"type": "integer", "format": "int64"}

@@ -6,10 +6,9 @@ from hub.api.meta import document as doc
 from hub.https_door.kinds.schemas import TEXT, Schema, record
 from hub.ports import Store
 from hub.registry.multihub import moves
-from machinery.apiserver.http.status_errors import required
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
-from machinery.errors import Cause
+from machinery.errors import Cause, required
 from machinery.identity import ClusterName
 
 SCHEMA: Schema = record(

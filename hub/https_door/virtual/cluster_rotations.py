@@ -10,10 +10,9 @@ from hub.https_door.kinds.schemas import MOMENT, TEXT, Schema, record
 from hub.ports import Store
 from hub.registry.managedclusters import renewals
 from hub.registry.managedclusters.renewals import RenewalProgress
-from machinery.apiserver.http.status_errors import invalid_value
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Document
-from machinery.errors import Cause
+from machinery.errors import Cause, invalid_value
 from machinery.identity import ClusterName
 from machinery.meta.timestamps import format_time
 

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 
 from machinery.errors import InvalidError, UnavailableError
+from machinery.meta.urls import https_flaw
 from machinery.product import NAME
 from machinery.runtime.tls import client_context
 
@@ -160,24 +161,6 @@ def _document(content: bytes, host: str) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise UnavailableError(f"the answer of {host} is not a JSON document")
     return document
-
-
-def https_flaw(url: object) -> str | None:
-    """Why this is not a usable https URL; None: it is."""
-    if not isinstance(url, str) or not url.isprintable():
-        return "it is not text"
-    try:
-        parts = urlsplit(url)
-        port_is_good = parts.port is None or parts.port > 0
-    except ValueError:
-        return "it is not an address"
-    if parts.scheme != "https":
-        return "its scheme is not https"
-    if not parts.hostname or not port_is_good:
-        return "it names no host and port"
-    if parts.username is not None or parts.fragment or parts.query:
-        return "it holds a user, a query or a fragment"
-    return None
 
 
 def check_https(what: str, url: object) -> str:

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.apiserver.access import is_true
-from machinery.apiserver.http.status_errors import forbidden, invalid_options, invalid_value, not_supported, required, too_long
+from machinery.apiserver.http.status_errors import invalid_options
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Key, Selection, Standing
-from machinery.errors import BadRequestError
+from machinery.errors import BadRequestError, forbidden, invalid_value, not_supported, required, too_long
 from machinery.meta.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
 
 Query = Mapping[str, str]

@@ -1,7 +1,6 @@
 """Errors and causes with kube-apiserver's messages, and errors as Status documents."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from math import ceil
 from typing import Any
@@ -66,39 +65,6 @@ class PageExpiredError(ExpiredError):
             "deleted between the time the first chunk was returned and now may show up in the list."
         )
         self.token = token
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def required(field: str, detail: str = "") -> Cause:
-    return Cause("FieldValueRequired", f"Required value: {detail}" if detail else "Required value", field)
-
-
-def invalid_value(field: str, value: Any, detail: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
-
-
-def invalid_type(field: str, value: Any, detail: str) -> Cause:
-    return Cause("FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
-
-
-def not_supported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    choices = ", ".join(_shown(choice) for choice in supported)
-    return Cause("FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}", field)
-
-
-def forbidden(field: str, detail: str) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
-
-
-def too_long(field: str, limit: int) -> Cause:
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
-
-
-def duplicate(field: str, value: Any) -> Cause:
-    return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
 
 
 def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: DenialCause | None = None) -> ForbiddenError:

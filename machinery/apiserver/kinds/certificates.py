@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.apiserver.http.status_errors import forbidden, invalid_value, not_supported, required
 from machinery.apiserver.kinds.declaration import BYTES, EXTRA, INT32, TEXT, TEXTS, TIME, builtin, listing, record
-from machinery.apiserver.read.tables import AGE, human_duration
-from machinery.apiserver.resource import ApiGroup, Column, Subresource, TableRow
+from machinery.apiserver.resource import AGE, ApiGroup, Column, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Document
-from machinery.errors import Cause, InvalidError, TooLargeError
+from machinery.durations import human_duration
+from machinery.errors import Cause, InvalidError, TooLargeError, forbidden, invalid_value, not_supported, required
 from machinery.meta.timestamps import format_time
 from machinery.pki.certificates import parse_chain
 from machinery.pki.requests import parse_request

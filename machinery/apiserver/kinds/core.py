@@ -4,7 +4,6 @@ import base64
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from machinery.apiserver.http.status_errors import invalid_value, too_long
 from machinery.apiserver.kinds.declaration import (
     BOOLEAN,
     BYTES,
@@ -18,11 +17,10 @@ from machinery.apiserver.kinds.declaration import (
     mapping,
     record,
 )
-from machinery.apiserver.read.tables import AGE
-from machinery.apiserver.resource import STATUS, ApiGroup, Column, Resource
+from machinery.apiserver.resource import AGE, STATUS, ApiGroup, Column, Resource
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.write.metadata import dns_label
-from machinery.errors import Cause
+from machinery.errors import Cause, invalid_value, too_long
 
 NAMESPACE_FINALIZER = "kubernetes"
 LARGEST = 1024 * 1024

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from machinery.apiserver.http.status_errors import invalid_value, not_supported, required, too_long
 from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
-from machinery.apiserver.read.tables import age_of
-from machinery.apiserver.resource import ApiGroup, Column, TableRow
+from machinery.apiserver.resource import ApiGroup, Column, TableRow, age_of
 from machinery.apiserver.storage import Document
 from machinery.apiserver.storages.converted import Spelling
-from machinery.errors import Cause
+from machinery.errors import Cause, invalid_value, not_supported, required, too_long
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _REFERENCE: Schema = {**OPEN, "x-kubernetes-map-type": "atomic"}

@@ -8,13 +8,11 @@ from functools import partial
 from typing import Any
 
 from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
-from machinery.apiserver.http.status_errors import invalid_value, not_supported, required
 from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
-from machinery.apiserver.read.tables import AGE, CREATED_DESCRIPTION
-from machinery.apiserver.resource import ApiGroup, Column, TableRow
+from machinery.apiserver.resource import AGE, CREATED_DESCRIPTION, ApiGroup, Column, TableRow
 from machinery.apiserver.storage import Document
 from machinery.apiserver.write.metadata import subdomain
-from machinery.errors import BadRequestError, Cause
+from machinery.errors import BadRequestError, Cause, invalid_value, not_supported, required
 from machinery.meta.selectors import selector_of
 
 _ATOMIC_TEXTS = listing(TEXT, kind="atomic")

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.authorizer import HeldRules
-from machinery.apiserver.http.status_errors import causes_text, invalid_value
+from machinery.apiserver.http.status_errors import causes_text
 from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, builtin, listing, record
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.kinds.tokens import USER_INFO, user_info
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor, Document
-from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
+from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError, invalid_value
 from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"

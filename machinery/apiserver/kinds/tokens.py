@@ -10,12 +10,11 @@ from typing import Any
 
 from machinery.apiserver.authn.chain import INVALID_TOKEN, TokenAuthenticator, authenticated
 from machinery.apiserver.authn.service_accounts import Accounts, ServiceAccountTokenIssuer
-from machinery.apiserver.http.status_errors import forbidden, invalid_value
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, TEXT, TEXTS, builtin, record
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Actor, Document
-from machinery.errors import BadRequestError, Cause, UnauthorizedError
+from machinery.errors import BadRequestError, Cause, UnauthorizedError, forbidden, invalid_value
 from machinery.meta.timestamps import format_time
 
 GROUP = "authentication.k8s.io"

@@ -8,10 +8,9 @@ import msgspec
 
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import Convert, item_bytes
-from machinery.apiserver.resource import Column, Groups, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, Groups, Resource, TableRow
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import BadRequestError
-from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
 
 NAME_DESCRIPTION = (
@@ -19,51 +18,6 @@ NAME_DESCRIPTION = (
     "to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and "
     "configuration definition. Cannot be updated. More info: "
     "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-)
-CREATED_DESCRIPTION = (
-    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be "
-    "set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 "
-    "form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
-    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
-)
-
-
-def age_of(moment: str | None, now: datetime) -> str:
-    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
-    if not moment:
-        return "<unknown>"
-    try:
-        return human_duration((now - parse_time(moment)).total_seconds())
-    except ValueError:
-        return "<invalid>"
-
-
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
-def human_duration(seconds: float) -> str:
-    """At most two units, the finer one only for small values: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
-    whole = int(seconds)
-    if whole < -1:
-        return "<invalid>"
-    whole = max(whole, 0)
-    for limit, unit, letter, finer, fine_letter, fine_until in (
-        (2 * _MINUTE, 1, "s", 0, "", 0),
-        (3 * _HOUR, _MINUTE, "m", 1, "s", 10 * _MINUTE),
-        (2 * _DAY, _HOUR, "h", _MINUTE, "m", 8 * _HOUR),
-        (2 * 365 * _DAY, _DAY, "d", _HOUR, "h", 8 * _DAY),
-    ):
-        if whole < limit:
-            fine = whole % unit // finer if finer and whole < fine_until else 0
-            return f"{whole // unit}{letter}" + (f"{fine}{fine_letter}" if fine else "")
-    years, days = divmod(whole // _DAY, 365)
-    return f"{years}y{days}d" if days and years < 8 else f"{years}y"  # noqa: PLR2004 - kubectl's threshold
-
-
-AGE = Column(
-    "Age",
-    lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
-    description=CREATED_DESCRIPTION,
 )
 
 

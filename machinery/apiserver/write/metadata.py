@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from machinery.apiserver.http.status_errors import conflict, forbidden, invalid_type, invalid_value, required
+from machinery.apiserver.http.status_errors import conflict
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Document
-from machinery.errors import BadRequestError, Cause
+from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
 from machinery.meta.managedfields import configurations
 from machinery.meta.managedfields import ownership as held
 from machinery.meta.managedfields.applying import Application, Applied, conflict_error

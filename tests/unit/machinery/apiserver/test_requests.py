@@ -18,9 +18,9 @@ from machinery.apiserver.http.negotiation import JSON, YAML, ResponseShape, etag
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at
-from machinery.apiserver.read.tables import age_of, human_duration
-from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, version_order
+from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, age_of, version_order
 from machinery.apiserver.storage import Key
+from machinery.durations import human_duration
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals

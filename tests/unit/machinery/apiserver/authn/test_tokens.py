@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authn.https_json import JsonDocuments, https_flaw
+from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys
 from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.storage import Actor, Key
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
+from machinery.meta.urls import https_flaw
 from machinery.pki import TokenKeys
 from machinery.runtime.clock import ManualClock
 from tests.fakes.identity import SigningKey
