@@ -25,7 +25,8 @@ from hub.api.clusterroles import GROUP, Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.ports import Transaction
-from hub.registry import clusterroles, objects
+from hub.registry import clusterroles
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes

@@ -24,7 +24,7 @@ from hub.api.objects.history import Keeping
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction
-from hub.registry import history
+from hub.registry.generic import history
 from hub.store import SqlStore
 from machinery.runtime.clock import ManualClock, SystemClock
 

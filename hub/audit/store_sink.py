@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hub.api.auditrecords import STRANGERS, AuditEntry, Numbering
 from hub.audit.trail import AuditSink
 from hub.ports import Store
-from hub.registry.auditrecords import service as audit
+from hub.registry import auditrecords as audit
 
 
 class StoreSink(AuditSink):

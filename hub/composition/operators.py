@@ -10,13 +10,13 @@ from hub.composition.context import BuildContext
 from hub.composition.resources import Resources
 from hub.https_door.auditing import Auditing
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.callers.token_exchange import LoginSettings
 from hub.https_door.listener import HttpsDoor
 from hub.https_door.pages import log_level as verbosity
 from hub.https_door.pages.revocation_lists import RevocationLists
 from hub.https_door.server import HttpsServer, build_door
-from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress
-from hub.https_door.virtual.certificateauthorities import authorities_of
-from hub.https_door.virtual.tokencredentialrequests import LoginSettings
+from hub.registry.bootstrapcredentials.resource import AdvertisedAddress
+from hub.registry.certificateauthorities.resource import authorities_of
 from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.authn.https_json import AllowedUrls

@@ -5,35 +5,24 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hub.https_door.kinds.addon import managed_cluster_add_on
-from hub.https_door.kinds.approvalrule import approval_rule
-from hub.https_door.kinds.auditrecord import audit_record
-from hub.https_door.kinds.authenticators import jwt_authenticator, webhook_authenticator
-from hub.https_door.kinds.bootstrapcredential import bootstrap_credential
-from hub.https_door.kinds.clusterdiagnosis import cluster_diagnosis
-from hub.https_door.kinds.clustermanagementaddon import cluster_management_add_on
-from hub.https_door.kinds.clusterprofile import cluster_profile
-from hub.https_door.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
-from hub.https_door.kinds.clustersummary import cluster_summary
-from hub.https_door.kinds.clustertransition import cluster_transition
-from hub.https_door.kinds.credentialissuer import credential_issuer
-from hub.https_door.kinds.hubleader import hub_leader
-from hub.https_door.kinds.hubreplica import hub_replica
-from hub.https_door.kinds.managedcluster import leased, managed_cluster
-from hub.https_door.kinds.revocation import revocation
 from hub.https_door.storage.counts import cluster_counts
-from hub.https_door.storage.table_columns import heartbeat_extras
-from hub.https_door.virtual.auditrecords import AuditStorage
-from hub.https_door.virtual.certificateauthorities import authorities_of
-from hub.https_door.virtual.cluster_moves import cluster_move
-from hub.https_door.virtual.cluster_rotations import cluster_rotation
-from hub.https_door.virtual.clusterdiagnoses import DiagnosisStorage
-from hub.https_door.virtual.clustersummaries import SummaryStorage
-from hub.https_door.virtual.clustertransitions import TransitionStorage
-from hub.https_door.virtual.hubleaders import LeaderStorage
-from hub.https_door.virtual.hubreplicas import ReplicaStorage
-from hub.https_door.virtual.replica_drains import replica_drain
 from hub.ports import Store
+from hub.registry.approvalrules.resource import approval_rule
+from hub.registry.auditrecords import AuditStorage, audit_record
+from hub.registry.authenticators import credential_issuer, jwt_authenticator, webhook_authenticator
+from hub.registry.bootstrapcredentials.resource import bootstrap_credential
+from hub.registry.certificateauthorities.resource import authorities_of
+from hub.registry.clusterdiagnoses import DiagnosisStorage, cluster_diagnosis
+from hub.registry.clusterprofiles import cluster_profile
+from hub.registry.clustersummaries import SummaryStorage, cluster_summary
+from hub.registry.clustertransitions import TransitionStorage, cluster_transition
+from hub.registry.hubleaders import LeaderStorage, hub_leader
+from hub.registry.hubreplicas.resource import ReplicaStorage, hub_replica, replica_drain
+from hub.registry.managedclusteraddons.resource import cluster_management_add_on, managed_cluster_add_on
+from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
+from hub.registry.managedclusters.resource import heartbeat_extras, leased, managed_cluster
+from hub.registry.managedclustersets import managed_cluster_set, managed_cluster_set_binding
+from hub.registry.revocations import revocation
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from aiohttp import web
 
+from hub.access.attestations import flaws
 from hub.access.authenticators import Authenticators
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
@@ -17,6 +19,7 @@ from hub.https_door.callers.aggregation import OwnRoles, delegating
 from hub.https_door.callers.authentication import Identify, Listen, takes_no_part
 from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, ExternalAuthenticator, issuer_of
 from hub.https_door.callers.authorization import HubAuthorizer, named_actor
+from hub.https_door.callers.token_exchange import Exchange, LoginSettings
 from hub.https_door.cluster_of_request import named
 from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
 from hub.https_door.storage.admission import HubAdmission
@@ -24,12 +27,11 @@ from hub.https_door.storage.events import EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.join_labels import JoinLabels, NewcomersStorage
 from hub.https_door.storage.leases import LeaseStorage
+from hub.https_door.storage.past import PastObjects
 from hub.https_door.storage.storage import ServiceStorage
-from hub.https_door.virtual.bootstrapcredentials import AdvertisedAddress, CredentialStorage
-from hub.https_door.virtual.past import PastObjects
-from hub.https_door.virtual.tokencredentialrequests import Exchange, LoginSettings
 from hub.ports import Issuer, Store
 from hub.registry import namespaces
+from hub.registry.bootstrapcredentials.resource import AdvertisedAddress, CredentialStorage
 from hub.registry.clusterroles import reconcile
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.authn.https_json import AllowedUrls, HttpsDocuments
@@ -120,8 +122,9 @@ def build_door(
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
-    allowed, own_version = allowed_issuers or AllowedUrls(), f"hub.{group_suffix}/v1alpha1"
-    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, allowed=allowed)
+    own_version = f"hub.{group_suffix}/v1alpha1"
+    flaws_of = partial(flaws, allowed=allowed_issuers or AllowedUrls())
+    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, flaws=flaws_of)
     roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)

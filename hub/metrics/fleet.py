@@ -15,7 +15,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.metrics.agents import OTHER, bounded
 from hub.ports import Store, Transaction
-from hub.registry import history
+from hub.registry.generic import history
 from hub.registry.liveness import brake
 from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError

@@ -7,7 +7,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
-from hub.registry import objects
+from hub.registry.generic import objects
 
 ACTOR = "system:hub"
 """Writer of the defaults."""
@@ -18,7 +18,7 @@ def put_cluster_role(
 ) -> Written:
     """Create (`old` None) or update, and update all aggregating roles in the same transaction.
 
-    `writer`: see `hub.registry.objects.store`. Raises AlreadyExistsError, ConflictError.
+    `writer`: see `hub.registry.generic.objects.store`. Raises AlreadyExistsError, ConflictError.
     """
     name = doc.name(new)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}

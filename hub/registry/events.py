@@ -10,7 +10,8 @@ from hub.api.meta.change import EVENTS, Key
 from hub.api.namespaces import HUB
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry import namespaces, objects
+from hub.registry import namespaces
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName, ClusterName

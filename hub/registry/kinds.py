@@ -36,14 +36,15 @@ from hub.api.meta.change import (
     StoredObject,
 )
 from hub.ports import Transaction, Written
-from hub.registry import clusterroles, namespaces, objects
+from hub.registry import clusterroles, namespaces
+from hub.registry import revocations as revocation
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.core import leases
 from hub.registry.core import serviceaccounts as accounts
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.revocations import service as revocation
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Create (old object None) or update for a requester. Raises InvalidError, AlreadyExistsError, ConflictError and others."""

@@ -11,8 +11,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, Kind, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction
-from hub.registry import objects
 from hub.registry.certificates import service as certificates
+from hub.registry.generic import objects
 from machinery.identity import CredentialId
 from machinery.meta.conditions import Condition
 

@@ -8,7 +8,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
-from hub.registry.objects import store
+from hub.registry.generic.objects import store
 from machinery.errors import Cause, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import CLUSTER_LABEL
 
@@ -18,7 +18,7 @@ STARTING = "hub:start"
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update; a deleted one is removed when no finalizer is left.
 
-    `writer`: see `hub.registry.objects.store`. Raises ForbiddenError, ConflictError and others.
+    `writer`: see `hub.registry.generic.objects.store`. Raises ForbiddenError, ConflictError and others.
     """
     before = old.document if old else None
     document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=False)

@@ -18,7 +18,7 @@ import structlog
 from hub.api.certificates import Lifetimes
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.certificates import service
-from hub.registry.multihub.moves import HUB_ID
+from hub.registry.managedclusters.actions import HUB_ID
 from hub.settings import HubSettings
 from hub.settings.fields import Address
 from machinery import pki

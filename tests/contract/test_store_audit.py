@@ -10,7 +10,7 @@ from hub.audit.file_sink import FileSink
 from hub.audit.store_sink import StoreSink
 from hub.audit.trail import AuditSink
 from hub.ports import Store
-from hub.registry.auditrecords import service as audit
+from hub.registry import auditrecords as audit
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.clock import ManualClock
 from tests.fakes.audit_records import MemorySink, entries, record

@@ -20,7 +20,7 @@ from hub.api.liveness import Beat
 from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS, Key
 from hub.ports import Transaction
-from hub.registry import objects
+from hub.registry.generic import objects
 from hub.replica.installation import settle
 from hub.store import SqlStore, schema
 from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest

@@ -14,8 +14,8 @@ from hub.api import namespaces as rules
 from hub.api.clusterroles import path_rule
 from hub.api.meta import document as doc
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
-from hub.https_door.kinds.managedcluster import managed_cluster
 from hub.https_door.storage.storage import ServiceStorage
+from hub.registry.managedclusters.resource import managed_cluster
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator

@@ -16,8 +16,8 @@ from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusters import actions
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import moves
 from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject
@@ -234,7 +234,7 @@ class HubRig:
     async def drain(self, target: HubId | None) -> None:
         """Asks the agent to leave, for another hub of its list where one is named."""
         if target is not None:
-            await self.stage.store.run(moves.order, CLUSTER, target, ADMIN)
+            await self.stage.store.run(actions.order_move, CLUSTER, target, ADMIN)
             return
         (session,) = self.stage.parts.sessions.all()
         session.drain(timedelta(seconds=1))

@@ -14,7 +14,7 @@ from hub.composition.hub import Hub
 from hub.composition.shutdown import ShutdownReason
 from hub.issuer import RotatingIssuer
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub.moves import HUB_ID
+from hub.registry.managedclusters.actions import HUB_ID
 from hub.serve import build
 from hub.settings import HubSettings, load
 from hub.settings.fields import Address

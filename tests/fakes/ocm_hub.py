@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from hub.https_door.kinds.addon import managed_cluster_add_on
-from hub.https_door.kinds.managedcluster import managed_cluster
+from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
+from hub.registry.managedclusters.resource import managed_cluster
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.http.listener import serve
 from machinery.apiserver.kinds import core

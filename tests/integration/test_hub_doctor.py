@@ -12,7 +12,7 @@ from hub.api.hubreplicas import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, looked
-from hub.registry.multihub.moves import HUB_ID
+from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
 from hub.settings import load

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from hub.api.meta.change import CONFIG_MAPS, SECRETS, Key, Kind, Query
 from hub.ports import Transaction
-from hub.registry import objects
+from hub.registry.generic import objects
 from hub.store import SqlStore, schema
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal, header_of

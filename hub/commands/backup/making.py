@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from hub.commands.backup import keys
-from hub.registry.multihub.moves import HUB_ID
+from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.settings import HubSettings, load
 from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest

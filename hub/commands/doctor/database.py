@@ -10,7 +10,7 @@ from hub.api.hubreplicas import Replica
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import Transaction
-from hub.registry.multihub.moves import HUB_ID
+from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
 from hub.settings import HubSettings

@@ -10,8 +10,8 @@ from hub.api.meta.change import Key
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
-from hub.registry.clusterprofiles import service as clusterprofiles
-from hub.registry.managedclustersets import service as clustersets
+from hub.registry import clusterprofiles
+from hub.registry import managedclustersets as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-profiles"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.registry.managedclustersets import service as clustersets
+from hub.registry import managedclustersets as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-sets"

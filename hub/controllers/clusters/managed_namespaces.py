@@ -12,7 +12,7 @@ from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
-from hub.registry.managedclustersets import service as clustersets
+from hub.registry import managedclustersets as clustersets
 from machinery.identity import ClusterName
 
 NAME = "managed-namespaces"

@@ -9,7 +9,7 @@ from datetime import timedelta
 from hub.api.meta.change import Key
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.registry.managedclustersets import service as clustersets
+from hub.registry import managedclustersets as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "set-bindings"

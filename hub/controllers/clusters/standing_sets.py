@@ -12,7 +12,7 @@ from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta.change import CLUSTER_SETS, Key
 from hub.controllers import ACTOR
 from hub.ports import Store
-from hub.registry.managedclustersets import service as clustersets
+from hub.registry import managedclustersets as clustersets
 from machinery.runtime.controller import Reconciler
 
 NAME = "standing-sets"

@@ -13,9 +13,10 @@ from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store, Transaction
-from hub.registry import events, history
-from hub.registry.auditrecords import service as audit
-from hub.registry.history import HistoryStanding
+from hub.registry import auditrecords as audit
+from hub.registry import events
+from hub.registry.generic import history
+from hub.registry.generic.history import HistoryStanding
 from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
 

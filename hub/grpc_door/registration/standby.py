@@ -8,7 +8,7 @@ from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.orders import asked
-from hub.registry.managedclusters import renewals
+from hub.registry.managedclusters import actions
 from hub.registry.multihub import leave as leaving
 from hub.registry.multihub import owners
 from hub.registry.recovery.recovery import Returning, readopt
@@ -27,7 +27,7 @@ async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: Cer
     answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
-    order, now = await parts.store.read(renewals.wanted_of, cluster)
+    order, now = await parts.store.read(actions.wanted_renewal, cluster)
     if (within := asked(parts, record, order, now)) is not None:
         answer.renew_within.FromTimedelta(within)
     return answer

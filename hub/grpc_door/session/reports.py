@@ -18,7 +18,7 @@ from hub.heartbeat import BeatSink
 from hub.ports import Transaction
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import moves, owners
+from hub.registry.multihub import owners
 from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
@@ -70,7 +70,7 @@ class SessionReports:
         if told == known:
             return
         try:
-            await self._patiently(lambda: self._parts.store.run(moves.report_hubs, self._cluster, epoch, told, self._actor))
+            await self._patiently(lambda: self._parts.store.run(owners.report_hubs, self._cluster, epoch, told, self._actor))
         except (*TRANSIENT, TooManyRequestsError) as error:
             log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
 

@@ -22,8 +22,9 @@ from hub.api.meta.change import Change as LoggedChange
 from hub.https_door.storage import heartbeat_leases as beats
 from hub.https_door.storage.feed import ChangeFeed, SeenChange
 from hub.https_door.storage.heartbeat_leases import BeatViews, HeartbeatSnapshot, LeaseFacts, View
-from hub.https_door.storage.storage import DryRun, ServiceStorage, already_exists, not_found
+from hub.https_door.storage.storage import ServiceStorage, already_exists
 from hub.ports import Store, Transaction
+from hub.registry.generic.virtual import DryRun, not_found
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clocksync
 from machinery.apiserver.storage import (

@@ -20,6 +20,7 @@ from hub.https_door.storage.feed import ChangeFeed, where_in
 from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction, Written
 from hub.registry import namespaces
+from hub.registry.generic.virtual import DryRun, not_found
 from machinery.apiserver.storage import (
     Actor,
     Change,
@@ -32,7 +33,7 @@ from machinery.apiserver.storage import (
     StorageEvent,
     Stored,
 )
-from machinery.errors import AlreadyExistsError, ErrorSubject, NotFoundError
+from machinery.errors import AlreadyExistsError, ErrorSubject
 
 QUIET = timedelta(seconds=10)
 FOREVER = timedelta(days=1)
@@ -40,14 +41,6 @@ PORTION = 500
 """Objects of a long list that are in memory at once."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class DryRun(Exception):  # noqa: N818 - carries the result of a transaction that must not commit
-    """Rolls back the transaction of a dry run and carries its result."""
-
-    def __init__(self, document: Document) -> None:
-        super().__init__("dry run")
-        self.document = document
 
 
 class ServiceStorage(Storage):
@@ -146,12 +139,6 @@ def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: 
 def as_page(found: ObjectPage) -> Page:
     items = tuple(as_stored(item) for item in found.items)
     return Page(items, found.revision, items[-1].key if found.more and items else None, found.remaining, found.place)
-
-
-def not_found(resource: GroupResource, key: Key) -> NoReturn:
-    """Raises NotFoundError with Kubernetes' message."""
-    subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
-    raise NotFoundError(f'{resource} "{key.name}" not found', subject=subject)
 
 
 def already_exists(resource: GroupResource, key: Key) -> NoReturn:

@@ -14,7 +14,7 @@ from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key,
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
-from hub.registry.objects import store
+from hub.registry.generic.objects import store
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
 from machinery.meta.selectors import Operator, Requirement
@@ -54,7 +54,7 @@ def _counted(decision: RuleDecision) -> str:
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
 
-    `writer`: see `hub.registry.objects.store`.
+    `writer`: see `hub.registry.generic.objects.store`.
     """
     before = old.document if old else None
     document = doc.stamped(approvalrules.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)

@@ -22,7 +22,7 @@ from hub.api.meta.change import REQUESTS, Document, Key, Query, StoredObject
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.objects import store
+from hub.registry.generic.objects import store
 from machinery import pki
 from machinery.errors import ConflictError, ErrorSubject, MusterError, NotFoundError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
@@ -79,7 +79,7 @@ def check_room(tx: Transaction, document: Document) -> None:
 def write(
     tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
 ) -> Written:
-    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.objects.store`."""
+    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.generic.objects.store`."""
     before = old.document if old else None
     stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
     return store(tx, REQUESTS, stamped, old, actor, writer=writer)

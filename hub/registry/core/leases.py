@@ -6,7 +6,7 @@ from uuid import uuid4
 from hub.api.meta import document as doc
 from hub.api.meta.change import LEASES, StoredObject
 from hub.ports import Transaction, Written
-from hub.registry.objects import store
+from hub.registry.generic.objects import store
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:

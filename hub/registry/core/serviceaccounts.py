@@ -5,7 +5,7 @@ from typing import Any
 from hub.api.meta import document as doc
 from hub.api.meta.change import SERVICE_ACCOUNTS, StoredObject
 from hub.ports import Transaction, Written
-from hub.registry import objects
+from hub.registry.generic import objects
 
 GONE = "ServiceAccountDeleted"
 

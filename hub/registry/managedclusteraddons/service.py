@@ -11,8 +11,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, Key, Query, StoredObject
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
+from hub.registry.generic.objects import store
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import store
 from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import Condition
@@ -22,7 +22,7 @@ from machinery.product import GROUP_SUFFIX
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
 
-    `writer`: see `hub.registry.objects.store`.
+    `writer`: see `hub.registry.generic.objects.store`.
     """
     before = old.document if old else None
     document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)

@@ -24,8 +24,8 @@ from hub.ports import Transaction, Written
 from hub.registry import namespaces
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses
+from hub.registry.generic.objects import store
 from hub.registry.managedclusters import content
-from hub.registry.objects import store
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
@@ -36,7 +36,7 @@ GROUP = rules.RESOURCE.partition(".")[2]
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
 
-    `writer`: see `hub.registry.objects.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    `writer`: see `hub.registry.generic.objects.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
     if old is None:

@@ -19,7 +19,7 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, departure_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
-from hub.api.objects.managed_fields import HUB_WRITER
+from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
@@ -146,6 +146,15 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     elif departure.epoch >= known and not is_here:
         _depart(tx, stored, departure, actor)
     return StandbyStanding(rules.is_accepted(stored.document), max(known, departure.epoch))
+
+
+def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: str, actor: str) -> None:
+    """Store the agent's encoded hub list; no write if unchanged. Raises NotFoundError, StaleEpochError."""
+    check(tx, cluster, epoch)
+    stored = clusters.find(tx, cluster)
+    new = reported.with_hubs(stored.document, annotation)
+    if doc.differs(new, stored.document):
+        clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:

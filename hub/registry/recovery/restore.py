@@ -12,7 +12,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.restorations import Readopts, Restoration
 from hub.api.revocations import Reason, recorded_reason
 from hub.ports import Transaction
-from hub.registry.revocations import service as revocation
+from hub.registry import revocations as revocation
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName

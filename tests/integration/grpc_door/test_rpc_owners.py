@@ -18,11 +18,12 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS, Query
 from hub.api.revocations import RevocationTarget
 from hub.registry import deletion as removal
+from hub.registry import revocations as revocation
 from hub.registry.certificates import service as certificates
 from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import actions
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import moves, owners
-from hub.registry.revocations import service as revocation
+from hub.registry.multihub import owners
 from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError
 from machinery.identity import AgentId, cluster_name
@@ -302,14 +303,14 @@ def listing(state: wire.Hub.State.ValueType = wire.Hub.STATE_READY) -> wire.Hubs
 
 async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_has_gone(stage: RpcStage) -> None:
     credential = await judged(stage)
-    await stage.store.run(lambda tx: tx.facts.set(moves.HUB_ID, str(HUB)))
+    await stage.store.run(lambda tx: tx.facts.set(actions.HUB_ID, str(HUB)))
     stream = await stage.welcomed(credential, epoch=EPOCH, hubs=listing(wire.Hub.STATE_REGISTERING))
     await stream.send(hubs=listing())
     await stream.report()
     kept = reported.hubs_of(await stage.cluster("edge1"))
     assert [(hub["name"], hub["state"]) for hub in kept] == [("here", "Ready"), ("there", "Ready")]
 
-    await stage.store.run(moves.order, EDGE, "there", ADMIN)
+    await stage.store.run(actions.order_move, EDGE, "there", ADMIN)
     assert (await stream.expect("drain")).target_hub_id == OTHER
     await stream.close()
     again = await Stream.open(stage, credential, epoch=EPOCH, hubs=listing())
@@ -384,14 +385,14 @@ async def test_what_is_decided_on_one_replica_counts_on_the_other(tmp_path: Path
         rpc_stage(tmp_path / "two", database_url=url, replica_name="two") as two,
     ):
         credential = await judged(one)
-        await one.store.run(lambda tx: tx.facts.set(moves.HUB_ID, str(HUB)))
+        await one.store.run(lambda tx: tx.facts.set(actions.HUB_ID, str(HUB)))
         older = await opened(one, credential, EPOCH)
         newer = await Stream.open(two, credential, epoch=EPOCH + 1, hubs=listing())
         await newer.report()
         await older.send(beat=wire.Beat(sequence=2))
         assert await older.status() is STALE
         assert await (await Stream.open(two, credential, epoch=EPOCH)).status() is STALE
-        await one.store.run(moves.order, EDGE, OTHER, ADMIN)
+        await one.store.run(actions.order_move, EDGE, OTHER, ADMIN)
         assert (await newer.expect("drain")).target_hub_id == OTHER
         await one.accept("edge1", accepted=False)
         assert await newer.status() is FORBIDDEN

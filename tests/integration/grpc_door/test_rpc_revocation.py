@@ -13,9 +13,9 @@ from grpc import aio
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Key
 from hub.api.revocations import RevocationTarget
+from hub.registry import revocations as revocation
 from hub.registry.certificates import service as certificates
 from hub.registry.managedclusters import service as clusters
-from hub.registry.revocations import service as revocation
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import cluster_name

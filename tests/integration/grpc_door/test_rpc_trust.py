@@ -10,7 +10,7 @@ from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, Au
 from hub.api.managedclusters.agent_annotations import LATE_RENEWAL
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
 from hub.registry.certificateauthorities import service
-from hub.registry.managedclusters import renewals
+from hub.registry.managedclusters import actions
 from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import AgentId, CertificateSubject, ClusterName
@@ -108,7 +108,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
 
 
 async def order(stage: RpcStage, within: timedelta = HOUR) -> Any:
-    return await stage.store.run(renewals.order, EDGE, within, ADMIN)
+    return await stage.store.run(actions.order_renewal, EDGE, within, ADMIN)
 
 
 async def renewal_requested(stream: Stream) -> Any:
@@ -134,7 +134,7 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     assert not desired.HasField("renew_within")
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
     assert not (await stand_by(stage, renewed)).HasField("renew_within")
-    found = await stage.store.read(renewals.progress, EDGE)
+    found = await stage.store.read(actions.renewal_progress, EDGE)
     assert [(holder.agent, holder.renewed) for holder in found.holders] == [("agent", True)]
 
 
@@ -145,7 +145,7 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     stream = await Stream.open(stage, credential)
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
-    assert not [holder for holder in (await stage.store.read(renewals.progress, EDGE)).holders if holder.renewed]
+    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE)).holders if holder.renewed]
 
 
 async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
 from hub.controllers.clusters.removal import Removal, wanted
 from hub.ports import Transaction
-from hub.registry import objects
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, MISUSED
 from machinery.identity import CertificateSubject

@@ -17,7 +17,7 @@ from hub.access.limits import LIFELINES, REFUSALS, REFUSALS_AT_ONCE
 from hub.api.auditrecords import AuditQuery
 from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, ClusterClaim, JoinRequest, StatusReport
-from hub.registry import objects as room
+from hub.registry.generic import objects as room
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.http.limit_filter import LEVEL_HEADER

@@ -18,8 +18,9 @@ from hub.api.meta import document as doc
 from hub.https_door.pages.log_level import PATH as LOG_LEVEL
 from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import actions
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import moves, owners
+from hub.registry.multihub import owners
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, ClusterName, agent_subject
@@ -80,8 +81,8 @@ async def listing(hub: HubUnderTest) -> None:
         ReportedHub(OTHER, "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
         ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.LOST),
     )
-    await hub.store.run(lambda tx: tx.facts.set(moves.HUB_ID, HUB))
-    await hub.store.run(moves.report_hubs, EDGE, 0, reported.encoded(hubs), "agent")
+    await hub.store.run(lambda tx: tx.facts.set(actions.HUB_ID, HUB))
+    await hub.store.run(owners.report_hubs, EDGE, 0, reported.encoded(hubs), "agent")
 
 
 async def test_operators_alone_move_a_cluster_to_a_hub_where_its_agent_is_ready(hub: HubUnderTest) -> None:

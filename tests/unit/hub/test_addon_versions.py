@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.api.managedclusteraddons import versions
-from hub.https_door.kinds import addon, clustermanagementaddon
+from hub.registry.managedclusteraddons import resource
 from machinery.apiserver.write.schema import pruned, violations
 from tests.checks import check_results
 
@@ -81,8 +81,13 @@ def stored_definition(chance: random.Random) -> Document:
 
 
 CASES = [
-    (stored_add_on, versions.add_on_shown, versions.add_on_stored, addon),
-    (stored_definition, versions.definition_shown, versions.definition_stored, clustermanagementaddon),
+    (stored_add_on, versions.add_on_shown, versions.add_on_stored, (resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1)),
+    (
+        stored_definition,
+        versions.definition_shown,
+        versions.definition_stored,
+        (resource.DEFINITION_SCHEMA, resource.DEFINITION_V1ALPHA1),
+    ),
 ]
 
 
@@ -93,7 +98,7 @@ def test_nothing_is_lost_there_and_back(make: Any, shown: Any, stored: Any, sche
         old = shown(document)
         assert stored(old) == document, seed
         assert shown(stored(old)) == old, seed
-        for schema, each in ((schemas.SCHEMA, document), (schemas.V1ALPHA1, old)):
+        for schema, each in zip(schemas, (document, old), strict=True):
             assert (violations(schema, each), pruned(schema, each)[1]) == ([], []), seed
 
 

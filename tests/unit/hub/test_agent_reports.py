@@ -18,7 +18,8 @@ from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.session.agent_events import AT_ONCE, AgentEvents
 from hub.grpc_door.session.clock_reports import SAME, Clocks
 from hub.ports import Transaction
-from hub.registry import events, namespaces, objects
+from hub.registry import events, namespaces
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusteraddons import tokens as addon_tokens
 from hub.registry.managedclusters import service

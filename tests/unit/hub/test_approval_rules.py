@@ -13,12 +13,12 @@ from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, Key
 from hub.ports import Transaction
-from hub.registry import objects as writing
 from hub.registry.approvalrules import approval as approving
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
 from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.generic import objects as writing
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName

@@ -18,16 +18,16 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS, Key
 from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
+from hub.registry import clusterdiagnoses as diagnosing
 from hub.registry import namespaces
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.clusterdiagnoses import service as diagnosing
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import brake, heartbeats
 from hub.registry.managedclusters import service as clocksync
 from hub.registry.multihub import owners
-from hub.registry.revocations.service import revoke
+from hub.registry.revocations import revoke
 from hub.store import schema
 from machinery.election.lock import Candidate
 from machinery.identity import ClusterName, HubId

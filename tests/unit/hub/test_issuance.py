@@ -14,11 +14,11 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, 
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
 from hub.ports import Transaction
-from hub.registry import objects
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.submission import submit
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery.recovery import recover

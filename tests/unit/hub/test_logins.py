@@ -32,11 +32,12 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
-from hub.registry import logins, objects
+from hub.registry import logins
+from hub.registry import revocations as revocation
 from hub.registry.core import serviceaccounts as accounts
+from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons.tokens import _remove_part
-from hub.registry.revocations import service as revocation
 from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber

@@ -11,8 +11,9 @@ from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query
 from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
 from hub.registry import deletion as termination
-from hub.registry import namespaces, objects
+from hub.registry import namespaces
 from hub.registry.deletion import PORTION, NamespaceDeletionProgress
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, cluster_name

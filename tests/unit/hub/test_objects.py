@@ -13,7 +13,7 @@ from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
 from hub.ports import Transaction, Written
-from hub.registry import objects
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT

@@ -13,13 +13,14 @@ from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.revocations import RevocationTarget
 from hub.grpc_door.session.orders import Moving
+from hub.registry import revocations as revocation
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
+from hub.registry.managedclusters import actions
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import moves, owners
+from hub.registry.multihub import owners
 from hub.registry.multihub.owners import StandbyStanding
-from hub.registry.revocations import service as revocation
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock
@@ -155,9 +156,9 @@ def hub(newcomer: Newcomer, store: InlineStore) -> InlineStore:
     """With one accepted cluster whose agent reports its hubs in epoch 5."""
     newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
-    store.transact(lambda tx: tx.facts.set(moves.HUB_ID, HERE))
+    store.transact(lambda tx: tx.facts.set(actions.HUB_ID, HERE))
     store.transact(owners.claim, EDGE, 5)
-    store.transact(moves.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    store.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
     return store
 
 
@@ -175,39 +176,39 @@ def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore
         ("eu-1", "is this hub"),
         (HERE, "is this hub"),
     )
-    check_refusals(InvalidError, lambda word: hub.transact(moves.order, EDGE, word, OPERATOR), rows)
-    hub.transact(lambda tx: moves.order(tx, EDGE, "eu-2", OPERATOR, dry_run=True))
+    check_refusals(InvalidError, lambda word: hub.transact(actions.order_move, EDGE, word, OPERATOR), rows)
+    hub.transact(lambda tx: actions.order_move(tx, EDGE, "eu-2", OPERATOR, dry_run=True))
     assert ordered(hub) == ""
     for word in ("eu-2", "bbbb-2", "bbb", "https://eu-2:6443"):
-        assert hub.transact(moves.order, EDGE, word, OPERATOR)["id"] == "bbbb-2", word
+        assert hub.transact(actions.order_move, EDGE, word, OPERATOR)["id"] == "bbbb-2", word
         before = hub.state.revision
-        hub.transact(moves.order, EDGE, word, OPERATOR)
+        hub.transact(actions.order_move, EDGE, word, OPERATOR)
         assert (ordered(hub), hub.state.revision) == ("bbbb-2", before), word
-        assert hub.transact(lambda tx: moves.cancel(tx, EDGE, OPERATOR, dry_run=True)) == "bbbb-2"
+        assert hub.transact(lambda tx: actions.cancel_move(tx, EDGE, OPERATOR, dry_run=True)) == "bbbb-2"
         assert ordered(hub) == "bbbb-2"
-        assert [hub.transact(moves.cancel, EDGE, OPERATOR) for _ in range(2)] == ["bbbb-2", ""]
+        assert [hub.transact(actions.cancel_move, EDGE, OPERATOR) for _ in range(2)] == ["bbbb-2", ""]
         assert ordered(hub) == ""
     with pytest.raises(NotFoundError):
-        hub.transact(moves.order, ClusterName("gone"), "eu-2", OPERATOR)
+        hub.transact(actions.order_move, ClusterName("gone"), "eu-2", OPERATOR)
 
 
 def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewhere(hub: InlineStore) -> None:
-    hub.transact(moves.order, EDGE, "eu-2", OPERATOR)
+    hub.transact(actions.order_move, EDGE, "eu-2", OPERATOR)
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbcc-3"), 6), "uid-1", HERE, "agent")
     assert ordered(hub) == "bbbb-2"
     with pytest.raises(InvalidError, match=r"not with this hub.*bbcc-3"):
-        hub.transact(moves.order, EDGE, "eu-2", OPERATOR)
+        hub.transact(actions.order_move, EDGE, "eu-2", OPERATOR)
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbbb-2"), 7), "uid-1", HERE, "agent")
     assert ordered(hub) == ""
 
 
 def test_a_list_of_an_outdated_session_is_not_kept_and_the_same_one_is_no_news(hub: InlineStore) -> None:
     before = hub.state.revision
-    hub.transact(moves.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    hub.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
     with pytest.raises(StaleEpochError):
-        hub.transact(moves.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
+        hub.transact(owners.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
     assert hub.state.revision == before
-    hub.transact(moves.report_hubs, EDGE, 5, "", "agent")
+    hub.transact(owners.report_hubs, EDGE, 5, "", "agent")
     assert reported.hubs_of(hub.transact(clusters.find, EDGE).document) == []
 
 

@@ -12,9 +12,9 @@ from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
 from hub.https_door.storage.write_paths import resource_of
 from hub.registry import kinds
+from hub.registry.generic.objects import Unchanged
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.objects import Unchanged
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource
 from machinery.identity import AddOnName

@@ -13,8 +13,8 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCO
 from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal
-from hub.registry import objects
 from hub.registry.deletion import ClusterDeletionProgress
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName

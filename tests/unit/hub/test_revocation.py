@@ -17,14 +17,14 @@ from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeT
 from hub.api.revocations import Reason
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
-from hub.registry import objects
+from hub.registry import revocations as revocation
 from hub.registry.certificates import revocation_lists as lists
 from hub.registry.certificates import service as certificates
 from hub.registry.certificates.revocation_lists import LIFETIME, Published
 from hub.registry.certificatesigningrequests import credential_uses as revoked
+from hub.registry.generic import objects
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.registry.revocations import service as revocation
 from hubctl.commands.access.revoke import REASONS
 from machinery import pki
 from machinery.errors import DenialCause, ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError

@@ -12,8 +12,8 @@ from hub.api.query.query_fields import CLUSTER, where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
 from hub.api.query.selection import fields_of
 from hub.api.query.sorting import groups_of, sort_of
-from hub.https_door.kinds.addon import managed_cluster_add_on
-from hub.https_door.kinds.managedcluster import managed_cluster
+from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
+from hub.registry.managedclusters.resource import managed_cluster
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
 from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError

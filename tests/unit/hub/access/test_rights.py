@@ -19,7 +19,8 @@ from hub.api.certificates import CertificateRecord, Purpose, own_agent
 from hub.api.clusterroles import Groups
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
-from hub.registry import clusterroles, objects
+from hub.registry import clusterroles
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.authorizer import RbacAuthorizer

@@ -22,8 +22,8 @@ from hub.api.objects.history import (
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.hub import compaction as compaction_module
 from hub.controllers.hub.compaction import PAUSE, Compaction
-from hub.registry import history
-from hub.registry.auditrecords import service as audit
+from hub.registry import auditrecords as audit
+from hub.registry.generic import history
 from machinery.errors import ExpiredError, UnavailableError
 from tests.unit.hub.conftest import transactions_of
 from tests.unit.hub.controllers.conftest import Hub

@@ -20,7 +20,8 @@ from hub.api.meta.document import with_status_condition
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.https_door.storage.admission import HubAdmission
 from hub.ports import Transaction
-from hub.registry import clusterroles, objects
+from hub.registry import clusterroles
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver import storage

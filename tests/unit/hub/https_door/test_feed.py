@@ -15,11 +15,11 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
-from hub.https_door.kinds.addon import managed_cluster_add_on
 from hub.https_door.pages.revocation_lists import FRESH, KEPT, RevocationLists
 from hub.https_door.pages.revocation_lists import PATIENCE as LISTS_PATIENCE
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.write_paths import write_paths
+from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.apiserver.access import attributes

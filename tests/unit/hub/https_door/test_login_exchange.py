@@ -13,10 +13,10 @@ import pytest
 from hub.access.authenticators import Authenticators
 from hub.api.certificates import Lifetimes, Purpose
 from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
-from hub.https_door.virtual.tokencredentialrequests import PAUSE, Exchange, LoginTerms
+from hub.https_door.callers.token_exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
-from hub.registry import objects
+from hub.registry.generic import objects
 from machinery import pki
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.https_json import JsonDocuments

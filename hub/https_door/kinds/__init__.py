@@ -1,1 +1,0 @@
-"""Schemas, columns and subresources of the kinds that the HTTPS door serves."""

@@ -1,0 +1,205 @@
+"""Reads of past revisions, for the generic API server.
+
+ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, also of a deleted one.
+
+`limit` bounds the number of changes (default 100, at most 500), `before` continues below a revision, `after` stops at one;
+`since` and `until` are instants.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice, pairwise
+from typing import Any
+
+from hub.api.meta.change import Change, ChangeType, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.change import Key as StoreKey
+from hub.api.objects.history import is_remembered
+from hub.https_door.storage.storage import as_page, as_query, as_stored
+from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
+from hub.ports import Store, Transaction
+from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, listing, record
+from hub.registry.generic.virtual import not_found
+from machinery.apiserver.read.past import parse_at
+from machinery.apiserver.resource import ApiGroup, Resource, Subresource
+from machinery.apiserver.storage import Document, GroupResource, Key, Page, Past, PastRevision, Selection, Stored
+from machinery.errors import BadRequestError
+from machinery.meta.differences import differences
+from machinery.meta.timestamps import format_micro_time, format_time
+from machinery.runtime.clock import Clock
+
+
+class PastObjects(Past):
+    """Past revisions of objects, from the change log."""
+
+    def __init__(self, store: Store, group_suffix: str) -> None:
+        self._store = store
+        self._suffix = group_suffix
+        self._paths = {resource: path for resource, path in write_paths(group_suffix).items() if is_remembered(path.kind)}
+
+    async def place(self, asked: datetime | int) -> PastRevision:
+        return await self._store.read(_place, asked)
+
+    async def get_at(self, resource: GroupResource, key: Key, at: int) -> Stored:
+        return as_stored(await self._store.read(_get, self._paths[resource], key, at))
+
+    async def list_at(
+        self, resource: GroupResource, selection: Selection, *, limit: int | None, after: Key | None, at: int
+    ) -> Page:
+        query = replace(as_query(selection, limit=limit, after=after, at=at), past=True)
+        return as_page(await self._store.read(_find, self._paths[resource], query))
+
+    def remembered(self, groups: Iterable[ApiGroup], clock: Clock) -> list[ApiGroup]:
+        """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
+        return [replace(group, resources=tuple(self._remembered(each, clock) for each in group.resources)) for group in groups]
+
+    def _remembered(self, resource: Resource, clock: Clock) -> Resource:
+        path = self._paths.get(resource.key)
+        if path is None:
+            return resource
+        told = (object_history(self._store, clock, self._suffix, path.kind),) if resource.custom else ()
+        return replace(resource, past=self, subresources=(*resource.subresources, *told))
+
+
+def _place(tx: Transaction, asked: datetime | int) -> PastRevision:
+    if isinstance(asked, datetime):
+        return PastRevision(tx.changes.position(asked), asked)
+    return PastRevision(asked, tx.changes.instant(asked) or tx.now)
+
+
+def _get(tx: Transaction, path: ResourceWritePath, key: Key, at: int) -> StoredObject:
+    found = tx.changes.one_at(path.kind, StoreKey(key.namespace, key.name), at)
+    return found or not_found(path.resource, key)
+
+
+def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> ObjectPage:
+    return tx.objects.find(path.kind, query)
+
+
+MOST, USUAL = 500, 100
+FIELDS = 200
+"""Fields that one change lists; more are only counted."""
+CHANGE_SCHEMA: Schema = record(
+    "One change.",
+    ("actor", "revision", "time", "type"),
+    revision={**TEXT, "description": "The resourceVersion that it made."},
+    time=MOMENT,
+    actor={**TEXT, "description": "Who changed it."},
+    type={**TEXT, "enum": ["ADDED", "MODIFIED", "DELETED"]},
+    fields=listing(
+        record("One field.", ("path",), path=TEXT, before={**OPEN, "description": "As it was."}, after=OPEN),
+        description="What is different now.",
+    ),
+    more={"type": "integer", "description": "Fields that are not told."},
+)
+HISTORY_SCHEMA: Schema = record(
+    "ObjectHistory tells what became of one object.",
+    began={**MOMENT, "description": "What was before is forgotten."},
+    changes=listing(CHANGE_SCHEMA, description="Newest first."),
+)
+for _field in ("before", "after"):
+    CHANGE_SCHEMA["properties"]["fields"]["items"]["properties"][_field] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """The parameters of a request."""
+
+    limit: int = USUAL
+    before: int | None = None
+    after: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], now: datetime) -> "HistoryQuery":
+        """Parses query parameters. Raises BadRequestError."""
+        limit = _number(query, "limit") or USUAL
+        moments = {name: _moment(query, name, now) for name in ("since", "until")}
+        return cls(min(limit, MOST), _number(query, "before"), _number(query, "after") or 0, **moments)
+
+    def wants(self, change: Change) -> bool:
+        return self.until is None or change.at <= self.until
+
+    def ends_at(self, change: Change) -> bool:
+        """Whether this change and all older ones are out of range."""
+        return change.revision <= self.after or (self.since is not None and change.at < self.since)
+
+
+def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) -> Subresource:
+    """Returns the subresource for a kind whose history is kept."""
+
+    async def shows(key: Key, query: Mapping[str, str]) -> Document:
+        asked = HistoryQuery.of(query, clock.now())
+        return await store.read(_history, kind, StoreKey(key.namespace, key.name), asked)
+
+    told = Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="objecthistories",
+        kind="ObjectHistory",
+        verbs=("get",),
+        schema=HISTORY_SCHEMA,
+    )
+    return Subresource("history", verbs=("get",), question=told, shows=shows)
+
+
+def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Document:
+    floor, began = tx.changes.ledger().floor, tx.changes.began()
+    # one more than is returned, so that the last returned change has an older one to differ from
+    found = _found(tx, kind, key, asked)
+    told = [change for change in found if change.revision > floor][: asked.limit]
+    before = {newer.revision: older for newer, older in pairwise(found)}
+    metadata: dict[str, Any] = {"name": key.name, "resourceVersion": str(tx.changes.newest())}
+    if key.namespace:
+        metadata["namespace"] = key.namespace
+    rest = found[asked.limit :]
+    if rest and rest[0].revision > floor and not asked.ends_at(rest[0]):
+        metadata["continue"] = str(told[-1].revision)
+    changes = [_told(change, before.get(change.revision)) for change in told if not asked.ends_at(change)]
+    return {"metadata": metadata, **({"began": format_time(began)} if began and floor else {}), "changes": changes}
+
+
+def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Sequence[Change]:
+    """Returns the requested changes, newest first, and the one before them."""
+    below, found = asked.before, list[Change]()
+    while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
+        for change in portion:
+            if asked.wants(change):
+                found.append(change)
+            if len(found) > asked.limit or (found and asked.ends_at(change)):
+                return found
+        below = portion[-1].revision
+    return found
+
+
+def _told(change: Change, before: Change | None) -> dict[str, Any]:
+    was = None if before is None or before.type is ChangeType.DELETED else before.document
+    known = was is not None or change.type is ChangeType.ADDED
+    every = differences(was, change.document) if known and change.type is not ChangeType.DELETED else iter(())
+    fields = [
+        {"path": each.path}
+        | ({} if each.before is None else {"before": each.before})
+        | ({} if each.after is None else {"after": each.after})
+        for each in islice(every, FIELDS)
+    ]
+    more = sum(1 for _ in every)
+    told = {"revision": str(change.revision), "time": format_micro_time(change.at), "actor": change.actor}
+    return told | {"type": change.type.value, "fields": fields} | ({"more": more} if more else {})
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= 18):  # noqa: PLR2004 - fits a database's 64 bits
+        raise BadRequestError(f"{name}={text[:40]} is not a number")
+    return int(text) if text else None
+
+
+def _moment(query: Mapping[str, str], name: str, now: datetime) -> datetime | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    moment = parse_at(text, now)
+    if isinstance(moment, int):
+        raise BadRequestError(f"{name}={text[:40]} is not a time: write one such as 2026-11-01T12:00Z, or -2h")
+    return moment

@@ -1,1 +1,0 @@
-"""Resources that are computed from records when they are read."""

@@ -1,0 +1,260 @@
+"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery, AuditSize, named
+from hub.api.meta import document as doc
+from hub.ports import Transaction
+from hub.registry.generic.virtual import VirtualStorage, not_found
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
+from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.errors import BadRequestError, TooLargeError
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time, parse_time
+
+TEXT: dict[str, Any] = {"type": "string"}
+MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
+NUMBER: dict[str, Any] = {"type": "integer", "format": "int64"}
+FREE: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+"""Any type, because a JSON patch is a list."""
+USER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "username": TEXT,
+        "uid": TEXT,
+        "groups": {"type": "array", "items": TEXT},
+        "extra": {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}},
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "AuditRecord is one request that the hub's audit policy wanted remembered. Select by the fields user, verb, "
+    "resource, namespace, name, since and until, as in since=2026-11-21T08:00:00Z,verb=delete.",
+    "properties": {
+        "level": {**TEXT, "description": "How much is remembered: Metadata, Request or RequestResponse."},
+        "auditID": {**TEXT, "description": "The request's id: its answer carried it as the header Audit-Id."},
+        "stage": {**TEXT, "description": "ResponseStarted, ResponseComplete, Panic; Dropped: records that found no room."},
+        "requestURI": TEXT,
+        "verb": TEXT,
+        "user": {**USER, "description": "Who really asked."},
+        "impersonatedUser": {**USER, "description": "On whose behalf, when that was another."},
+        "sourceIPs": {"type": "array", "items": TEXT},
+        "userAgent": TEXT,
+        "objectRef": {
+            "type": "object",
+            "properties": dict.fromkeys(
+                ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "subresource"), TEXT
+            ),
+        },
+        "responseStatus": {"type": "object", "properties": {"code": {**NUMBER, "format": "int32"}, "reason": TEXT}},
+        "requestObject": FREE,
+        "responseObject": FREE,
+        "requestReceivedTimestamp": MOMENT,
+        "stageTimestamp": MOMENT,
+        "annotations": {"type": "object", "additionalProperties": TEXT},
+        "dropped": {"type": "object", "properties": {"count": NUMBER, "first": MOMENT, "last": MOMENT}},
+    },
+}
+
+
+def _of(*path: str) -> Any:
+    return lambda row: doc.mapping(row.document, *path[:-1]).get(path[-1], "") if path[:-1] else row.document.get(path[-1], "")
+
+
+def _object(row: TableRow) -> str:
+    """Returns the object of the request, as kubectl names it; for dropped records their number."""
+    reference = doc.mapping(row.document, "objectRef")
+    if not reference:
+        count = doc.mapping(row.document, "dropped").get("count")
+        return f"{count} records dropped" if count else str(row.document.get("requestURI", ""))
+    parts = [str(reference.get(part, "")) for part in ("resource", "name", "subresource")]
+    return "/".join(part for part in parts if part)
+
+
+def _verb(row: TableRow) -> str:
+    """Returns the verb, and whether the request was a dry run, which changes nothing."""
+    dry = doc.mapping(row.document, "annotations").get(DRY_RUN)
+    return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
+
+
+def _source(row: TableRow) -> str:
+    return ", ".join(str(source) for source in doc.sequence(row.document, "sourceIPs"))
+
+
+COLUMNS = (
+    Column("Time", _of("stageTimestamp"), description="When it was answered."),
+    Column("User", _of("user", "username"), description="Who really asked."),
+    Column("Verb", _verb, description="What was asked."),
+    Column("Object", _object, description="About what: resource, name, subresource."),
+    Column("Namespace", _of("objectRef", "namespace"), description="In which namespace."),
+    Column("Code", _of("responseStatus", "code"), type="integer", description="How it was answered."),
+    Column("Stage", _of("stage"), description="Where the request stood.", priority=1),
+    Column("As", _of("impersonatedUser", "username"), description="On whose behalf, when that was another.", priority=1),
+    Column("Source", _source, description="Where the request came from.", priority=1),
+    Column("Audit-ID", _of("auditID"), description="The request's id.", priority=1),
+    AGE,
+)
+
+
+def audit_record(group_suffix: str, storage: Storage) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="auditrecords",
+        kind="AuditRecord",
+        verbs=("get", "list"),
+        schema=SCHEMA,
+        columns=COLUMNS,
+        selectable_names=("user", "verb", "resource", "namespace", "name", "since", "until"),
+        storage=storage,
+    )
+
+
+TRIMMED_AT_ONCE = 2_000
+"""Records removed per transaction, so that other writers do not wait long."""
+SHORTENED_AT_ONCE = 200
+
+
+def append(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
+    """Add records; existing ones are kept."""
+    tx.audit.add(entries)
+
+
+def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[AuditEntry], int]:
+    """Records ordered by time, and the newest revision of the store."""
+    return tx.audit.find(query), tx.changes.newest()
+
+
+def trim(tx: Transaction, retention: timedelta) -> int:
+    """Remove a batch of records older than `retention`; return their number."""
+    return tx.audit.remove(TRIMMED_AT_ONCE, before=tx.now - retention).records
+
+
+def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
+    """Number of refusals of strangers, and the size of all other records by caller."""
+    return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
+
+
+def shorten_strangers(tx: Transaction, limit: int) -> int:
+    """Remove a batch of the oldest refusals of strangers; return their number."""
+    return tx.audit.remove(min(limit, SHORTENED_AT_ONCE), strangers=True).records
+
+
+def shorten(tx: Transaction, user: str, since: datetime | None) -> AuditSize:
+    """Remove a batch of the oldest records of one caller. `since`: no record of the caller is older."""
+    return tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=since)
+
+
+KIND = "AuditRecord"
+FIELDS = ("user", "verb", "resource", "namespace", "name")
+SINCE, UNTIL = "since", "until"
+MOST = 20_000
+"""Records in one answer without `limit`."""
+_NAME = "%Y%m%dt%H%M%S.%fz"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AuditStorage(VirtualStorage):
+    """The audit log as objects in the order of time, which is also the order of their names."""
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return self._stored(await self._store.read(_look, resource, key))
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        query = _query(selection, limit, after)
+        if query is None or not selection.labels.matches({}):
+            return Page((), await self.revision())
+        found, revision = await self._store.read(find, query)
+        if limit is None and len(found) > MOST:
+            raise TooLargeError(
+                f"more than {MOST} records are chosen: ask for pages with limit, or choose fewer by fieldSelector, "
+                "as in since=2026-11-21T08:00:00Z,user=NAME"
+            )
+        items = tuple(self._stored(entry) for entry in found[:limit])
+        more = limit is not None and len(found) > limit
+        return Page(items, revision, items[-1].key if more else None)
+
+    def _stored(self, entry: AuditEntry) -> Stored:
+        """Prepends the object's metadata to the stored bytes of the record."""
+        name = named(entry.at, entry.replica, entry.sequence)
+        metadata = {
+            "name": name,
+            "uid": str(uuid5(NAMESPACE_OID, f"{entry.replica}/{entry.sequence}")),
+            "creationTimestamp": format_time(entry.at),
+            "resourceVersion": str(entry.sequence),
+        }
+        opening = _encode({"apiVersion": self._api_version, "kind": KIND, "metadata": metadata})
+        return Stored(Key("", name), entry.sequence, opening[:-1] + b"," + entry.document[1:])
+
+
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
+    place = _place(key.name)
+    entries = tx.audit.find(AuditQuery(since=place.at, until=place.at)) if place else ()
+    found = next((each for each in entries if named(each.at, each.replica, each.sequence) == key.name), None)
+    if found is None:
+        not_found(resource, key)
+    return found
+
+
+def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQuery | None:
+    """Returns the query of a selection; None: no record can match. Raises BadRequestError."""
+    equal: list[tuple[str, str]] = []
+    unequal: list[tuple[str, str]] = []
+    since: list[datetime] = []
+    until: list[datetime] = []
+    for term in selection.fields.requirements:
+        value = term.values[0]
+        if term.name in FIELDS:
+            (equal if term.operator is Operator.EQUALS else unequal).append((term.name, value))
+        elif term.name in (SINCE, UNTIL):
+            (since if term.name == SINCE else until).append(_moment(term))
+        elif term.name == "metadata.name":
+            place = _place(value)
+            if place is None or term.operator is not Operator.EQUALS:
+                return None
+            since.append(place.at)
+            until.append(place.at)
+        elif (value == "") is (term.operator is not Operator.EQUALS):  # metadata.namespace
+            return None
+    return AuditQuery(
+        equal=tuple(equal),
+        unequal=tuple(unequal),
+        since=max(since, default=None),
+        until=min(until, default=None),
+        after=_place(after.name) if after is not None else None,
+        limit=MOST if limit is None else limit,
+    )
+
+
+def _moment(term: Requirement) -> datetime:
+    try:
+        if term.operator is Operator.EQUALS:
+            return parse_time(term.values[0])
+    except ValueError:
+        pass
+    raise BadRequestError(f"{term.name}: must be an instant, as in {term.name}=2026-11-21T08:00:00Z")
+
+
+def _place(name: str) -> AuditPosition | None:
+    """Parses a name made by `named`; None: no record has it."""
+    moment, _, rest = name.partition("-")
+    replica, _, sequence = rest.rpartition("-")
+    try:
+        return AuditPosition(datetime.strptime(moment, _NAME).replace(tzinfo=UTC), replica, int(sequence))
+    except ValueError:
+        return None

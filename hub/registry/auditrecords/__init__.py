@@ -1,1 +1,0 @@
-"""Audit records: added, found, removed."""

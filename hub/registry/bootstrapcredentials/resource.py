@@ -1,0 +1,331 @@
+"""BootstrapCredential, a kind of this project: a short-lived right to join, as a certificate or a token.
+
+BootstrapCredentials: certificates or bearer tokens, returned at their creation only.
+
+A certificate is issued for a certificate request, so that the private key stays with the creator. A token is made by the hub,
+for clients that support no other credential; the hub stores its hash.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from hub.api import managedclustersets as sets
+from hub.api.bootstrapcredentials import DELETED, CredentialRecord, UseCount
+from hub.api.certificates import Lifetimes
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_SETS
+from hub.api.meta.change import Key as StoreKey
+from hub.ports import Issuer, Store, Transaction
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.documents import (
+    KIND,
+    AdvertisedAddress,
+    CredentialView,
+    DemandFlaws,
+    Reading,
+    RequestedCredential,
+    shown,
+)
+from hub.registry.bootstrapcredentials.service import CredentialTerms
+from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
+from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.errors import InvalidError, MethodNotAllowedError
+from machinery.identity import CredentialId
+
+TEXT: dict[str, Any] = {"type": "string"}
+MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
+POSITIVE: dict[str, Any] = {"type": "integer", "format": "int32", "minimum": 1}
+A_YEAR = 365 * 24 * 3600
+COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
+ATTESTATION: dict[str, Any] = {
+    "type": "object",
+    "required": ["issuer"],
+    "description": "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
+    "properties": {
+        "issuer": {**TEXT, "description": "The issuer of the cluster's tokens: what `iss` in them is."},
+        "keys": {**TEXT, "description": "Its keys as a JWKS document; absent: fetched from the issuer's discovery."},
+        "certificateAuthority": {
+            **TEXT,
+            "description": "PEM of the CA behind the issuer's address; absent: those that the hub's system trusts.",
+        },
+        "audience": {**TEXT, "description": "For whom the token must be; absent: urn:uuid:<the hub's id>."},
+        "subject": {**TEXT, "description": "A pattern for the service account: system:serviceaccount:<namespace>:<name>."},
+    },
+}
+USE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "clusterName": TEXT,
+        "agent": TEXT,
+        "requestName": {**TEXT, "description": "The CertificateSigningRequest."},
+        "heldSince": MOMENT,
+        "issuedAt": {**MOMENT, "description": "Absent while the request waits."},
+        "serialNumber": {**TEXT, "description": "Of the certificate, in hex."},
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "BootstrapCredential lets a cluster join. The private key never leaves its creator: "
+    "create one with a certificate request, and the answer's status holds the certificate. With `token` the hub makes a bearer "
+    "token instead, for agents that speak the Kubernetes API.",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "request": {
+                    **TEXT,
+                    "description": "A certificate signing request in PEM over the creator's key; its subject does not count. "
+                    "Needed at creation unless a token is asked for, not kept.",
+                },
+                "token": {"type": "boolean", "description": "Whether the credential is a bearer token for the HTTPS door."},
+                "clusterName": {**TEXT, "description": "The only cluster name that may join with it."},
+                "clusterNames": {
+                    "type": "array",
+                    "items": TEXT,
+                    "description": "Patterns, of which the whole name of a cluster must fit one; * and ? are wild. Absent, and "
+                    "without clusterName: any name.",
+                },
+                "clusterSet": {
+                    **TEXT,
+                    "description": "The set that a cluster is put into which joins with it. It is good for new clusters, for "
+                    "those of that set, and for those entered by hand that have not joined and are in no set.",
+                },
+                "labels": {
+                    "type": "object",
+                    "additionalProperties": TEXT,
+                    "description": "Labels that a cluster gets which joins with it, over what its agent says.",
+                },
+                "attestation": ATTESTATION,
+                "uses": {
+                    **POSITIVE,
+                    "description": "How many agents may get a certificate with it; absent: as many as come.",
+                },
+                "expirationSeconds": {
+                    **POSITIVE,
+                    "maximum": A_YEAR,
+                    "description": "How long the credential is valid; absent: the hub's default.",
+                },
+            },
+        },
+        "status": {
+            "type": "object",
+            "properties": {
+                "phase": {**TEXT, "description": "Active, UsedUp, Expired or Revoked."},
+                "createdBy": TEXT,
+                "expirationTimestamp": MOMENT,
+                "revokedBy": TEXT,
+                "revocationTimestamp": MOMENT,
+                "revocationReason": TEXT,
+                "admittedClusters": {
+                    "type": "array",
+                    "items": TEXT,
+                    "description": "Clusters that were let in with it and have not been deleted.",
+                },
+                "usesSpent": {**COUNT, "description": "How many agents have got a certificate with it."},
+                "usesHeld": {**COUNT, "description": "How many uses are held for those that wait for a decision."},
+                "uses": {"type": "array", "items": USE, "description": "The last of them, oldest first."},
+                "certificate": {**TEXT, "description": "The certificate in PEM, only in the answer to the creation."},
+                "token": {**TEXT, "description": "The bearer token, only in the answer to the creation."},
+                "certificateAuthority": {**TEXT, "description": "The hub's CA in PEM."},
+                "hubID": TEXT,
+                "server": {**TEXT, "description": "How this door is reached from outside."},
+                "grpcServer": {**TEXT, "description": "How agents reach the hub: host:port."},
+            },
+        },
+    },
+}
+
+
+def _clusters(row: TableRow) -> str:
+    spec = doc.mapping(row.document, "spec")
+    return str(spec.get("clusterName") or ",".join(map(str, spec.get("clusterNames") or ())) or "<any>")
+
+
+def _uses(row: TableRow) -> str:
+    status = doc.mapping(row.document, "status")
+    return f"{status.get('usesSpent', 0)}/{doc.mapping(row.document, 'spec').get('uses', '-')}"
+
+
+def _of(part: str, field: str, absent: Any = None) -> Any:
+    return lambda row: doc.mapping(row.document, part).get(field, absent)
+
+
+def _labels(row: TableRow) -> str:
+    labels = doc.mapping(row.document, "spec", "labels")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+
+
+COLUMNS = (
+    Column("Cluster", _clusters, description="The name, or the patterns of names, that may join."),
+    Column("Uses", _uses, description="Agents that got a certificate with it, of how many."),
+    Column("Phase", _of("status", "phase"), description="Whether it still admits."),
+    Column("Expires", _of("status", "expirationTimestamp"), description="Until when."),
+    AGE,
+    Column("Held", _of("status", "usesHeld", 0), description="Uses held for those that wait.", priority=1),
+    Column("Set", _of("spec", "clusterSet", "<none>"), description="The set that clusters are put into.", priority=1),
+    Column("Labels", _labels, description="What clusters get.", priority=1),
+    Column(
+        "Attested",
+        lambda row: doc.mapping(row.document, "spec", "attestation").get("issuer", "<none>"),
+        description="The issuer whose token a cluster must bring.",
+        priority=1,
+    ),
+    Column("Created By", _of("status", "createdBy"), description="Who made it.", priority=1),
+    Column("Revoked By", _of("status", "revokedBy", "<none>"), description="Who ended it.", priority=1),
+)
+
+
+def bootstrap_credential(group_suffix: str, storage: Storage) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="bootstrapcredentials",
+        kind="BootstrapCredential",
+        verbs=("create", "delete", "get", "list"),
+        schema=SCHEMA,
+        columns=COLUMNS,
+        storage=storage,
+    )
+
+
+__all__ = ["KIND", "AdvertisedAddress", "CredentialStorage"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class CredentialStorage(VirtualStorage):
+    """Credentials of the store as objects. They cannot be changed or watched.
+
+    Deletion revokes a credential: its record is kept for some time and not shown.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        issuer: Issuer,
+        address: AdvertisedAddress,
+        lifetimes: Lifetimes,
+        api_version: str,
+        *,
+        flaws: DemandFlaws,
+    ) -> None:
+        self._flaws = flaws
+        super().__init__(store, api_version)
+        self._issuer = issuer
+        self._address = address
+        self._lifetimes = lifetimes
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return self._stored(await self._store.read(_look, resource, key))
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        sights = sorted(await self._store.read(_look_at_all), key=lambda sight: sight.record.id)
+        revision = await self.revision()
+        items = [self._stored(sight) for sight in sights if _selected(sight, selection)]
+        left = [item for item in items if after is None or item.key > after]
+        chosen = tuple(left if limit is None else left[:limit])
+        rest = len(left) - len(chosen)
+        return Page(chosen, revision, chosen[-1].key if rest else None, rest or None)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        asked = Reading(resource, key, document, self._flaws).asked()
+        try:
+            sight = await self._store.run(_create, asked, self._issuer, self._lifetimes, actor, dry_run=dry_run)
+        except DryRun as seen:
+            return Stored(key, 0, _encode(seen.document))
+        return self._stored(sight)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        stored = await self.get(resource, key)
+        document = msgspec.json.decode(stored.document)
+        new = change(document)
+        if new == document:
+            return stored
+        if new is not None:
+            raise MethodNotAllowedError("a bootstrap credential does not change: delete it and make another")
+        if not dry_run:
+            await self._store.run(credentials.revoke, CredentialId(key.name), actor.user, DELETED)
+        return stored
+
+    def _stored(self, sight: CredentialView) -> Stored:
+        document = shown(sight, self._address, self._issuer.trust_bundle, self._api_version)
+        return Stored(Key("", sight.record.id), sight.revision, _encode(document))
+
+
+def _create(
+    tx: Transaction, asked: RequestedCredential, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool
+) -> CredentialView:
+    _check_set(tx, asked.bounds.cluster_set)
+    lifetime = timedelta(seconds=asked.seconds) if asked.seconds is not None else lifetimes.bootstrap
+    if asked.public_key is None:
+        record, token = credentials.create_token(
+            tx, CredentialTerms(asked.cluster, asked.uses, lifetime, asked.bounds), actor.user
+        )
+        told = {"token": token}
+    else:
+        record, issued = credentials.create(
+            tx,
+            cluster=asked.cluster,
+            uses=asked.uses,
+            lifetime=lifetime,
+            public_key=asked.public_key,
+            issuer=issuer,
+            lifetimes=lifetimes,
+            actor=actor.user,
+            bounds=asked.bounds,
+        )
+        told = {"certificate": issued.chain.decode("ascii")}
+    if dry_run:
+        raise DryRun(asked.document)
+    return CredentialView(record, UseCount(), (), (), tx.now, tx.changes.newest(), told)
+
+
+def _check_set(tx: Transaction, name: str | None) -> None:
+    """Raises InvalidError unless the set exists and clusters can be assigned to it."""
+    if name is None:
+        return
+    stored = tx.objects.get(CLUSTER_SETS, StoreKey("", name))
+    found = sets.cluster_set(stored.document) if stored is not None else None
+    if found is None:
+        raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": make it first')
+    if not found.is_exclusive:
+        raise InvalidError(f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it')
+
+
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> CredentialView:
+    record = tx.credentials.by_id(CredentialId(key.name))
+    if record is None or record.is_hidden:
+        not_found(resource, key)
+    return _sight(tx, record, tx.credentials.tally(record.id), tx.changes.newest())
+
+
+def _look_at_all(tx: Transaction) -> list[CredentialView]:
+    newest, tallies = tx.changes.newest(), tx.credentials.tallies()
+    shown_ones = [record for record in tx.credentials.all() if not record.is_hidden]
+    return [_sight(tx, record, tallies.get(record.id, UseCount()), newest) for record in shown_ones]
+
+
+def _sight(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:
+    admitted = sorted(tx.credentials.admitted(record.id)) if tally.taken else ()
+    uses = tx.credentials.uses(record.id) if tally.issued or tally.held else ()
+    return CredentialView(record, tally, admitted, uses, tx.now, revision)
+
+
+def _selected(sight: CredentialView, selection: Selection) -> bool:
+    fields = {"metadata.name": str(sight.record.id), "metadata.namespace": ""}
+    return selection.labels.matches({}) and selection.fields.matches(fields)

@@ -1,0 +1,268 @@
+"""CertificateAuthority, a kind of this project: the hub's CAs, the progress of a CA change, and actions that control it."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase, issuing
+from hub.api.certificateauthorities.rotation import Member, RotationSurvey, waits_for
+from hub.api.meta import document as doc
+from hub.ports import Store, Transaction
+from hub.registry.certificateauthorities import service as authorities
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, listing, record
+from hub.registry.generic.virtual import CountedStorage
+from machinery import pki
+from machinery.apiserver.resource import AGE, Answers, Column, Question, Resource, Subresource, TableRow
+from machinery.apiserver.storage import Document, Key, Storage, Stored
+from machinery.errors import ConflictError
+from machinery.meta.timestamps import format_time
+
+_COUNT: Schema = {"type": "integer", "format": "int32"}
+_FLAG: Schema = {"type": "boolean"}
+SHOWN = 50
+"""Names of clusters in one list."""
+_STATUS = record(
+    "What the hub knows of it.",
+    phase={
+        **TEXT,
+        "enum": [str(each) for each in Phase],
+        "description": "Distributing: trusted, signs nothing yet. Issuing: signs. Outgoing: signs no more, counts still. "
+        "Retiring: what it signed recovers agents and does nothing else. Retired: counts for nothing.",
+    },
+    since={**MOMENT, "description": "When the phase began."},
+    fingerprint={**TEXT, "description": "Hex SHA-256 of the certificate in DER."},
+    notBefore=MOMENT,
+    notAfter={**MOMENT, "description": "No certificate outlives its CA: change it in time."},
+    certificate={**TEXT, "description": "PEM."},
+    crossSigned={**_FLAG, "description": "Whether the CA before it vouches for it, for agents that know only that one."},
+    compromised=_FLAG,
+    wish={**TEXT, "description": "What an operator wants of it that is not done yet: Rotate, Proceed or Compromised."},
+    wishedBy=TEXT,
+    endsAt={**MOMENT, "description": "When it is retired at the latest."},
+    signed={
+        "type": "object",
+        "additionalProperties": _COUNT,
+        "description": "Certificates that have not ended, by purpose.",
+    },
+    agents={**_COUNT, "description": "Accepted clusters whose agent has a certificate."},
+    agentsWithoutTrust={**_COUNT, "description": "Of those that say whom they trust, the ones that do not trust this CA."},
+    agentsHolding={**_COUNT, "description": "Those whose certificate is of this CA."},
+    clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} of them."),
+    clustersHolding=listing(TEXT, description=f"The first {SHOWN} of them."),
+    clustersLeftBehind=listing(
+        TEXT, description="Of one that was compromised: clusters whose agent needs a new bootstrap credential since."
+    ),
+    waitsFor=listing(TEXT, description="What the next step waits for, in words."),
+)
+SCHEMA: Schema = record("CertificateAuthority is a CA of the hub. The hub makes them.", status=_STATUS)
+
+ACTION_SCHEMA: Schema = record(
+    "CertificateAuthorityAction is an operator's word about a CA. The replica that leads carries it out.",
+    spec=record(
+        "How.",
+        withinSeconds={
+            "type": "integer",
+            "format": "int32",
+            "minimum": 0,
+            "maximum": 3600,
+            "description": "Of one that is compromised: agents that are connected have this long to trust the next CA, "
+            "and as long again to renew. 60 without it.",
+        },
+    ),
+    status=record(
+        "What came, or comes, of it.",
+        phase=TEXT,
+        stranded={**_COUNT, "description": "Agents that need a new bootstrap credential if the CA goes at once."},
+        strandedClusters=listing(TEXT, description="All of them."),
+        silentClusters=listing(
+            TEXT,
+            description="Of those that can be moved: whose agent has a session, and sent nothing for longer than its lease.",
+        ),
+        moving={**_COUNT, "description": "Agents that hold a certificate of it and can be moved now."},
+    ),
+)
+
+
+def _status_cell(field: str) -> Any:
+    return lambda row: doc.mapping(row.document, "status").get(field)
+
+
+def _waits(row: TableRow) -> str:
+    return "; ".join(doc.mapping(row.document, "status").get("waitsFor") or ())
+
+
+_COLUMNS = (
+    Column("Phase", _status_cell("phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
+    Column("Ends", _status_cell("notAfter"), description="Until when its certificate is valid."),
+    Column("Without Trust", _status_cell("agentsWithoutTrust"), type="integer", description="Agents that do not trust it yet."),
+    Column("Holding", _status_cell("agentsHolding"), type="integer", description="Agents whose certificate is of it."),
+    Column("Waits For", _waits, description="What the next step waits for."),
+    AGE,
+    Column("Fingerprint", _status_cell("fingerprint"), description="SHA-256 of the certificate.", priority=1),
+)
+
+
+def certificate_authority(group_suffix: str, storage: Storage, *actions: tuple[str, Answers]) -> Resource:
+    """Returns the resource. `actions`: name and handler of each subresource that operators post to."""
+    group = f"hub.{group_suffix}"
+    return Resource(
+        group=group,
+        version="v1alpha1",
+        name="certificateauthorities",
+        singular="certificateauthority",
+        kind="CertificateAuthority",
+        short_names=("ca",),
+        verbs=("get", "list"),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+        storage=storage,
+        subresources=tuple(Subresource(name, verbs=("create",), question=_action(group, answer)) for name, answer in actions),
+    )
+
+
+def _action(group: str, answer: Answers) -> Resource:
+    return Resource(
+        group=group,
+        version="v1alpha1",
+        name="certificateauthorityactions",
+        kind="CertificateAuthorityAction",
+        verbs=("create",),
+        schema=ACTION_SCHEMA,
+        answers=answer,
+    )
+
+
+KIND = "CertificateAuthority"
+WITHIN = 60
+"""Default seconds that connected agents have to trust the CA after a compromised one, and again to renew."""
+PATIENCE = timedelta(hours=24)
+
+Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
+"""Returns why there can be no next CA beside these; None: there can."""
+
+
+async def _can(_known: Collection[AuthorityId]) -> str | None:
+    return None
+
+
+class AuthorityStorage(CountedStorage):
+    """Each answer is one read of the database; every resourceVersion is the store's revision."""
+
+    def __init__(self, store: Store, api_version: str, patience: timedelta) -> None:
+        super().__init__(store, api_version)
+        self._patience = patience
+
+    async def everything(self) -> tuple[Sequence[Stored], int]:
+        seen, revision = await self._store.read(_look)
+        return [self._stored(each, seen, revision) for each in seen.authorities], revision
+
+    def _stored(self, one: AuthorityRecord, seen: RotationSurvey, revision: int) -> Stored:
+        metadata = {
+            "name": one.id,
+            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{one.id}")),
+            "creationTimestamp": format_time(one.created_at),
+            "resourceVersion": str(revision),
+        }
+        status = _status(one, seen, self._patience)
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
+        return Stored(Key("", one.id), revision, msgspec.json.encode(document))
+
+
+def _look(tx: Transaction) -> tuple[RotationSurvey, int]:
+    return authorities.survey(tx), tx.changes.newest()
+
+
+def _status(one: AuthorityRecord, seen: RotationSurvey, patience: timedelta) -> Mapping[str, Any]:
+    facts = pki.parse_certificate(one.certificate)
+    untold, holding = seen.untold(one), seen.holding(one)
+    optional = {
+        "wish": one.wish.value if one.wish else None,
+        "wishedBy": one.wished_by,
+        "endsAt": format_time(one.ends_at) if one.ends_at else None,
+    }
+    return {
+        "phase": one.phase.value,
+        "since": format_time(one.since),
+        "fingerprint": facts.fingerprint,
+        "notBefore": format_time(facts.not_before),
+        "notAfter": format_time(facts.not_after),
+        "certificate": one.certificate.decode("ascii"),
+        "crossSigned": one.cross_signed is not None,
+        "compromised": one.is_given_up,
+        "signed": {purpose.value: count for purpose, count in sorted(seen.signed.get(one.id, {}).items())},
+        "agents": len(seen.members),
+        "agentsWithoutTrust": len(untold),
+        "agentsHolding": len(holding),
+        "clustersWithoutTrust": _names(untold)[:SHOWN],
+        "clustersHolding": _names(holding)[:SHOWN],
+        "clustersLeftBehind": list(seen.left_behind.get(one.id, ())),
+        "waitsFor": list(waits_for(seen, one, patience)),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def _names(members: Collection[Member]) -> list[str]:
+    return sorted(each.cluster for each in members)
+
+
+def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can) -> Resource:
+    """Returns the resource with its actions `rotate`, `proceed` and `compromised`."""
+    storage = AuthorityStorage(store, f"hub.{group_suffix}/v1alpha1", patience)
+
+    async def known() -> str | None:
+        return await cannot([each.id for each in await store.read(authorities.all_of)])
+
+    async def rotate(question: Question) -> Document:
+        why_not, dry_run = await known(), question.dry_run
+        one = await store.run(_rotate, AuthorityId(question.name), question.actor.user, cannot=why_not, dry_run=dry_run)
+        return _answered(question, {"phase": one.phase.value})
+
+    async def proceed(question: Question) -> Document:
+        one = await store.run(authorities.proceed, AuthorityId(question.name), question.actor.user, dry_run=question.dry_run)
+        return _answered(question, {"phase": one.phase.value})
+
+    async def compromised(question: Question) -> Document:
+        seconds = doc.mapping(question.document, "spec").get("withinSeconds", WITHIN)
+        why_not = await known()
+        one, seen = await store.run(
+            _give_up,
+            AuthorityId(question.name),
+            question.actor.user,
+            timedelta(seconds=seconds),
+            cannot=why_not,
+            dry_run=question.dry_run,
+        )
+        stranded = seen.holding(one) if not seconds else seen.stranded(one)
+        moving = len(seen.holding(one)) - len(stranded)
+        told = {
+            "phase": one.phase.value,
+            "stranded": len(stranded),
+            "strandedClusters": _names(stranded),
+            "silentClusters": _names(seen.silent(one)) if seconds else [],
+            "moving": moving,
+        }
+        return _answered(question, told)
+
+    return certificate_authority(group_suffix, storage, ("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
+
+
+def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> AuthorityRecord:
+    one = authorities.find(tx, named)
+    current = issuing(tx.authorities.all())
+    if current is not None and current.id != one.id:
+        raise ConflictError(f"the CA {one.id} is {one.phase.value}: the one that issues is {current.id}")
+    return authorities.rotate(tx, actor, cannot=cannot, dry_run=dry_run)
+
+
+def _give_up(
+    tx: Transaction, named: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool
+) -> tuple[AuthorityRecord, RotationSurvey]:
+    seen = authorities.survey(tx)
+    return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
+
+
+def _answered(question: Question, status: Mapping[str, Any]) -> Document:
+    return {**question.document, "status": dict(status)}

@@ -1,0 +1,174 @@
+"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do.
+
+ClusterDiagnoses: why a cluster is not Available, computed on read.
+
+There is one for every name, also of clusters that never registered; it then covers their bootstrap credentials. They cannot be
+listed, because each needs several reads of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api import bootstrapcredentials as credentials
+from hub.api.certificates import Purpose
+from hub.api.certificatesigningrequests.request import ADDON_LABEL
+from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, Lead, Offer, diagnose
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
+from hub.ports import Transaction
+from hub.registry.generic.schemas import TEXT, Schema, listing, record
+from hub.registry.generic.virtual import VirtualStorage
+from hub.registry.liveness import brake
+from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.storage import GroupResource, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import Key as ServedKey
+from machinery.errors import MethodNotAllowedError, NotFoundError
+from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name
+from machinery.meta.selectors import parse_label_selector
+
+_PARTS = {
+    "step": {**TEXT, "description": "What was looked at."},
+    "state": {**TEXT, "description": "Ok, Waiting (somebody has to decide or begin), Warning, or Broken."},
+    "reason": {**TEXT, "description": "One word for machines."},
+    "message": {**TEXT, "description": "What was found."},
+    "advice": {**TEXT, "description": "What to do."},
+}
+SCHEMA: Schema = record(
+    "ClusterDiagnosis walks what the hub has on record of a cluster when somebody asks: its bootstrap credentials, decisions, "
+    "certificate, session, beats, clock, API server and add-ons. There is one for every name that a cluster may have.",
+    status=record(
+        "What was found.",
+        well={"type": "boolean", "description": "Whether the cluster is Available and nothing stands in the way."},
+        available={**TEXT, "description": "Its condition: True, False or Unknown."},
+        cause=record("The first step that is not well; absent: none is.", **_PARTS),
+        steps=listing(record("One step.", **_PARTS), description="In the order of the way."),
+    ),
+)
+
+
+def _cause(field: str) -> Callable[[TableRow], str]:
+    return lambda row: str(doc.mapping(row.document, "status", "cause").get(field) or "")
+
+
+_COLUMNS = (
+    Column("Available", lambda row: doc.mapping(row.document, "status").get("available"), description="Its condition."),
+    Column("Cause", _cause("reason"), description="The first step that is not well."),
+    Column("Message", _cause("message"), description="What was found there."),
+    Column("Advice", _cause("advice"), description="What to do.", priority=1),
+)
+
+
+def cluster_diagnosis(group_suffix: str, storage: Storage) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="clusterdiagnoses",
+        singular="clusterdiagnosis",
+        kind="ClusterDiagnosis",
+        verbs=("get",),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+        storage=storage,
+    )
+
+
+FALLS_OF = timedelta(hours=1)
+
+
+def of_cluster(tx: Transaction, name: ClusterName) -> Diagnosis:
+    """Also for an unknown cluster: from its bootstrap credentials."""
+    return diagnose(facts(tx, name))
+
+
+def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    records = tx.certificates.of_cluster(name)
+    return ClusterFacts(
+        name=name,
+        now=tx.now,
+        cluster=None if stored is None else stored.document,
+        offers=() if any(record.purpose is Purpose.AGENT for record in records) else _offers(tx, name),
+        requests=_requests(tx, name),
+        records=records,
+        beat=tx.heartbeats.of(name),
+        sessions=tx.agent_sessions.of(name),
+        replicas={replica.name: replica for replica in tx.replicas.all()},
+        lead=_lead(tx),
+        addons=[each.document for each in tx.objects.find(ADDONS, Query(namespace=name)).items],
+        brake=brake.now(tx),
+        falls=len(tx.transitions.falls(tx.now - FALLS_OF, [name]).get(name, ())),
+    )
+
+
+def _offers(tx: Transaction, name: ClusterName) -> Sequence[Offer]:
+    """Called only if no certificate was ever issued, since it reads every credential."""
+    tallies = tx.credentials.tallies()
+    found = []
+    for credential in tx.credentials.all():
+        if credential.admits(name) and not credential.is_hidden:
+            issued = tallies[credential.id].issued if credential.id in tallies else 0
+            found.append(Offer(credential, credentials.phase(credential, issued, tx.now)))
+    return found
+
+
+def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
+    labels = parse_label_selector(f"{CLUSTER_LABEL}={name},!{ADDON_LABEL}")
+    found = [each.document for each in tx.objects.find(REQUESTS, Query(labels=labels.requirements)).items]
+    return sorted(found, key=lambda request: str(doc.mapping(request, "metadata").get("creationTimestamp")))
+
+
+def _lead(tx: Transaction) -> Lead | None:
+    record = tx.leaders.record()
+    return Lead(record.holder, record.renewed_at, record.lease) if record else None
+
+
+KIND = "ClusterDiagnosis"
+
+
+class DiagnosisStorage(VirtualStorage):
+    """Each answer is one read of the database; the resourceVersion is the store's revision."""
+
+    async def get(self, resource: GroupResource, key: ServedKey) -> Stored:
+        """Raises NotFoundError if the name cannot be a cluster's."""
+        try:
+            name = cluster_name(key.name)
+        except ValueError as error:
+            raise NotFoundError(f'{resource} "{key.name}" not found: {error}') from None
+        found, revision = await self._store.read(_look, name)
+        metadata = {"name": name, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{name}")), "resourceVersion": str(revision)}
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(found)}
+        return Stored(key, revision, msgspec.json.encode(document))
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: ServedKey | None = None,
+        at: int | None = None,
+    ) -> Page:
+        """Raises MethodNotAllowedError."""
+        del selection, limit, after, at
+        raise MethodNotAllowedError(f"{resource} are asked for by the name of a cluster")
+
+
+def _look(tx: Transaction, name: ClusterName) -> tuple[Diagnosis, int]:
+    return of_cluster(tx, name), tx.changes.newest()
+
+
+def _status(found: Diagnosis) -> dict[str, Any]:
+    cause = found.cause
+    status: dict[str, Any] = {"well": found.is_well, "available": found.available or "Unknown"}
+    if cause is not None:
+        status["cause"] = _told(cause)
+    return {**status, "steps": [_told(finding) for finding in found.findings]}
+
+
+def _told(finding: DiagnosisFinding) -> dict[str, str]:
+    told = {"step": finding.step, "state": str(finding.state), "reason": finding.reason, "message": finding.said}
+    return {**told, "advice": finding.advice} if finding.advice else told

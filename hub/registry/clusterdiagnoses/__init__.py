@@ -1,1 +1,0 @@
-"""Everything on record about one cluster, read in one transaction."""

@@ -1,0 +1,118 @@
+"""Use case: update all ClusterProfiles of one cluster in one step."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.api import clusterprofiles as rules
+from hub.api import managedclustersets as sets
+from hub.api.clusterprofiles import GROUP, KIND, VERSION
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry import namespaces
+from hub.registry.generic import objects
+from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, listing, record
+from hub.registry.managedclustersets import all_sets
+from machinery.apiserver.resource import AGE, STATUS, Resource
+from machinery.identity import CLUSTER_LABEL
+from machinery.meta.selectors import Operator, Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Namespaces in which a profile was created or removed."""
+
+    made: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
+    """Update a cluster's profiles to match its sets and their bindings. Profiles of other managers are not changed."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    document = stored.document if stored and rules.is_exported(stored.document) else None
+    wanted = _namespaces(tx, document) if document is not None else frozenset()
+    found = _profiles(tx, cluster, wanted)
+    removed = tuple(namespace for namespace in found if namespace not in wanted and rules.is_ours(found[namespace].document))
+    for namespace in removed:
+        objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
+    if document is not None:
+        for namespace in sorted(wanted):
+            _put(tx, document, Key(namespace, cluster), found.get(namespace), actor)
+    return Exported(tuple(sorted(wanted - found.keys())), removed)
+
+
+def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | None, actor: str) -> None:
+    if found is not None and (doc.is_deleting(found.document) or not rules.is_ours(found.document)):
+        return
+    new = rules.following(found.document if found else rules.profile(cluster, key.namespace), cluster)
+    if found is None or doc.differs(new, found.document):
+        objects.put(tx, CLUSTER_PROFILES, new, found, actor, generations=True, writer=HUB_WRITER)
+
+
+def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
+    """Namespaces with a binding of one of the cluster's sets that are not being deleted."""
+    labels = doc.labels(cluster)
+    names = tuple(each.name for each in all_sets(tx) if each.has(labels))
+    named = (Requirement("metadata.name", Operator.IN, names),)
+    bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items if names else ()
+    return frozenset(namespace for namespace in {binding.key.namespace for binding in bindings} if _is_open(tx, namespace))
+
+
+def _is_open(tx: Transaction, namespace: str) -> bool:
+    found = namespaces.get(tx, namespace)
+    return found is not None and not doc.is_deleting(found.document)
+
+
+def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
+    """By namespace: profiles labelled as this cluster's, and any profile with its name in a wanted namespace."""
+    labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
+    present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
+    found = (*labelled.items, *(each for each in present if each is not None))
+    return {stored.key.namespace: stored for stored in found if stored.key.name == cluster}
+
+
+def concerned(tx: Transaction, namespace: str) -> frozenset[str]:
+    """Clusters that have a profile in a namespace, or may need one."""
+    bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(namespace=namespace)).items
+    names = {sets.bound_set(binding.document) for binding in bindings}
+    queries = [query for each in all_sets(tx) if each.name in names and (query := each.query()) is not None]
+    members = {found.key.name for query in queries for found in tx.objects.find(MANAGED_CLUSTERS, query).items}
+    return frozenset(
+        members | {found.key.name for found in tx.objects.find(CLUSTER_PROFILES, Query(namespace=namespace)).items}
+    )
+
+
+_PROPERTY = record("", ("name", "value"), name=TEXT, value=TEXT)
+_MANAGER = record("clusterManager is who manages the cluster, and this profile.", ("name",), name=TEXT)
+SCHEMA = record(
+    "ClusterProfile represents a single cluster in a multi-cluster deployment.",
+    ("spec",),
+    spec=record(
+        "",
+        ("clusterManager",),
+        displayName={**TEXT, "description": "displayName is a name of the cluster for people."},
+        clusterManager=_MANAGER,
+    ),
+    status=record(
+        "",
+        conditions=listing(CONDITION, "type", description="conditions: ControlPlaneHealthy, Joined."),
+        version=record("version of the cluster.", kubernetes={**TEXT, "description": "its Kubernetes version."}),
+        properties=listing(_PROPERTY, "name", description="properties are facts about the cluster."),
+    ),
+)
+
+
+def cluster_profile() -> Resource:
+    return Resource(
+        group=GROUP,
+        version=VERSION,
+        name="clusterprofiles",
+        singular="clusterprofile",
+        kind=KIND,
+        namespaced=True,
+        schema=SCHEMA,
+        subresources=(STATUS,),
+        columns=(condition_column("Joined", "Joined"), condition_column("Healthy", "ControlPlaneHealthy"), AGE),
+        counts_generations=True,
+    )

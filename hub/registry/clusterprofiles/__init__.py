@@ -1,1 +1,0 @@
-"""ClusterProfiles, written from clusters, sets and bindings."""

@@ -1,0 +1,162 @@
+"""ClusterSummary, a kind of this project: the whole fleet in one object.
+
+ClusterSummary `fleet`: the number of clusters in each state, counted by the database on read.
+
+It is the only object and is not stored. The only accepted write is `spec.releaseBrake`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.liveness import Brake
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.ports import Transaction
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.virtual import VirtualStorage, not_found
+from hub.registry.liveness import brake
+from machinery.apiserver.resource import Column, Resource, TableRow, age_of
+from machinery.apiserver.storage import Actor, Change, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.errors import MethodNotAllowedError
+from machinery.meta import conditions
+from machinery.meta.timestamps import format_time
+
+_NUMBER: Schema = {"type": "integer", "format": "int64"}
+_NUMBERS: Schema = {"type": "object", "additionalProperties": _NUMBER}
+SCHEMA: Schema = record(
+    "ClusterSummary counts the managed clusters by their state. There is one, named fleet; it is counted when somebody looks.",
+    spec=record(
+        "What may be asked of it.",
+        releaseBrake={"type": "boolean", "description": "true, written: the brake lets go. It is done and not kept."},
+    ),
+    status=record(
+        "The counts.",
+        clusters={**_NUMBER, "description": "All clusters."},
+        accepted={**_NUMBER, "description": "Those that the hub accepts."},
+        waiting={**_NUMBER, "description": "Those that wait for an operator, or were denied."},
+        available={**_NUMBERS, "description": "By availability: True, False, Unknown, or Never heard of."},
+        brake=record(
+            "Whether taints, stale marks and removals are held, because a large part of the fleet fell silent at once.",
+            holds={"type": "boolean"},
+            since=MOMENT,
+            silent={**_NUMBER, "description": "Clusters that had fallen silent when it was put on."},
+            fleet={**_NUMBER, "description": "Of so many that lived before."},
+            message=TEXT,
+        ),
+        versions={**_NUMBERS, "description": "By Kubernetes version."},
+    ),
+)
+
+
+def _count_cell(field: str) -> Callable[[TableRow], Any]:
+    return lambda row: doc.mapping(row.document, "status").get(field, 0)
+
+
+def _available_cell(state: str) -> Callable[[TableRow], Any]:
+    return lambda row: doc.mapping(row.document, "status", "available").get(state, 0)
+
+
+def _brake_cell(row: TableRow) -> str:
+    state = doc.mapping(row.document, "status", "brake")
+    return f"held for {age_of(str(state.get('since')), row.now)}" if state.get("holds") else "off"
+
+
+def _column(name: str, cell: Callable[[TableRow], Any], description: str) -> Column:
+    return Column(name, cell, type="integer", description=description)
+
+
+_COLUMNS = (
+    _column("Clusters", _count_cell("clusters"), "All managed clusters."),
+    _column("Accepted", _count_cell("accepted"), "Those that the hub accepts."),
+    _column("Waiting", _count_cell("waiting"), "Those that it does not accept."),
+    _column("Available", _available_cell("True"), "Those that are well."),
+    _column("Unavailable", _available_cell("False"), "Those whose agent says that they are not well."),
+    _column("Unknown", _available_cell("Unknown"), "Those that have fallen silent."),
+    _column("Never", _available_cell("Never"), "Those that were never heard of."),
+    Column("Brake", _brake_cell, description="Whether taints and removals are held, and since when."),
+)
+
+
+def cluster_summary(group_suffix: str, storage: Storage) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="clustersummaries",
+        singular="clustersummary",
+        kind="ClusterSummary",
+        short_names=("fleet",),
+        verbs=("get", "list", "update", "patch"),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+        storage=storage,
+    )
+
+
+NAME, KIND = "fleet", "ClusterSummary"
+NEVER = "Never"
+"""State of clusters without the condition Available, which have never sent a beat."""
+
+
+class SummaryStorage(VirtualStorage):
+    """Each answer is one read of the database; the resourceVersion is the store's revision."""
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return await self._fleet() if key.name == NAME else not_found(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, limit, at
+        fleet = await self._fleet()
+        fields = {"metadata.name": NAME, "metadata.namespace": ""}
+        chosen = selection.labels.matches({}) and selection.fields.matches(fields) and after is None
+        return Page((fleet,) if chosen else (), fleet.revision)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        """Releases the brake for `spec.releaseBrake`; nothing is stored."""
+        if key.name != NAME:
+            not_found(resource, key)
+        new = change(msgspec.json.decode((await self._fleet()).document))
+        if new is None:
+            raise MethodNotAllowedError(f"{resource} are counted, not deleted")
+        if not dry_run and doc.mapping(new, "spec").get("releaseBrake") is True:
+            await self._store.run(brake.release, actor.user)
+        return await self._fleet()
+
+    async def _fleet(self) -> Stored:
+        status, revision = await self._store.read(_count)
+        metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, KIND)), "resourceVersion": str(revision)}
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
+        return Stored(Key("", NAME), revision, msgspec.json.encode(document))
+
+
+def _brake(state: Brake) -> dict[str, Any]:
+    if state.since is None:
+        return {"holds": False}
+    told = {"silent": state.silent, "fleet": state.fleet, "message": brake.held(state)}
+    return {"holds": True, "since": format_time(state.since), **told}
+
+
+def _count(tx: Transaction) -> tuple[dict[str, Any], int]:
+    accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
+    available = tx.objects.tally(MANAGED_CLUSTERS, CONDITIONS + conditions.AVAILABLE)
+    versions = tx.objects.tally(MANAGED_CLUSTERS, VERSION)
+    status = {
+        "clusters": sum(accepted.values()),
+        "accepted": accepted.get("true", 0),
+        "waiting": sum(count for value, count in accepted.items() if value != "true"),
+        "available": {state or NEVER: count for state, count in sorted(available.items())},
+        "versions": {version: count for version, count in sorted(versions.items()) if version},
+        "brake": _brake(brake.now(tx)),
+    }
+    return status, tx.changes.newest()

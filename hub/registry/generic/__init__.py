@@ -1,0 +1,1 @@
+"""What all resources of the registry use."""

@@ -1,0 +1,119 @@
+"""Write path of objects: metadata, field ownership, the size limit of agents, and no write without a change.
+
+Size limit for objects written by agents, so that operators can always still write to them.
+
+No object exceeds `OBJECT_LIMIT`. An agent that filled an object completely would prevent operators from writing it, for example
+from denying its cluster. The limit applies to all callers of a cluster and to bootstrap credentials, at both doors.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import Document, Key, Kind, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER, tracked
+from hub.ports import Transaction, Written
+from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
+from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
+from machinery.meta.managedfields.ownership import is_same
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(Written):
+    """Result of a write that changed nothing: the stored object."""
+
+    old: StoredObject
+
+    @property
+    def stored(self) -> StoredObject:
+        return self.old
+
+
+def store(
+    tx: Transaction, kind: Kind, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
+) -> Written:
+    """Store an admitted and stamped document. Raises the errors of `Objects.put`, and TooLargeError.
+
+    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields already. A document that
+    differs from the old one only in times of its managedFields is not written.
+    """
+    before = old.document if old else None
+    if writer:
+        document = tracked(kind, document, before, writer, tx.now)
+    if old is not None and before is not None and is_same(document, before) and _is_current(tx, kind, old):
+        return Unchanged(old)
+    if writer != HUB_WRITER:
+        check_agent_size(document, old, actor)
+    return tx.objects.put(kind, document, old, actor)
+
+
+def _is_current(tx: Transaction, kind: Kind, old: StoredObject) -> bool:
+    """A write with an outdated revision is refused even if it changes nothing."""
+    now = tx.objects.get(kind, old.key)
+    return now is not None and (now.uid, now.revision) == (old.uid, old.revision)
+
+
+OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
+AGENT_LIMIT = 1280 * 1024
+"""Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
+GROWTH_ABOVE_LIMIT = 1024
+"""Objects above MOST, from an earlier release, may grow by this much per write, so that a condition can still change."""
+HARD_LIMIT = 1664 * 1024
+"""No write of an agent enlarges an object beyond this: 128 KiB less than operators reach in the same way."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def check_agent_size(document: Document, old: StoredObject | None, actor: str) -> None:
+    """Raise TooLargeError if a caller from a cluster enlarges an object above its limit. Writes that shrink it are accepted.
+
+    The hub's own writes on the caller's behalf, for example of a move, are not checked.
+    """
+    if not actor.startswith(OF_CLUSTERS):
+        return
+    size, before = len(_encode(document)), len(old.encoded) if old is not None else 0
+    grown = before + GROWTH_ABOVE_LIMIT if before > AGENT_LIMIT else AGENT_LIMIT
+    if size > max(before, min(grown, HARD_LIMIT)):
+        raise TooLargeError(f"the object is too large: {size} bytes, and an agent may fill {AGENT_LIMIT}")
+
+
+def put(
+    tx: Transaction,
+    kind: Kind,
+    new: dict[str, Any],
+    old: StoredObject | None,
+    actor: str,
+    *,
+    generations: bool = False,
+    writer: str = "",
+) -> Written:
+    """Create (`old` None) or update. The hub sets uid, creation time and generation.
+
+    A deleted object is removed when it has no finalizers. `writer`: see `hub.registry.generic.objects.store`. Raises
+    AlreadyExistsError, ConflictError.
+    """
+    before = old.document if old else None
+    document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=generations)
+    if old is not None and doc.is_deleting(document) and not doc.finalizers(document):
+        return tx.objects.delete(kind, old, actor)
+    return store(tx, kind, document, old, actor, writer=writer)
+
+
+def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:
+    """Delete, or mark as deleting while finalizers remain."""
+    document = old.document
+    if doc.finalizers(document) and not doc.is_deleting(document):
+        return put(tx, kind, doc.deleting(document, tx.now), old, actor, generations=generations)
+    return tx.objects.delete(kind, old, actor)
+
+
+def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(kind, key)
+    if stored is None:
+        resource, _, group = kind.partition(".")
+        raise NotFoundError(f'{kind} "{key.name}" not found', subject=ErrorSubject(name=key.name, group=group, kind=resource))
+    return stored

@@ -1,0 +1,195 @@
+"""HubReplica, a kind of this project: a process that serves this hub."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.api.hubreplicas import Load, Replica
+from hub.api.meta import document as doc
+from hub.ports import Store, Transaction
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.virtual import CountedStorage
+from hub.registry.hubreplicas import service as draining
+from machinery.apiserver.resource import AGE, Column, Question, Resource, Subresource, TableRow, age_of
+from machinery.apiserver.storage import Document, Key, Storage, Stored
+from machinery.meta.timestamps import format_time
+
+_FLAG: Schema = {"type": "boolean"}
+SCHEMA: Schema = record(
+    "HubReplica is a process that serves this hub. Each tells of itself every two seconds; one that has ended is gone, and one "
+    "that died is Lost for ten minutes.",
+    status=record(
+        "What the replica told last.",
+        state={
+            **TEXT,
+            "description": "Starting, Ready, Draining (it ends, or it is drained and still has sessions), Drained, or "
+            "Lost: it has not told anything for ten seconds.",
+        },
+        drained={**_FLAG, "description": "Whether an operator wants no session on it."},
+        leader={**_FLAG, "description": "Whether this replica runs the controllers."},
+        sessions={"type": "integer", "format": "int32", "description": "Agents that are connected to it."},
+        watches={"type": "integer", "format": "int32", "description": "Watches that are open on its HTTPS door."},
+        cpu={**TEXT, "description": "Processor that it used between the last two times that it told, as a quantity."},
+        memory={**TEXT, "description": "Memory that is resident, as a quantity."},
+        clockAheadSeconds={"type": "number", "description": "How far its clock is before the database's."},
+        version={**TEXT, "description": "Of the hub's program."},
+        grpcAddress={**TEXT, "description": "Where it listens for agents."},
+        httpsAddress={**TEXT, "description": "Where it listens for operators and tools."},
+        startTime={**MOMENT, "description": "When the process started."},
+        lastSeenTime={**MOMENT, "description": "When it last told of itself."},
+    ),
+)
+
+
+def _status_cell(field: str) -> Any:
+    return lambda row: doc.mapping(row.document, "status").get(field)
+
+
+def _leader(row: TableRow) -> str:
+    return "*" if doc.mapping(row.document, "status").get("leader") else ""
+
+
+def _seen(row: TableRow) -> str:
+    return age_of(str(doc.mapping(row.document, "status").get("lastSeenTime") or ""), row.now)
+
+
+_COLUMNS = (
+    Column("State", _status_cell("state"), description="Starting, Ready, Draining, Drained or Lost."),
+    Column("Leader", _leader, description="Whether it runs the controllers."),
+    Column("Sessions", _status_cell("sessions"), type="integer", description="Agents that are connected to it."),
+    Column("Version", _status_cell("version"), description="Of the hub's program."),
+    Column("Last Seen", _seen, description="Since it last told of itself."),
+    AGE,
+    Column("CPU", _status_cell("cpu"), description="Processor that it uses.", priority=1),
+    Column("Memory", _status_cell("memory"), description="Memory that is resident.", priority=1),
+    Column("Watches", _status_cell("watches"), type="integer", description="Watches that are open on it.", priority=1),
+    Column("gRPC", _status_cell("grpcAddress"), description="Where it listens for agents.", priority=1),
+    Column("HTTPS", _status_cell("httpsAddress"), description="Where it listens for operators and tools.", priority=1),
+)
+
+
+def hub_replica(group_suffix: str, storage: Storage, *more: Subresource) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="hubreplicas",
+        singular="hubreplica",
+        kind="HubReplica",
+        short_names=("replicas",),
+        verbs=("get", "list"),
+        subresources=more,
+        schema=SCHEMA,
+        columns=_COLUMNS,
+        storage=storage,
+    )
+
+
+KIND = "HubReplica"
+MEBIBYTE = 2**20
+
+
+class ReplicaStorage(CountedStorage):
+    """Each answer is one read of the database; every resourceVersion is the store's revision."""
+
+    async def everything(self) -> tuple[Sequence[Stored], int]:
+        seen = await self._store.read(_look)
+        return [self._stored(each, seen) for each in seen.replicas], seen.revision
+
+    def _stored(self, replica: Replica, seen: "_Seen") -> Stored:
+        metadata = {
+            "name": replica.name,
+            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{replica.instance}")),
+            "creationTimestamp": format_time(replica.started),
+            "resourceVersion": str(seen.revision),
+        }
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(replica, seen)}
+        return Stored(Key("", replica.name), seen.revision, msgspec.json.encode(document))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    replicas: Sequence[Replica]
+    leader: str
+    now: datetime
+    revision: int
+
+
+def _look(tx: Transaction) -> _Seen:
+    record = tx.leaders.record()
+    return _Seen(tx.replicas.all(), record.holder if record else "", tx.now, tx.changes.newest())
+
+
+def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
+    return {
+        "state": replica.state(seen.now),
+        "drained": replica.drained,
+        "leader": replica.name == seen.leader,
+        "sessions": 0 if replica.is_lost(seen.now) else replica.sessions,
+        "version": replica.version,
+        "grpcAddress": replica.grpc,
+        "httpsAddress": replica.https,
+        "startTime": format_time(replica.started),
+        "lastSeenTime": format_time(replica.seen),
+        **_load(replica.load),
+    }
+
+
+def _load(load: Load | None) -> dict[str, Any]:
+    if load is None:
+        return {}
+    return {
+        "watches": load.watches,
+        "cpu": f"{round(load.cpu * 1_000)}m",
+        "memory": f"{load.memory // MEBIBYTE}Mi",
+        "clockAheadSeconds": round(load.ahead.total_seconds(), 3),
+    }
+
+
+DRAIN_SCHEMA: Schema = record(
+    "ReplicaDrain has the agents of a replica open their next session elsewhere; the replica takes no new ones until that is "
+    "taken back or its process starts anew. Operators and tools are served on.",
+    spec=record(
+        "What is wanted.",
+        cancel={**_FLAG, "description": "true: the replica takes sessions again."},
+        force={**_FLAG, "description": "true: also where no other replica takes sessions."},
+    ),
+    status=record(
+        "What became of it.",
+        drained={**_FLAG, "description": "Whether the order stands."},
+        sessions={"type": "integer", "format": "int32", "description": "Agents that were connected when it told last."},
+        version={**TEXT, "description": "Of the replica's program: one that knows of no order ignores it."},
+    ),
+)
+
+
+def replica_drain(store: Store, group_suffix: str) -> Subresource:
+    """Returns the subresource of HubReplicas."""
+
+    async def answer(question: Question) -> Document:
+        spec, actor = doc.mapping(question.document, "spec"), question.actor.user
+        if spec.get("cancel") is True:
+            return _drained(question, await store.run(draining.lift_drain, question.name, actor, dry_run=question.dry_run))
+        force = spec.get("force") is True
+        return _drained(
+            question, await store.run(draining.order_drain, question.name, actor, force=force, dry_run=question.dry_run)
+        )
+
+    kind = Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="replicadrains",
+        kind="ReplicaDrain",
+        verbs=("create",),
+        schema=DRAIN_SCHEMA,
+        answers=answer,
+    )
+    return Subresource("drain", verbs=("create",), question=kind)
+
+
+def _drained(question: Question, replica: Replica) -> Document:
+    status = {"drained": replica.drained, "sessions": replica.sessions, "version": replica.version}
+    return {**question.document, "status": status}

@@ -1,0 +1,256 @@
+"""ManagedClusterAddOn as OCM serves it: an add-on of one cluster, in its namespace, in v1beta1 (stored) and v1alpha1."""
+
+from collections.abc import Callable, Mapping
+
+from hub.api.managedclusteraddons import versions
+from hub.api.meta import document as doc
+from hub.api.query.selectable_fields import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
+from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
+from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow, age_of
+
+GROUP: Schema = {**TEXT, "default": ""}
+CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
+CONFIG_KIND: Schema = record("", ("resource",), group=GROUP, resource=NAME)
+SPEC_HASH: Schema = record("", ("name",), namespace=TEXT, name=NAME, specHash=TEXT)
+COORDINATES: Schema = record("Deprecated, of v1alpha1.", crdName=TEXT, crName=TEXT, lastObservedGeneration={"type": "integer"})
+ADD_ON_META: Schema = record("What people are shown of the add-on.", displayName=TEXT, description=TEXT)
+_DRIVER: Schema = {**TEXT, "enum": ["csr", "token"]}
+_TEXTS = listing(TEXT)
+_SIGNER_NAME: Schema = {
+    **TEXT,
+    "minLength": 5,
+    "maxLength": 571,
+    "pattern": r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$",
+}
+_SUBJECT = record("The subject of the agent's certificate.", user=TEXT, groups=_TEXTS, organizationUnits=_TEXTS)
+_REGISTRATION = record(
+    "How the add-on's agent identifies itself: with a client certificate for the hub, or another signer's.",
+    ("type",),
+    type={**TEXT, "enum": [versions.KUBE_CLIENT, versions.CUSTOM_SIGNER]},
+    kubeClient=record("", subject=_SUBJECT, driver=_DRIVER),
+    customSigner=record("", ("signerName",), signerName=_SIGNER_NAME, subject=_SUBJECT),
+)
+_OLD_REGISTRATION = record(
+    "A certificate that the add-on's agent has: of which signer, with which subject.",
+    ("signerName",),
+    signerName=_SIGNER_NAME,
+    subject=record("", user=TEXT, groups=_TEXTS, organizationUnit=_TEXTS),
+)
+_ADDON_REFERENCE = record(
+    "A configuration in use.",
+    ("resource",),
+    group=GROUP,
+    resource=NAME,
+    namespace=TEXT,
+    name=NAME,
+    lastObservedGeneration={"type": "integer", "format": "int64"},
+    desiredConfig=SPEC_HASH,
+    lastAppliedConfig=SPEC_HASH,
+)
+_RELATED = record("", ("group", "name", "resource"), group=TEXT, resource=TEXT, namespace=TEXT, name=TEXT)
+_ADDON_ABOUT = "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster."
+_CONFIGS = listing(CONFIG, description="configs is a list of add-on configurations.")
+
+
+def _status(registration: Schema, reference: Schema) -> Schema:
+    return record(
+        "status represents the current status of the add-on.",
+        namespace={**TEXT, "description": "namespace on the managed cluster for the add-on's secret and lease."},
+        conditions=CONDITIONS,
+        registrations=listing(registration, description="registrations say how the add-on's agent registers to the hub."),
+        addOnMeta=ADD_ON_META,
+        addOnConfiguration=COORDINATES,
+        configReferences=listing(reference),
+        supportedConfigs=listing(CONFIG_KIND, "group", "resource"),
+        relatedObjects=listing(_RELATED),
+        healthCheck=record("", mode={**TEXT, "enum": ["Lease", "Customized"], "default": "Lease"}),
+        kubeClientDriver={**_DRIVER, "description": "The agent's driver, where no registration names it."},
+    )
+
+
+ADDON_SCHEMA: Schema = record(
+    _ADDON_ABOUT,
+    ("spec",),
+    spec=record("spec holds configuration that could apply to any add-on.", configs=_CONFIGS),
+    status=_status(_REGISTRATION, _ADDON_REFERENCE),
+)
+ADDON_V1ALPHA1: Schema = record(
+    _ADDON_ABOUT,
+    ("spec",),
+    spec=record(
+        "spec holds configuration that could apply to any add-on.",
+        configs=_CONFIGS,
+        installNamespace={**DNS_LABEL, "description": "Deprecated: where on the managed cluster the agent is installed."},
+    ),
+    status=_status(_OLD_REGISTRATION, _ADDON_REFERENCE),
+)
+
+
+def _available(part: str) -> Callable[[TableRow], str]:
+    def cell(row: TableRow) -> str:
+        found = next((entry for entry in doc.conditions(row.document) if entry.get("type") == "Available"), {})
+        return str(found.get(part) or "")
+
+    return cell
+
+
+def _identified(row: TableRow) -> str:
+    """Returns the type of each registration: how the add-on's agent authenticates."""
+    registrations = doc.sequence(row.document, "status", "registrations")
+    return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
+
+
+_WIDE = (
+    Column(
+        "Since", lambda row: age_of(_available("lastTransitionTime")(row), row.now), description="In that state.", priority=1
+    ),
+    Column("Reason", _available("reason"), description="Why it is Available or not.", priority=1),
+    Column("Registrations", _identified, description="How its agent identifies itself.", priority=1),
+    Column(
+        "Namespace",
+        lambda row: doc.mapping(row.document, "status").get("namespace"),
+        description="On the managed cluster, of its secret and lease.",
+        priority=1,
+    ),
+    Column("Message", _available("message"), description="What its agent says.", priority=1),
+)
+
+
+def managed_cluster_add_on(group_suffix: str) -> Resource:
+    return Resource(
+        group=f"addon.{group_suffix}",
+        version="v1beta1",
+        name="managedclusteraddons",
+        kind="ManagedClusterAddOn",
+        short_names=("mca", "mcas"),
+        namespaced=True,
+        schema=ADDON_SCHEMA,
+        versions=(ServedVersion("v1alpha1", ADDON_V1ALPHA1, versions.add_on_shown, versions.add_on_stored),),
+        subresources=(STATUS,),
+        columns=(*(condition_column(kind, kind) for kind in ("Available", "Degraded", "Progressing")), *_WIDE),
+        counts_generations=True,
+        selectable=of_conditions,
+        selectable_names=ADD_ON_FIELDS,
+        field_aliases=ADD_ON_ALIASES,
+    )
+
+
+_SHARE: Schema = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$",
+    "x-kubernetes-int-or-string": True,
+}
+_PATIENCE: dict[str, Schema] = {
+    "maxFailures": {**_SHARE, "default": 0},
+    "minSuccessTime": {**TEXT, "default": "0"},
+    "progressDeadline": {**TEXT, "default": "None", "pattern": "^(([0-9])+[h|m|s])|None$"},
+}
+_GROUPS = listing(record("", groupIndex={"type": "integer", "format": "int32"}, groupName=TEXT))
+_ROLLOUT: Schema = {
+    **record(
+        "How changes of the configuration reach the clusters.",
+        type={**TEXT, "default": "All", "enum": ["All", "Progressive", "ProgressivePerGroup"]},
+        all=record("", **_PATIENCE),
+        progressive=record("", **_PATIENCE, mandatoryDecisionGroups=_GROUPS, maxConcurrency=_SHARE),
+        progressivePerGroup=record("", **_PATIENCE, mandatoryDecisionGroups=_GROUPS),
+    ),
+    "default": {"type": "All"},
+}
+_PLACEMENT = record("", ("name", "namespace"), namespace=NAME, name=NAME, configs=listing(CONFIG), rolloutStrategy=_ROLLOUT)
+_STRATEGY: Schema = {
+    **record(
+        "installStrategy says on which clusters the add-on is installed by itself.",
+        type={**TEXT, "default": "Manual", "enum": ["Manual", "Placements"]},
+        placements=listing(_PLACEMENT, "namespace", "name"),
+    ),
+    "default": {"type": "Manual"},
+}
+_DEFAULT_REFERENCE = record("", ("resource",), group=GROUP, resource=NAME, desiredConfig=SPEC_HASH)
+_DEFINITION_REFERENCE = record(
+    "",
+    ("resource",),
+    group=GROUP,
+    resource=NAME,
+    desiredConfig=SPEC_HASH,
+    lastKnownGoodConfig=SPEC_HASH,
+    lastAppliedConfig=SPEC_HASH,
+)
+_PROGRESSION = record(
+    "", ("name", "namespace"), namespace=NAME, name=NAME, configReferences=listing(_DEFINITION_REFERENCE), conditions=CONDITIONS
+)
+_DEFINITION_ABOUT = (
+    "ClusterManagementAddOn represents the registration of an add-on to the hub; ManagedClusterAddOns bear its name."
+)
+_SPEC = "spec represents the desired configuration of the add-on."
+_DEFAULT = record("", ("name",), namespace=TEXT, name=NAME)
+_SUPPORTED = record("", ("resource",), group=GROUP, resource=NAME, defaultConfig=_DEFAULT)
+DEFINITION_SCHEMA: Schema = record(
+    _DEFINITION_ABOUT,
+    ("spec",),
+    spec=record(
+        _SPEC,
+        addOnMeta=ADD_ON_META,
+        addOnConfiguration=COORDINATES,
+        defaultConfigs=listing(CONFIG, "group", "resource"),
+        installStrategy=_STRATEGY,
+    ),
+    status=record(
+        "status represents the current status of the add-on.",
+        defaultConfigReferences=listing(_DEFAULT_REFERENCE),
+        installProgressions=listing(_PROGRESSION),
+    ),
+)
+DEFINITION_V1ALPHA1: Schema = record(
+    _DEFINITION_ABOUT,
+    ("spec",),
+    spec=record(
+        _SPEC,
+        addOnMeta=ADD_ON_META,
+        addOnConfiguration=COORDINATES,
+        supportedConfigs=listing(_SUPPORTED, "group", "resource"),
+        installStrategy=_STRATEGY,
+    ),
+    status=record(
+        "status represents the current status of the add-on.",
+        defaultconfigReferences=listing(_DEFAULT_REFERENCE),
+        installProgressions=listing(_PROGRESSION),
+    ),
+)
+
+
+def _spec(*path: str) -> str:
+    return f"Custom resource definition column (in JSONPath format): .spec.{'.'.join(path)}"
+
+
+def _display_name(row: TableRow) -> str | None:
+    return doc.mapping(row.document, "spec", "addOnMeta").get("displayName")
+
+
+def _crd_name(row: TableRow) -> str | None:
+    return doc.mapping(row.document, "spec", "addOnConfiguration").get("crdName")
+
+
+_DISPLAY_NAME = Column("DISPLAY NAME", _display_name, description=_spec("addOnMeta", "displayName"))
+_CRD_NAME = Column("CRD NAME", _crd_name, description=_spec("addOnConfiguration", "crdName"))
+_V1ALPHA1 = ServedVersion(
+    "v1alpha1",
+    DEFINITION_V1ALPHA1,
+    versions.definition_shown,
+    versions.definition_stored,
+    columns=(_DISPLAY_NAME, _CRD_NAME),
+)
+
+
+def cluster_management_add_on(group_suffix: str) -> Resource:
+    return Resource(
+        group=f"addon.{group_suffix}",
+        version="v1beta1",
+        name="clustermanagementaddons",
+        kind="ClusterManagementAddOn",
+        short_names=("cma", "cmas"),
+        schema=DEFINITION_SCHEMA,
+        versions=(_V1ALPHA1,),
+        subresources=(STATUS,),
+        columns=(_DISPLAY_NAME,),
+        counts_generations=True,
+    )

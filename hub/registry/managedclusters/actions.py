@@ -1,0 +1,239 @@
+"""Orders of operators to clusters' agents, to move to another hub or to renew certificates, and the subresources for them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import availability as parting
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
+from hub.api.meta import document as doc
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Store, Transaction
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.managedclusters import service as clusters
+from machinery.apiserver.resource import Question, Resource, Subresource
+from machinery.apiserver.storage import Document
+from machinery.errors import Cause, InvalidError, invalid_value, required
+from machinery.identity import AgentId, ClusterName
+from machinery.meta.timestamps import format_time
+
+HUB_ID = "hub-id"
+"""Fact: this hub's id."""
+
+
+def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
+    """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
+    stored = clusters.find(tx, cluster)
+    if parting.has_parted(rules.availability(stored.document)):
+        available = rules.availability(stored.document)
+        said = available.message if available else ""
+        raise InvalidError(f'cluster "{cluster}" is not with this hub: {said} Ask the hub that it reports to')
+    hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
+    if not dry_run and reported.move_to(stored.document) != hub["id"]:
+        clusters.put(tx, reported.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
+    return hub
+
+
+def cancel_move(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: bool = False) -> str:
+    """Remove the order; return the id of its hub, or "". Raises NotFoundError."""
+    stored = clusters.find(tx, cluster)
+    before = reported.move_to(stored.document)
+    if before and not dry_run:
+        clusters.put(tx, reported.ordered(stored.document, ""), stored, actor, writer=HUB_WRITER)
+    return before
+
+
+@dataclass(frozen=True, slots=True)
+class RenewingAgent:
+    """An agent and its newest valid certificate."""
+
+    agent: AgentId
+    issued_at: datetime
+    not_after: datetime
+    signed_by: str | None
+    renewed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalProgress:
+    """The current order and the state of the agents."""
+
+    order: RenewalOrder | None
+    holders: Sequence[RenewingAgent]
+
+
+def order_renewal(
+    tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False
+) -> RenewalProgress:
+    """Order the renewal of all certificates issued until now. Raises NotFoundError, InvalidError."""
+    stored = clusters.find(tx, cluster)
+    given = RenewalOrder(tx.now, reported.check_renewal_interval(within))
+    if not dry_run:
+        clusters.put(tx, reported.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
+    return RenewalProgress(given, _holders(tx, cluster, given))
+
+
+def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
+    """The state of a cluster's agents for the current order. Raises NotFoundError."""
+    standing = reported.renewal_order(clusters.find(tx, cluster).document)
+    return RenewalProgress(standing, _holders(tx, cluster, standing))
+
+
+def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
+    """The current order and the database's time. Raises NotFoundError."""
+    return reported.renewal_order(clusters.find(tx, cluster).document), tx.now
+
+
+def _holders(tx: Transaction, cluster: ClusterName, standing: RenewalOrder | None) -> Sequence[RenewingAgent]:
+    newest: dict[AgentId, CertificateRecord] = {}
+    for held in tx.certificates.of_cluster(cluster):
+        if held.purpose is Purpose.AGENT and held.agent is not None and held.is_open(tx.now):
+            known = newest.get(held.agent, held)
+            newest[held.agent] = max(known, held, key=lambda each: (each.issued_at, each.serial))
+    return [
+        RenewingAgent(
+            agent,
+            held.issued_at,
+            held.not_after,
+            held.signed_by,
+            renewed=standing is None or not standing.asks(held.issued_at),
+        )
+        for agent, held in sorted(newest.items())
+    ]
+
+
+MOVE_SCHEMA: Schema = record(
+    "ClusterMove asks the agent of a cluster to go to another of the hubs that it reports. The order stays until it has gone "
+    "there, or is cancelled.",
+    spec=record(
+        "Where to.",
+        to={**TEXT, "description": "The hub's name, id, url, or the beginning of its id."},
+        cancel={"type": "boolean", "description": "true: the agent may stay."},
+    ),
+    status=record(
+        "What became of it.",
+        hubID={**TEXT, "description": "The hub that the agent is asked to go to, or was; empty: there was no order."},
+        hubName={**TEXT, "description": "How the agent calls it."},
+    ),
+)
+
+
+def cluster_move(store: Store, group_suffix: str) -> Subresource:
+    """Returns the subresource of ManagedClusters."""
+
+    async def answer(question: Question) -> Document:
+        name, actor = ClusterName(question.name), question.actor.user
+        spec = doc.mapping(question.document, "spec")
+        if spec.get("cancel") is True:
+            hub_id = await store.run(cancel_move, name, actor, dry_run=question.dry_run)
+            return _moved(question, {"hubID": hub_id})
+        hub = await store.run(order_move, name, str(spec.get("to")), actor, dry_run=question.dry_run)
+        return _moved(question, {"hubID": str(hub["id"]), "hubName": str(hub.get("name") or "")})
+
+    kind = Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="clustermoves",
+        kind="ClusterMove",
+        verbs=("create",),
+        schema=MOVE_SCHEMA,
+        validate=_move_violations,
+        answers=answer,
+    )
+    return Subresource("move", verbs=("create",), question=kind)
+
+
+def _moved(question: Question, status: Mapping[str, str]) -> Document:
+    return {**question.document, "status": {name: value for name, value in status.items() if value}}
+
+
+def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
+    spec = doc.mapping(new, "spec")
+    if spec.get("cancel") is True or spec.get("to"):
+        return ()
+    return (required("spec.to", "name one of the hubs that the agent reports, or cancel"),)
+
+
+ROTATION_SCHEMA: Schema = record(
+    "ClusterRotation has the agents of a cluster renew every certificate that was issued before it was posted. The order "
+    "stays: an agent that is off renews when it comes back.",
+    spec=record(
+        "How.",
+        withinSeconds={
+            "type": "integer",
+            "format": "int64",
+            "description": "Each agent renews at a random moment within this; 0: at once.",
+        },
+        show={"type": "boolean", "description": "true: nothing is ordered, and the status tells of the order that stands."},
+    ),
+    status=record(
+        "How far it is.",
+        before={**MOMENT, "description": "Certificates that were issued before this are to be renewed; absent: none is."},
+        withinSeconds={"type": "integer", "format": "int64", "description": "As it was ordered."},
+        agents={
+            "type": "array",
+            "items": record(
+                "An agent with a certificate that is good.",
+                name={**TEXT, "description": "The agent's id."},
+                renewed={"type": "boolean", "description": "Whether its newest certificate is of after the order."},
+                issuedTime={**MOMENT, "description": "When its newest certificate was issued."},
+                endTime={**MOMENT, "description": "When that ends."},
+                signedBy={**TEXT, "description": "The issuer, and which of its CAs."},
+            ),
+            "description": "Its agents; absent: none has a certificate.",
+        },
+    ),
+)
+
+
+def cluster_rotation(store: Store, group_suffix: str) -> Subresource:
+    """Returns the subresource of ManagedClusters."""
+
+    async def answer(question: Question) -> Document:
+        name, spec = ClusterName(question.name), doc.mapping(question.document, "spec")
+        if spec.get("show") is True:
+            return _rotated(question, await store.read(renewal_progress, name))
+        within = timedelta(seconds=int(spec.get("withinSeconds") or 0))
+        actor = question.actor.user
+        return _rotated(question, await store.run(order_renewal, name, within, actor, dry_run=question.dry_run))
+
+    kind = Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="clusterrotations",
+        kind="ClusterRotation",
+        verbs=("create",),
+        schema=ROTATION_SCHEMA,
+        validate=_rotation_violations,
+        answers=answer,
+    )
+    return Subresource("rotate", verbs=("create",), question=kind)
+
+
+def _rotated(question: Question, found: RenewalProgress) -> Document:
+    agents = [
+        {
+            "name": each.agent,
+            "renewed": each.renewed,
+            "issuedTime": format_time(each.issued_at),
+            "endTime": format_time(each.not_after),
+            **({"signedBy": each.signed_by} if each.signed_by else {}),
+        }
+        for each in found.holders
+    ]
+    status: dict[str, Any] = {"agents": agents} if agents else {}
+    if found.order is not None:
+        seconds = found.order.within // timedelta(seconds=1)
+        status |= {"before": format_time(found.order.before), "withinSeconds": seconds}
+    return {**question.document, "status": status}
+
+
+def _rotation_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
+    within = doc.mapping(new, "spec").get("withinSeconds")
+    if within is None or (isinstance(within, int) and 0 <= within <= LONGEST_RENEWAL // timedelta(seconds=1)):
+        return ()
+    return (invalid_value("spec.withinSeconds", within, f"between 0 and {LONGEST_RENEWAL // timedelta(seconds=1)}"),)

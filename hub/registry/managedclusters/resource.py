@@ -1,0 +1,304 @@
+"""ManagedCluster as OCM serves it. Columns beyond OCM's are wide; the last two come from the heartbeats."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hub.api.liveness import DEFAULT_LEASE_DURATION, LastBeat
+from hub.api.managedclusters import admission
+from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters.agent_annotations import AgentHubState
+from hub.api.managedclusters.cluster import NODES
+from hub.api.query.query_fields import where_of
+from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
+from hub.api.query.sorting import sort_of
+from hub.ports import Store, Transaction
+from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow, age_of
+from machinery.apiserver.storage import Actor, Document, Key
+from machinery.durations import human_duration
+from machinery.identity import ClusterName
+from machinery.meta import conditions
+from machinery.product import GROUP_SUFFIX
+
+_NAME = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+_NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_TEXT: dict[str, Any] = {"type": "string"}
+_NAMESPACE: dict[str, Any] = {**_TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+_MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
+_QUANTITIES: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$",
+        "x-kubernetes-int-or-string": True,
+    },
+}
+_CONDITIONS: dict[str, Any] = {
+    "type": "array",
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+    "items": {
+        "type": "object",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": _MOMENT,
+            "message": {**_TEXT, "maxLength": 32768},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "reason": {**_TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+            "status": {**_TEXT, "enum": ["True", "False", "Unknown"]},
+            "type": {**_TEXT, "maxLength": 316, "pattern": f"^{_NAME}$"},
+        },
+    },
+}
+_TAINTS: dict[str, Any] = {
+    "description": "taints repel the cluster from placements that do not tolerate them.",
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["effect", "key"],
+        "properties": {
+            "effect": {
+                **_TEXT,
+                "description": "effect on placements that do not tolerate the taint.",
+                "enum": list(admission.TAINT_EFFECTS),
+            },
+            "key": {
+                **_TEXT,
+                "description": "key of the taint, such as foo.example.com/bar.",
+                "maxLength": 316,
+                "pattern": f"^{_NAME}$",
+            },
+            "timeAdded": {**_MOMENT, "description": "when the taint was added.", "nullable": True},
+            "value": {**_TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
+        },
+    },
+}
+_SPEC: dict[str, Any] = {
+    "description": "Spec represents a desired configuration for the agent on the managed cluster.",
+    "type": "object",
+    "properties": {
+        "hubAcceptsClient": {
+            "description": "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other half "
+            "of the double opt-in is the approval of its certificate signing request.",
+            "type": "boolean",
+        },
+        "leaseDurationSeconds": {
+            "description": "leaseDurationSeconds is how often the agent shows that it lives; after five times as long without "
+            "a sign it is unknown whether the cluster is available.",
+            "type": "integer",
+            "format": "int32",
+            "default": round(DEFAULT_LEASE_DURATION.total_seconds()),
+        },
+        "managedClusterClientConfigs": {
+            "description": "managedClusterClientConfigs are the addresses of the managed cluster's API server.",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["url"],
+                "properties": {
+                    "caBundle": {**_TEXT, "format": "byte", "description": "CA bundle of the API server."},
+                    "url": {**_TEXT, "description": "URL of the API server of the managed cluster."},
+                },
+            },
+        },
+        "taints": _TAINTS,
+    },
+}
+_STATUS: dict[str, Any] = {
+    "description": "Status represents the current status of the joined managed cluster.",
+    "type": "object",
+    "properties": {
+        "allocatable": {**_QUANTITIES, "description": "what pods may use of the cluster's resources."},
+        "capacity": {**_QUANTITIES, "description": "the resources of all nodes together."},
+        "clusterClaims": {
+            "description": "facts that the managed cluster tells about itself.",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {**_TEXT, "maxLength": 253, "minLength": 1},
+                    "value": {**_TEXT, "maxLength": 1024, "minLength": 1},
+                },
+            },
+        },
+        "conditions": {**_CONDITIONS, "description": "conditions: accepted, joined, available, clock synced."},
+        "managedNamespaces": {
+            "description": "namespaces managed by the cluster sets that the cluster belongs to.",
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["clusterSet", "name"],
+            "items": {
+                "type": "object",
+                "required": ["clusterSet", "name"],
+                "properties": {"clusterSet": _TEXT, "name": _NAMESPACE, "conditions": _CONDITIONS},
+            },
+        },
+        "version": {
+            "description": "version of the managed cluster.",
+            "type": "object",
+            "properties": {"kubernetes": {**_TEXT, "description": "its Kubernetes version."}},
+        },
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "description": "ManagedCluster represents the desired state and current status of a managed cluster. Joining is "
+    "a double opt-in: the hub accepts the cluster (spec.hubAcceptsClient) and approves its certificate signing request.",
+    "type": "object",
+    "properties": {"spec": _SPEC, "status": _STATUS},
+}
+
+
+def _condition_cell(kind: str) -> Any:
+    def cell(row: TableRow) -> str | None:
+        found = conditions.find(row.document.get("status", {}).get("conditions", ()), kind)
+        return found.status if found is not None else None
+
+    return cell
+
+
+def _urls(row: TableRow) -> str | None:
+    configs = row.document.get("spec", {}).get("managedClusterClientConfigs") or []
+    return ",".join(config.get("url", "") for config in configs) or None
+
+
+def _path(path: str) -> str:
+    return f"Custom resource definition column (in JSONPath format): {path}"
+
+
+def _last_beat(row: TableRow) -> str:
+    moment = row.extras.get("last_beat")
+    return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
+
+
+def _hubs(row: TableRow) -> str:
+    hubs = reported.hubs_of(row.document)
+    return f"{sum(hub.get('state') == AgentHubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
+
+
+def _flaps(row: TableRow) -> int:
+    return int(row.extras.get("flaps") or 0)
+
+
+def _agent(row: TableRow) -> str:
+    return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
+
+
+_COLUMNS = (
+    Column(
+        "Hub Accepted",
+        lambda row: row.document.get("spec", {}).get("hubAcceptsClient"),
+        type="boolean",
+        description=_path(".spec.hubAcceptsClient"),
+    ),
+    Column("Managed Cluster URLs", _urls, description=_path(".spec.managedClusterClientConfigs[*].url")),
+    Column(
+        "Joined",
+        _condition_cell(conditions.JOINED),
+        description=_path(f'.status.conditions[?(@.type=="{conditions.JOINED}")].status'),
+    ),
+    Column(
+        "Available",
+        _condition_cell(conditions.AVAILABLE),
+        description=_path(f'.status.conditions[?(@.type=="{conditions.AVAILABLE}")].status'),
+    ),
+    Column(
+        "Age",
+        lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
+        type="date",
+        description=_path(".metadata.creationTimestamp"),
+    ),
+    Column(
+        "Version",
+        lambda row: row.document.get("status", {}).get("version", {}).get("kubernetes"),
+        description="Kubernetes version of the managed cluster.",
+        priority=1,
+    ),
+    Column(
+        "Nodes",
+        lambda row: row.document.get("status", {}).get("capacity", {}).get(NODES),
+        description="How many nodes the managed cluster has.",
+        priority=1,
+    ),
+    Column("Hubs", _hubs, description="How many of the hubs that the agent may go to are ready for it.", priority=1),
+    Column("Flaps", _flaps, type="integer", description="How often it ceased to be Available within a day.", priority=1),
+    Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
+    Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
+)
+
+
+def leased(resource: Resource, duration: timedelta) -> Resource:
+    """Returns the resource with another default of `leaseDurationSeconds`."""
+    seconds = round(duration.total_seconds())
+    schema = deepcopy(dict(resource.schema))
+    schema["properties"]["spec"]["properties"]["leaseDurationSeconds"]["default"] = seconds
+
+    def with_default(new: Document, _actor: Actor, _now: datetime) -> Document:
+        """Adds the default even if there is no spec, which a schema's default does not do."""
+        return {**new, "spec": {"leaseDurationSeconds": seconds, **(new.get("spec") or {})}}
+
+    return replace(resource, schema=schema, prepare_create=with_default)
+
+
+def managed_cluster(
+    group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource, counts: Counts | None = None
+) -> Resource:
+    """Returns the resource; `extras` gives `last_beat`, `session`, `agent` and `flaps` per cluster for the wide columns."""
+    return Resource(
+        group=f"cluster.{group_suffix}",
+        version="v1",
+        name="managedclusters",
+        kind="ManagedCluster",
+        short_names=("mcl", "mcls"),
+        schema=SCHEMA,
+        subresources=(STATUS, *more),
+        counts_generations=True,
+        columns=_COLUMNS,
+        extras=extras,
+        selectable=of_cluster,
+        selectable_names=CLUSTER_FIELDS,
+        field_aliases=CLUSTER_ALIASES,
+        selectable_labels=CLUSTER_LABELS,
+        where=where_of,
+        order=sort_of,
+        counts=counts,
+    )
+
+
+FEW = 8
+FLAPS_OF = timedelta(days=1)
+
+
+def heartbeat_extras(store: Store) -> Extras:
+    """Returns per cluster `last_beat` (an instant, or None), `session` (whether one is open), `agent` (its version, or None).
+
+    `flaps`: how often Available was lost within a day.
+    """
+
+    async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
+        beats, falls = await store.read(_look, [ClusterName(key.name) for key in keys])
+        return {
+            Key("", beat.cluster): {
+                "last_beat": beat.at,
+                "session": beat.session is not None,
+                "agent": beat.agent_version,
+                "flaps": len(falls.get(beat.cluster, ())),
+            }
+            for beat in beats
+        }
+
+    return look
+
+
+def _look(
+    tx: Transaction, clusters: Sequence[ClusterName]
+) -> tuple[Sequence[LastBeat], Mapping[ClusterName, Sequence[datetime]]]:
+    return _beats(tx, clusters), tx.transitions.falls(tx.now - FLAPS_OF, clusters)
+
+
+def _beats(tx: Transaction, clusters: Sequence[ClusterName]) -> Sequence[LastBeat]:
+    if len(clusters) > FEW:
+        return tx.heartbeats.all()
+    found = (tx.heartbeats.of(cluster) for cluster in clusters)
+    return [beat for beat in found if beat is not None]

@@ -1,0 +1,193 @@
+"""Use cases about ManagedClusterSets: conditions, bindings, and the managed namespaces of their clusters.
+
+ManagedClusterSet and ManagedClusterSetBinding as OCM serves them: groups of clusters, and namespaces that may use them.
+
+A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector
+matches.
+"""
+
+from typing import Any
+
+from hub.api import managedclustersets as rules
+from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
+from hub.api.meta import document as doc
+from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.objects.managed_fields import HUB_WRITER
+from hub.ports import Transaction
+from hub.registry.generic import objects
+from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
+from hub.registry.managedclusters import service as membership
+from machinery.apiserver.resource import AGE, STATUS, Resource
+from machinery.apiserver.storage import Document
+from machinery.errors import Cause, invalid_value
+from machinery.identity import ClusterName
+from machinery.meta.conditions import Condition
+from machinery.meta.selectors import Operator, Requirement, valid_label_key, valid_label_value
+
+
+def ensure_standing(tx: Transaction, name: str, actor: str) -> str:
+    """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
+    found = tx.objects.get(CLUSTER_SETS, Key("", name))
+    wanted = rules.standing(name, found.document if found else None)
+    if wanted is None:
+        return ""
+    objects.put(tx, CLUSTER_SETS, wanted, found, actor, generations=True, writer=HUB_WRITER)
+    return "created" if found is None else "restored"
+
+
+def all_sets(tx: Transaction) -> list[ClusterSet]:
+    """All sets that are not being deleted."""
+    found = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
+    return [each for each in found if each is not None]
+
+
+def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
+    """Update the set's condition with the number of its clusters; no write if unchanged."""
+    stored = tx.objects.get(CLUSTER_SETS, Key("", name))
+    found = rules.cluster_set(stored.document) if stored else None
+    if stored is None or found is None:
+        return
+    query = found.query()
+    members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
+    _set_condition(tx, CLUSTER_SETS, stored, rules.emptiness(members), actor)
+
+
+def settle_binding(tx: Transaction, key: Key, actor: str) -> None:
+    """Update the binding's condition about the existence of its set."""
+    stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
+    if stored is not None and not doc.is_deleting(stored.document):
+        exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
+        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, rules.boundness(exists=exists), actor)
+
+
+def bindings_of(tx: Transaction, name: str) -> list[Key]:
+    """Bindings of a set: a binding has the name of its set."""
+    named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
+    return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
+
+
+def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
+    stored = membership.find(tx, cluster)
+    ensure_standing(tx, rules.DEFAULT, actor)
+    _put_cluster(tx, membership.with_default_set(tx, stored.document), stored, actor)
+
+
+def settle_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+    """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
+    stored = membership.find(tx, cluster)
+    if not doc.is_deleting(stored.document):
+        _put_cluster(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
+
+
+def _put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject, actor: str) -> None:
+    if doc.differs(new, old.document):
+        membership.put(tx, new, old, actor, writer=HUB_WRITER)
+
+
+def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition: Condition, actor: str) -> None:
+    new = doc.with_status_condition(stored.document, condition, tx.now)
+    if doc.differs(new, stored.document):
+        objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)
+
+
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
+_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values={**listing(TEXT), **_ATOMIC})
+_LABELS: Schema = {
+    **record(
+        "labelSelector selects the clusters of a set of type LabelSelector.",
+        matchLabels={"type": "object", "additionalProperties": TEXT},
+        matchExpressions={**listing(_EXPRESSION), **_ATOMIC},
+    ),
+    "x-kubernetes-map-type": "atomic",
+}
+_SELECTOR: Schema = {
+    **record(
+        "clusterSelector says which ManagedClusters are in the set.",
+        ("selectorType",),
+        selectorType={
+            **TEXT,
+            "enum": [EXCLUSIVE, BY_LABELS],
+            "default": EXCLUSIVE,
+            "description": "ExclusiveClusterSetLabel: the clusters whose label clusterset names this set; LabelSelector: those "
+            "that labelSelector selects.",
+        },
+        labelSelector=_LABELS,
+    ),
+    "default": {"selectorType": EXCLUSIVE},
+}
+_STATUS = record("status represents the current status.", conditions=listing(CONDITION))
+_NAMESPACE = record("", ("name",), name=DNS_LABEL)
+_NAMESPACES = listing(_NAMESPACE, "name", description="managedNamespaces are namespaces that the clusters of the set get.")
+SET_SCHEMA: Schema = record(
+    "ManagedClusterSet defines a group of ManagedClusters that workloads can run on.",
+    spec={
+        **record("Spec defines the attributes of the set.", clusterSelector=_SELECTOR, managedNamespaces=_NAMESPACES),
+        "default": {"clusterSelector": {"selectorType": EXCLUSIVE}},
+    },
+    status=_STATUS,
+)
+BINDING_SCHEMA: Schema = record(
+    "ManagedClusterSetBinding lets workloads of its namespace run on the clusters of a ManagedClusterSet.",
+    spec=record("Spec defines the set.", clusterSet={**NAME, "description": "The set's name, and the binding's own."}),
+    status=_STATUS,
+)
+_WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")
+
+
+def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
+    """Checks the rules of a label selector that a schema cannot express."""
+    path = "spec.clusterSelector.labelSelector"
+    selector = doc.mapping(new, "spec", "clusterSelector", "labelSelector")
+    causes = [
+        invalid_value(f"{path}.matchLabels", f"{key}={value}", "is no label")
+        for key, value in doc.mapping(selector, "matchLabels").items()
+        if not (valid_label_key(key) and valid_label_value(value))
+    ]
+    for index, expression in enumerate(doc.sequence(selector, "matchExpressions")):
+        operator, values = expression.get("operator"), expression.get("values") or []
+        at = f"{path}.matchExpressions[{index}]"
+        if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+            causes.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
+        elif (operator in _WITH_VALUES) != bool(values):
+            why = "must be specified when `operator` is 'In' or 'NotIn', and not when it is 'Exists' or 'DoesNotExist'"
+            causes.append(invalid_value(f"{at}.values", values, why))
+    return causes
+
+
+def _binding_violations(new: Document, _old: Document | None) -> list[Cause]:
+    wanted = doc.mapping(new, "spec").get("clusterSet")
+    if wanted == doc.name(new):
+        return []
+    why = "the ManagedClusterSetBinding must have the same name as the target ManagedClusterSet"
+    return [invalid_value("spec.clusterSet", wanted or "", why)]
+
+
+def managed_cluster_set(group_suffix: str) -> Resource:
+    return Resource(
+        group=f"cluster.{group_suffix}",
+        version="v1beta2",
+        name="managedclustersets",
+        kind="ManagedClusterSet",
+        short_names=("mclset", "mclsets"),
+        schema=SET_SCHEMA,
+        validate=_set_violations,
+        subresources=(STATUS,),
+        columns=(condition_column("Empty", EMPTY), AGE),
+        counts_generations=True,
+    )
+
+
+def managed_cluster_set_binding(group_suffix: str) -> Resource:
+    return Resource(
+        group=f"cluster.{group_suffix}",
+        version="v1beta2",
+        name="managedclustersetbindings",
+        kind="ManagedClusterSetBinding",
+        short_names=("mclsetbinding", "mclsetbindings"),
+        namespaced=True,
+        schema=BINDING_SCHEMA,
+        validate=_binding_violations,
+        subresources=(STATUS,),
+        counts_generations=True,
+    )

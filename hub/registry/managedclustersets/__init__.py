@@ -1,1 +1,0 @@
-"""ManagedClusterSets, their bindings, and the managed namespaces of clusters."""

@@ -1,0 +1,263 @@
+"""The only path for revocations: certificate records and the Revocation are written in one transaction.
+
+The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). Deletion, rebuilding and leaving of a
+cluster revoke through `certificates.revoke_cluster` as well; a denial revokes nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from hub.api import revocations as rules
+from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
+from hub.api.certificatesigningrequests import request
+from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import removal
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
+from hub.api.revocations import RevocationTarget, RevokedObjects
+from hub.ports import Transaction, Written
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificates import service as certificates
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.core import serviceaccounts as accounts
+from hub.registry.generic.objects import store
+from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
+from hub.registry.managedclusters import service as clusters
+from hub.registry.multihub import owners
+from machinery.apiserver.resource import AGE, Column, Resource, TableRow
+from machinery.apiserver.storage import Actor
+from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
+from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.selectors import Operator, Requirement
+from machinery.product import GROUP_SUFFIX
+
+KIND = "Revocation"
+REFUSED = "ClusterRevoked"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Create a Revocation and execute it. Raises InvalidError; NotFoundError if the target does not exist."""
+    if old is not None:
+        raise InvalidError(f"a {KIND} does not change: what was revoked stays revoked")
+    if causes := rules.violations(new):
+        raise InvalidError(causes[0].message, causes=causes)
+    target = rules.target_of(new)
+    try:
+        ended = revoke(tx, target, rules.reason_of(new), actor)
+    except NotFoundError as error:  # the missing object is the target, not the Revocation
+        raise NotFoundError(error.message, subject=ErrorSubject(name=rules.subject_of(new))) from None
+    about = target.cluster or ended.cluster
+    if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
+        clusters.note_revoked(tx, about, actor)
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
+    status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
+    document = doc.stamped({**new, "status": status}, None, uid=str(uuid4()), now=tx.now, generations=True)
+    return store(tx, REVOCATIONS, document, None, actor)
+
+
+def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Written:
+    """Create and execute a Revocation that the hub decides itself."""
+    group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
+    return put(tx, {"apiVersion": group, "kind": KIND, "metadata": {"name": name}, "spec": spec}, None, actor)
+
+
+def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Like `clusters.put`. A write that gives the cluster to one agent revokes its other agents. Raises InvalidError."""
+    chosen = duplicate.given_to(new)
+    if chosen is None:
+        return clusters.put(tx, new, old, actor)
+    cluster = ClusterName(doc.name(new))
+    good = [each for each in tx.certificates.of_cluster(cluster) if each.agent is not None and each.is_open(tx.now)]
+    if chosen not in {each.agent for each in good if each.purpose is Purpose.AGENT}:
+        known = ", ".join(sorted({str(each.agent) for each in good})) or "none"
+        raise InvalidError(f'agent "{chosen[:80]}" has no certificate for cluster "{cluster}"; agents that have one: {known}')
+    for agent in sorted({each.agent for each in good if each.agent not in (None, chosen)}):
+        why = f"an operator gave the cluster to agent {chosen}"
+        spec = {"cluster": cluster, "agent": agent, "reason": rules.Reason.SUPERSEDED.value, "message": why}
+        create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
+    return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Raises MethodNotAllowedError: Revocations are permanent records."""
+    del tx, old, actor
+    raise MethodNotAllowedError(f"a {KIND} is not deleted: it is the record of what was revoked")
+
+
+def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -> RevokedObjects:
+    """End everything the target covers. Earlier revocations keep time and reason. Raises NotFoundError."""
+    if target.cluster is not None and target.agent is not None:
+        return _agent(tx, target.cluster, target.agent, reason, actor)
+    if target.cluster is not None:
+        return _cluster(tx, target.cluster, reason, actor)
+    if target.serial is not None:
+        return _serial(tx, target.serial, reason, actor)
+    if target.credential is not None:
+        return _credential(tx, target.credential, reason, actor)
+    raise InvalidError("nothing to revoke is named")
+
+
+def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> RevokedObjects:
+    """Everything that the cluster and its add-ons hold, its unissued requests, and bootstrap credentials bound to it."""
+    records = tx.certificates.of_cluster(cluster)
+    if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
+        raise NotFoundError(f'cluster "{cluster}" not found')
+    held = _ended(tx, (record for record in records if record.purpose in AGENTS_PURPOSES), reason)
+    bound = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
+    standing = [each.id for each in bound if each.expires_at > tx.now]
+    owners.lower_epochs(tx, cluster)
+    spent = [_credential(tx, credential, reason, actor) for credential in standing]
+    return RevokedObjects(
+        (*held, *(record for each in spent for record in each.certificates)),
+        tuple(standing),
+        _refuse_requests(tx, cluster, None, actor),
+        _end_accounts(tx, cluster, actor),
+    )
+
+
+def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> RevokedObjects:
+    """The agent's certificates and unissued requests; the cluster's add-ons and other agents are not affected."""
+    records = [record for record in tx.certificates.of_cluster(cluster) if record.agent == agent]
+    if not records:
+        raise NotFoundError(f'agent "{agent}" of cluster "{cluster}" not found')
+    return RevokedObjects(_ended(tx, records, reason), requests=_refuse_requests(tx, cluster, agent, actor))
+
+
+def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> RevokedObjects:
+    """All certificates of its key, for example the recovery certificate too. For a bootstrap credential: the credential."""
+    record = tx.certificates.by_serial(serial)
+    if record is None:
+        raise NotFoundError(f"the hub has signed no certificate with serial {serial:x}")
+    if record.purpose is Purpose.BOOTSTRAP and record.credential is not None:
+        return _credential(tx, record.credential, reason, actor)
+    return RevokedObjects(_ended(tx, tx.certificates.of_key(record.key_hash), reason))
+
+
+def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: str) -> RevokedObjects:
+    before = [record for record in tx.certificates.of_credential(credential) if record.revoked_at is None]
+    credentials.revoke(tx, credential, actor, reason)
+    return RevokedObjects(tuple(before), (credential,))
+
+
+def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -> tuple[CertificateRecord, ...]:
+    """Revoke the unrevoked records, and return those that have not expired."""
+    standing = tuple(record for record in records if record.revoked_at is None)
+    tx.certificates.revoke([record.serial for record in standing], tx.now, reason)
+    return tuple(record for record in standing if record.not_after > tx.now)
+
+
+def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | None, actor: str) -> tuple[str, ...]:
+    """Deny pending requests; set approved ones to Failed."""
+    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    refused = []
+    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
+        phase = request.phase(stored.document)
+        concerned = agent is None or _is_for(stored.document, cluster, agent)
+        if not concerned or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
+            continue
+        message = "the cluster was revoked after this was asked for" if agent is None else "its agent was revoked"
+        if phase is RequestPhase.PENDING:
+            request_objects.decide(tx, stored.key.name, approve=False, reason=REFUSED, message=message, actor=actor)
+        else:
+            failed = request.with_decision(stored.document, FAILED, REFUSED, message, tx.now)
+            request_objects.write(tx, failed, stored, actor)
+        refused.append(stored.key.name)
+    return tuple(refused)
+
+
+def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
+    """Whether a request is for a certificate of this agent, regardless of the requester."""
+    try:
+        return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
+    except MusterError:
+        return False  # for an add-on, or invalid
+
+
+def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
+    """Delete ServiceAccounts of the cluster's add-ons, which ends their tokens. They are recreated with another uid."""
+    found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
+    made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
+    for stored in made:
+        accounts.remove(tx, stored, actor)
+    return len(made)
+
+
+_COUNT: Schema = {"type": "integer", "format": "int64"}
+_SPEC = record(
+    "What is revoked: one of cluster, serial and bootstrapCredential. It cannot be changed, nor taken back.",
+    cluster={**DNS_LABEL, "description": "All that the cluster and its add-ons hold, and its own bootstrap credentials."},
+    agent={**TEXT, "maxLength": 253, "description": "This agent of the cluster alone."},
+    serial={
+        **TEXT,
+        "maxLength": 40,
+        "pattern": "^[0-9a-f]+$",
+        "description": "A certificate's serial in lower-case hex, and with it all certificates over the same key.",
+    },
+    bootstrapCredential={**TEXT, "maxLength": 63, "description": "The id of a bootstrap credential."},
+    reason={
+        **TEXT,
+        "enum": [str(each) for each in rules.Reason],
+        "default": str(rules.Reason.UNSPECIFIED),
+        "description": "One of RFC 5280's: it goes into the revocation list.",
+    },
+    message={**TEXT, "maxLength": 1024, "description": "Why, in words for people."},
+)
+_CERTIFICATE = record("", serial=TEXT, purpose=TEXT, cluster=TEXT, agent=TEXT, addon=TEXT, notAfter=MOMENT)
+_STATUS = record(
+    "What ended.",
+    revokedBy=TEXT,
+    revokedAt={**MOMENT, "description": "Bootstrap credentials that were made before do not bring the cluster back."},
+    cluster=TEXT,
+    clusterUID=TEXT,
+    certificatesRevoked={**_COUNT, "description": "Those that would still be good."},
+    certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} of them."),
+    bootstrapCredentials=listing(TEXT),
+    requestsRefused=listing(TEXT, description="Certificate requests that were not issued yet."),
+    serviceAccountsEnded={**_COUNT, "description": "ServiceAccounts of add-ons, whose tokens are worth nothing any more."},
+)
+SCHEMA: Schema = record(
+    "Revocation takes back what opens the hub, at once and on every replica: create one to revoke.",
+    ("spec",),
+    spec=_SPEC,
+    status=_STATUS,
+)
+
+
+def _ended_cell(row: TableRow) -> str:
+    status = doc.mapping(row.document, "status")
+    credentials = len(status.get("bootstrapCredentials") or ())
+    certificates = int(status.get("certificatesRevoked") or 0)
+    return f"{certificates} certificates" + (f", {credentials} credentials" if credentials else "")
+
+
+_COLUMNS = (
+    Column("Subject", lambda row: rules.subject_of(row.document), description="What was revoked."),
+    Column("Reason", lambda row: doc.mapping(row.document, "spec").get("reason"), description="Why."),
+    Column("By", lambda row: doc.mapping(row.document, "status").get("revokedBy"), description="Who did it."),
+    Column("Ended", _ended_cell, description="What ended with it."),
+    Column("Message", lambda row: doc.mapping(row.document, "spec").get("message"), description="Why, in words.", priority=1),
+    AGE,
+)
+
+
+def _without_status(new: Document, _actor: Actor, _now: object) -> Document:
+    """Removes the status, which only the hub writes."""
+    return {name: part for name, part in new.items() if name != "status"}
+
+
+def revocation(group_suffix: str) -> Resource:
+    return Resource(
+        group=f"hub.{group_suffix}",
+        version="v1alpha1",
+        name="revocations",
+        kind="Revocation",
+        verbs=("create", "get", "list", "watch"),
+        schema=SCHEMA,
+        validate=lambda new, _old: rules.violations(new),
+        prepare_create=_without_status,
+        selectable=rules.selectable,
+        selectable_names=("spec.cluster", "spec.agent", "spec.serial", "spec.bootstrapCredential"),
+        columns=_COLUMNS,
+    )

@@ -1,1 +1,0 @@
-"""Revoking clusters, agents, serials and bootstrap credentials."""
