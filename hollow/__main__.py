@@ -7,10 +7,8 @@ from typing import TypeVar
 
 import click
 
-from hollow.cluster import AUTHORITY_PATH
-from hollow.faults import Faults
-from hollow.fleet import HollowFleet, names, serve_fleet
-from hollow.illness import ADMIN_PATH
+from hollow.cluster import AUTHORITY_PATH, HollowFleet, names, serve_fleet
+from hollow.faults import ADMIN_PATH, Faults
 from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from machinery import product
 from machinery.errors import MusterError

@@ -1,29 +1,35 @@
-"""One hollow cluster: in-memory objects behind a real API server on a real port with its own certificates."""
+"""Hollow clusters: in-memory objects behind a real API server on a real port with its own certificates; one, or many."""
 
 import base64
 import errno
+import os
 import re
 import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Self
 
 import msgspec
+import yaml
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from hollow import controlplane, kinds, objects
-from hollow.access import ADMINISTRATOR, ByRoles, Identities, Tell
-from hollow.certificates import ClusterAuthority, is_address
+from hollow import kinds, objects
+from hollow.access import ADMINISTRATOR, ByRoles, ClusterAuthority, Identities, Tell, is_address
 from hollow.executing import Executing
-from hollow.faults import Faults
-from hollow.illness import Illness
+from hollow.faults import HEALTHY, Faults, Illness
 from hollow.issuing import TokenIssuer
-from hollow.objects import ClusterShape
+from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
@@ -31,7 +37,7 @@ from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
-from machinery.identity import OPERATOR_GROUP
+from machinery.identity import OPERATOR_GROUP, cluster_name
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.tls import Material, server_context
 
@@ -71,7 +77,7 @@ class HollowCluster:
         self._port = port
         self._token = token or secrets.token_urlsafe(24)
         authority = ClusterAuthority(shape.name, self._clock.now())
-        self._files = {controlplane.CA_CERTIFICATE: authority.certificate, controlplane.CA_KEY: authority.key}
+        self._files = {objects.CA_CERTIFICATE: authority.certificate, objects.CA_KEY: authority.key}
         serving = authority.serving(self._advertised)
         self._authority = authority.certificate
         self._administrator = authority.administrator()
@@ -100,22 +106,14 @@ class HollowCluster:
 
     def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
         """The administrator's kubeconfig, with a client certificate or with the bearer token."""
-        user = (
-            {"token": self._token}
-            if token
-            else {
-                "client-certificate-data": _encoded(self._administrator.certificate),
-                "client-key-data": _encoded(self._administrator.key),
-            }
-        )
-        name = self.shape.name
+        name, pair = self.shape.name, self._administrator
+        certificate = {"client-certificate-data": _encoded(pair.certificate), "client-key-data": _encoded(pair.key)}
+        cluster = {"server": self.url, "certificate-authority-data": _encoded(self._authority)}
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": name, "cluster": {"server": self.url, "certificate-authority-data": _encoded(self._authority)}}
-            ],
-            "users": [{"name": f"{name}-admin", "user": user}],
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": f"{name}-admin", "user": {"token": self._token} if token else certificate}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": f"{name}-admin"}}],
             "current-context": name,
         }
@@ -138,9 +136,9 @@ class HollowCluster:
         self._port = self._listening.port
         if not self._published:
             self._published = True
-            info = controlplane.cluster_info(self.url, self._authority)
-            key = Key(controlplane.INFO_NAMESPACE, controlplane.INFO)
-            await self._storage.create(kinds.CONFIG_MAP.key, key, info, ADMINISTRATOR)
+            info = objects.cluster_info(self.url, self._authority)
+            key = Key(objects.INFO_NAMESPACE, objects.INFO)
+            await self._storage.create(CONFIG_MAP.key, key, info, ADMINISTRATOR)
 
     async def exchange_authority(self) -> None:
         """Replace the CA on the control plane's host, and restart the controller-manager, which then signs with it.
@@ -149,9 +147,9 @@ class HollowCluster:
         """
         authority = ClusterAuthority(self.shape.name, self._clock.now())
         self._tls.load_verify_locations(cadata=authority.certificate.decode("ascii"))
-        self._files.update({controlplane.CA_CERTIFICATE: authority.certificate, controlplane.CA_KEY: authority.key})
-        key = Key(controlplane.NAMESPACE, controlplane.manager_name(self.shape))
-        await self._storage.update(kinds.POD.key, key, controlplane.restarted, ADMINISTRATOR)
+        self._files.update({objects.CA_CERTIFICATE: authority.certificate, objects.CA_KEY: authority.key})
+        key = Key(objects.MANAGER_NAMESPACE, objects.manager_name(self.shape))
+        await self._storage.update(kinds.POD.key, key, objects.restarted, ADMINISTRATOR)
 
     async def _pod(self, namespace: str, name: str) -> Any:
         return msgspec.json.decode((await self._storage.get(kinds.POD.key, Key(namespace, name))).document)
@@ -169,7 +167,7 @@ class HollowCluster:
             except MusterError as error:
                 return error_answer(error, ResponseForm())
             await self.exchange_authority()
-            return web.json_response({"authority": self._files[controlplane.CA_CERTIFICATE].decode("ascii")})
+            return web.json_response({"authority": self._files[objects.CA_CERTIFICATE].decode("ascii")})
 
         return act
 
@@ -218,7 +216,7 @@ class HollowCluster:
         now = self._clock.now()
         born: tuple[tuple[GroupResource, Any], ...] = (
             (kinds.NAMESPACE.key, objects.namespaces()),
-            (kinds.NODE.key, objects.nodes(self.shape, now)),
+            (kinds.NODE.key, (objects.node(self.shape, index, now) for index in range(self.shape.nodes))),
             (kinds.CLUSTER_CLAIM.key, objects.claims(self.shape)),
         )
         for resource, documents in born:
@@ -226,8 +224,10 @@ class HollowCluster:
                 key = Key("", document["metadata"]["name"])
                 await self._storage.create(resource, key, document, ADMINISTRATOR)
         if self.shape.nodes:
-            pod = controlplane.manager_pod(self.shape)
-            await self._storage.create(kinds.POD.key, Key(controlplane.NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR)
+            pod = objects.manager_pod(self.shape)
+            await self._storage.create(
+                kinds.POD.key, Key(objects.MANAGER_NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR
+            )
 
 
 def _checked(host: str) -> str:
@@ -242,3 +242,67 @@ def _checked(host: str) -> str:
 
 def _encoded(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
+
+
+PLACEHOLDER = "{name}"
+LAST_PORT = 65535
+_VERSION = re.compile(r"v\d+\.\d+\.\d+([-+][-+.0-9A-Za-z]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class HollowFleet:
+    """The clusters to serve, on ports from `port` upwards (0: free ports)."""
+
+    shapes: tuple[ClusterShape, ...]
+    kubeconfig_out: str
+    """Path of the kubeconfigs; `{name}` is replaced by the cluster's name."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = ""
+    faults: Faults = HEALTHY
+
+    def __post_init__(self) -> None:
+        """Raises InvalidError for a fleet that cannot be served."""
+        for shape in self.shapes:
+            cluster_name(shape.name)
+            if not _VERSION.fullmatch(shape.version):
+                raise InvalidError(f'"{shape.version[:80]}" is no version of Kubernetes: use one like {KUBERNETES_VERSION}')
+        if self.port + len(self.shapes) - 1 > LAST_PORT:
+            raise InvalidError(f"{len(self.shapes)} clusters do not fit between port {self.port} and {LAST_PORT}")
+        if len(self.shapes) > 1 and PLACEHOLDER not in self.kubeconfig_out:
+            raise InvalidError(f"{len(self.shapes)} clusters need as many kubeconfigs: put {PLACEHOLDER} into the file's name")
+
+    def kubeconfig_path(self, shape: ClusterShape) -> Path:
+        return Path(self.kubeconfig_out.replace(PLACEHOLDER, shape.name))
+
+
+def names(name: str, count: int) -> tuple[str, ...]:
+    """`name` for one cluster, numbered from 0 for several."""
+    return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
+
+
+@asynccontextmanager
+async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluster]]:
+    """Serve the clusters for the length of the block.
+
+    Each kubeconfig is written when its cluster answers. Raises UnavailableError for a port in use, OSError for a file that
+    cannot be written.
+    """
+    async with AsyncExitStack() as stack:
+        clusters = []
+        for index, shape in enumerate(fleet.shapes):
+            port = fleet.port + index if fleet.port else 0
+            cluster = HollowCluster(shape, host=fleet.host, port=port, advertise=fleet.advertise)
+            cluster.faults = fleet.faults
+            await stack.enter_async_context(cluster)
+            write_kubeconfig(cluster, fleet.kubeconfig_path(shape))
+            clusters.append(cluster)
+        yield clusters
+
+
+def write_kubeconfig(cluster: HollowCluster, path: Path) -> None:
+    """Atomically write the administrator's kubeconfig with mode 0600."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:  # created with mode 0600
+        yaml.safe_dump(cluster.kubeconfig(), file, sort_keys=False)
+    os.replace(file.name, path)  # noqa: PTH105 - the name is a string

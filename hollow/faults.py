@@ -1,14 +1,23 @@
-"""Faults of a hollow cluster, as a value that can be replaced while it runs."""
+"""Faults of a hollow cluster: a value that can be replaced while it runs, and the middleware that applies it to requests."""
 
-import re
+import asyncio
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Self
 
-from machinery.errors import InvalidError
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+from machinery.apiserver.access import Authenticator
+from machinery.apiserver.http.negotiation import ResponseForm
+from machinery.apiserver.http.responses import error_answer
+from machinery.durations import parse_duration
+from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
+from machinery.identity import OPERATOR_GROUP
+
+ADMIN_PATH = "/hollow/faults"
+"""GET returns the active faults, PUT replaces them. Works under every fault, for the administrator only."""
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,8 @@ class Faults:
     @classmethod
     def named(cls, *settings: str) -> Self:
         """Parse words of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError that lists the known words."""
-        return cls.from_document(dict(_parsed(setting) for setting in settings))
+        words = (setting.partition("=") for setting in settings)
+        return cls.from_document({word: value if equals else True for word, equals, value in words})
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
@@ -52,30 +62,136 @@ class Faults:
         return {word: value for word, value in on.items() if value}
 
 
-def _parsed(setting: str) -> tuple[str, Any]:
-    word, equals, value = setting.partition("=")
-    return word, value if equals else True
-
-
 def _read(word: str, value: object) -> Any:
     if word == "slow":
-        return _duration(value)
-    if word.startswith("stall-"):
-        return _count(word, value)
-    return value is True
-
-
-def _count(word: str, value: object) -> int:
+        try:
+            return parse_duration(str(value))
+        except ValueError:
+            raise InvalidError("slow needs a duration: slow=2s, slow=500ms") from None
+    if not word.startswith("stall-"):
+        return value is True
     if not str(value).isdecimal() or not int(str(value)):
         raise InvalidError(f"{word} needs a number from 1 on: {word}=3")
     return int(str(value))
 
 
-def _duration(value: object) -> timedelta:
-    match = _DURATION.fullmatch(str(value))
-    if not match:
-        raise InvalidError("slow needs a duration: slow=2s, slow=500ms")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-
-
 HEALTHY = Faults()
+
+
+class FailingError(MusterError):
+    """The answer of a cluster with the fault `error`: an internal error."""
+
+
+class Illness:
+    """The active faults, and the aiohttp middleware that applies them."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self._faults = Faults()
+        self._switched = asyncio.Event()
+        self._watches: set[asyncio.Transport] = set()
+        self._writes = 0
+        self._stalled = asyncio.Event()
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    def switch(self, faults: Faults) -> None:
+        """Replace the faults from the next request on. Hanging requests continue; `error` and `hang` cut open watches."""
+        self._faults = faults
+        self._writes = 0
+        self._stalled.clear()
+        self.release()
+        if faults.error or faults.hang:
+            self.cut_watches()
+
+    def release(self) -> None:
+        """Let the hanging requests continue."""
+        self._switched.set()
+        self._switched = asyncio.Event()
+
+    async def stalled(self) -> None:
+        """Wait until a write of a secret stalls."""
+        await self._stalled.wait()
+
+    def cut_watches(self) -> None:
+        """Abort the connections of all open watches, as when a server crashes."""
+        for connection in self._watches:
+            connection.abort()
+
+    async def probe(self) -> None:
+        """Raises while the fault `not_live` is set."""
+        if self._faults.not_live:
+            raise RuntimeError("the cluster was told not to be live")
+
+    def middleware(self) -> Middleware:
+        @web.middleware
+        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                if request.path == ADMIN_PATH:
+                    return await self._administer(request)
+                await self._afflict(request)
+            except MusterError as error:
+                return error_answer(error, ResponseForm())
+            if self._faults.no_livez and request.path.startswith("/livez"):
+                return web.Response(status=404, text="404 page not found\n")
+            if _writes_a_secret(request) and (self._faults.stall_before_write or self._faults.stall_after_write):
+                return await self._stall(request, handler)
+            connection = request.transport
+            if connection is None or "watch" not in request.query:
+                return await handler(request)
+            self._watches.add(connection)
+            try:
+                return await handler(request)
+            finally:
+                self._watches.discard(connection)
+
+        return act
+
+    async def _afflict(self, request: web.Request) -> None:
+        if self._faults.slow > timedelta():
+            await asyncio.sleep(self._faults.slow.total_seconds())
+        if self._faults.hang:
+            await self._switched.wait()
+        if self._faults.error:
+            raise FailingError("Internal error occurred: the cluster was told to fail")
+        if self._faults.refuse_secret_writes and _writes_a_secret(request):
+            raise ForbiddenError("secrets is forbidden: the cluster was told to refuse writing secrets")
+
+    async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
+        self._writes += 1
+        fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
+        mine = self._writes
+        done = mine < fatal or (mine == fatal and bool(self._faults.stall_after_write))
+        refusal = error_answer(UnavailableError("the cluster was told to stall"), ResponseForm())
+        answer = await handler(request) if done else refusal
+        if mine >= fatal:
+            self._stalled.set()
+            await switched.wait()
+        return answer
+
+    async def _administer(self, request: web.Request) -> web.Response:
+        actor = await self._authenticator.authenticate(request)
+        if OPERATOR_GROUP not in actor.groups:
+            raise ForbiddenError("only the administrator may look at the faults")
+        if request.method == "PUT":
+            self.switch(Faults.from_document(await _document(request)))
+        elif request.method != "GET":
+            raise MethodNotAllowedError("use GET or PUT")
+        return web.json_response(self._faults.document())
+
+
+def _writes_a_secret(request: web.Request) -> bool:
+    return request.method in _WRITES and "secrets" in request.path.split("/")
+
+
+async def _document(request: web.Request) -> dict[str, object]:
+    try:
+        document = await request.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise InvalidError("faults are told as a JSON object")
+    return document

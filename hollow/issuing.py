@@ -9,6 +9,7 @@ from aiohttp import web
 
 from hollow import kinds
 from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.tokens import service_account
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.storage import Actor, Storage
@@ -35,7 +36,7 @@ class TokenIssuer:
     def groups(self, storage: Storage) -> tuple[ApiGroup, ...]:
         """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
         resource = service_account(_Issuer("", (AUDIENCE,), self.keys, self), Accounts(storage))
-        own = kinds.SERVICE_ACCOUNT.key
+        own = SERVICE_ACCOUNT.key
         return tuple(
             replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))
             for group in kinds.GROUPS

@@ -1,21 +1,23 @@
-"""The initial objects of a hollow cluster. Pure: no clock and no randomness."""
+"""Objects of a hollow cluster: those of a fresh cluster with its control plane, and the pods of a Deployment.
 
+Pure: no clock and no randomness.
+"""
+
+import base64
+import hashlib
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_time
 
 Document = dict[str, Any]
 
-NAMESPACES = (
-    "default",
-    "kube-node-lease",
-    "kube-public",
-    "kube-system",
-)
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 KUBERNETES_VERSION = "v1.34.2"
 _IDENTITIES = uuid.UUID("6f1c7a52-8d0b-4c55-9c4e-0f6a4b1f7a10")
 _KNOWN_CLAIMS = (
@@ -60,11 +62,6 @@ def service_account(namespace: str) -> Document:
     """The ServiceAccount that Kubernetes creates in every namespace."""
     metadata = {"name": "default", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-
-
-def nodes(shape: ClusterShape, now: datetime) -> Iterator[Document]:
-    for index in range(shape.nodes):
-        yield node(shape, index, now)
 
 
 def node(shape: ClusterShape, index: int, now: datetime) -> Document:
@@ -113,16 +110,12 @@ def claims(shape: ClusterShape) -> Iterator[Document]:
             name, value = _KNOWN_CLAIMS[index]
         else:
             name, value = f"claim-{index}.hollow.example", str(index)
-        yield claim(name, value.format(**values))
-
-
-def claim(name: str, value: str) -> Document:
-    return {
-        "apiVersion": "cluster.open-cluster-management.io/v1alpha1",
-        "kind": "ClusterClaim",
-        "metadata": {"name": name},
-        "spec": {"value": value},
-    }
+        yield {
+            "apiVersion": "cluster.open-cluster-management.io/v1alpha1",
+            "kind": "ClusterClaim",
+            "metadata": {"name": name},
+            "spec": {"value": value.format(**values)},
+        }
 
 
 def version(shape: ClusterShape) -> Document:
@@ -159,3 +152,110 @@ def _node_condition(kind: str, status: str, reason: str, message: str, now: date
         "reason": reason,
         "message": message,
     }
+
+
+PKI = "/etc/kubernetes/pki"
+CA_CERTIFICATE, CA_KEY = f"{PKI}/ca.crt", f"{PKI}/ca.key"
+MANAGER = "kube-controller-manager"
+MANAGER_NAMESPACE, INFO_NAMESPACE, INFO = "kube-system", "kube-public", "cluster-info"
+
+
+def manager_name(shape: ClusterShape) -> str:
+    """Name of the pod, as kubelets name static pods."""
+    return f"{MANAGER}-{shape.name}-node-0"
+
+
+def manager_pod(shape: ClusterShape) -> Document:
+    """The controller-manager's pod on the first node, with kubeadm's flags and mounts."""
+    flags = ("--use-service-account-credentials=true", f"--cluster-signing-cert-file={CA_CERTIFICATE}")
+    container = {
+        "name": MANAGER,
+        "image": f"registry.k8s.io/{MANAGER}:{shape.version}",
+        "command": [MANAGER, *flags, f"--cluster-signing-key-file={CA_KEY}"],
+        "volumeMounts": [{"name": "k8s-certs", "mountPath": PKI, "readOnly": True}],
+    }
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "k8s-certs", "hostPath": {"path": PKI, "type": "DirectoryOrCreate"}}],
+        "hostNetwork": True,
+        "nodeName": f"{shape.name}-node-0",
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"effect": "NoExecute", "operator": "Exists"}],
+    }
+    metadata = {
+        "name": manager_name(shape),
+        "namespace": MANAGER_NAMESPACE,
+        "labels": {"component": MANAGER, "tier": "control-plane"},
+    }
+    status = {"phase": "Running", "containerStatuses": [{"name": MANAGER, "ready": True, "restartCount": 0}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def restarted(pod: Mapping[str, Any]) -> Document:
+    """The pod after a restart of its container."""
+    [status] = pod["status"]["containerStatuses"]
+    again = {**status, "restartCount": int(status["restartCount"]) + 1}
+    return {**pod, "status": {**pod["status"], "containerStatuses": [again]}}
+
+
+def cluster_info(server: str, authority: bytes) -> Document:
+    """cluster-info as kubeadm publishes it: a kubeconfig without a user, in JSON, which is valid YAML."""
+    cluster: dict[str, Any] = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
+    kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}]}
+    metadata = {"name": INFO, "namespace": INFO_NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"kubeconfig": json.dumps(kubeconfig)}}
+
+
+SUFFIX = 10
+
+
+def template_hash(deployment: Document) -> str:
+    """A hash that differs when the pod template differs."""
+    text = json.dumps(deployment["spec"].get("template") or {}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:SUFFIX]
+
+
+def pods_of(deployment: Document, nodes: Sequence[Document]) -> list[Document]:
+    """The desired pods. Raises InvalidError when the selector does not match the template's labels."""
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    if not selected or not selected.items() <= labels.items():
+        raise InvalidError("spec.template.metadata.labels: `selector` does not match template `labels`")
+    node = _node(template.get("spec") or {}, nodes)
+    prefix = f"{metadata['name']}-{template_hash(deployment)}"
+    return [_pod(deployment, f"{prefix}-{number}", labels, node) for number in range(int(spec.get("replicas", 1)))]
+
+
+def _node(spec: Document, nodes: Sequence[Document]) -> str:
+    """The node that the pod names, or the first schedulable one; "": none, so the pod is Pending."""
+    if named := spec.get("nodeName"):
+        return str(named)
+    free = (node["metadata"]["name"] for node in nodes if not (node.get("spec") or {}).get("unschedulable"))
+    return str(next(free, ""))
+
+
+def _pod(deployment: Document, name: str, labels: Document, node: str) -> Document:
+    metadata, template = deployment["metadata"], deployment["spec"]["template"]
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    containers = [each["name"] for each in template["spec"].get("containers") or ()]
+    statuses = [{"name": container, "ready": True, "restartCount": 0} for container in containers]
+    status = {"phase": "Running", "containerStatuses": statuses} if node else {"phase": "Pending"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": metadata["namespace"], "labels": labels, "ownerReferences": [owner]},
+        "spec": {**template["spec"], "nodeName": node},
+        "status": status,
+    }
+
+
+def is_owned(pod: Document, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in pod["metadata"].get("ownerReferences") or ())

@@ -4,8 +4,9 @@ from collections import Counter
 
 import msgspec
 
-from hollow import kinds, workloads
+from hollow import kinds, objects
 from hollow.objects import ClusterShape, service_account
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -30,13 +31,13 @@ class HollowStorage(MemoryStorage):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> Stored:
         if resource == kinds.DEPLOYMENT.key:
-            workloads.pods_of({**document, "metadata": {"uid": "", **document["metadata"]}}, ())
+            objects.pods_of({**document, "metadata": {"uid": "", **document["metadata"]}}, ())
         stored = await super().create(resource, key, document, actor, dry_run=dry_run)
         if resource == kinds.DEPLOYMENT.key and not dry_run:
             await self._roll_out(key, actor)
         if resource == kinds.NAMESPACE.key and not dry_run:
             account = service_account(key.name)
-            await super().create(kinds.SERVICE_ACCOUNT.key, Key(key.name, account["metadata"]["name"]), account, actor)
+            await super().create(SERVICE_ACCOUNT.key, Key(key.name, account["metadata"]["name"]), account, actor)
         return stored
 
     async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
@@ -60,12 +61,12 @@ class HollowStorage(MemoryStorage):
         there = await self._exists(kinds.DEPLOYMENT.key, key)
         deployment = msgspec.json.decode((await self.get(kinds.DEPLOYMENT.key, key)).document) if there else None
         nodes = [msgspec.json.decode(each.document) for each in (await self.list(kinds.NODE.key, Selection())).items]
-        wanted = {pod["metadata"]["name"]: pod for pod in (workloads.pods_of(deployment, nodes) if deployment else ())}
+        wanted = {pod["metadata"]["name"]: pod for pod in (objects.pods_of(deployment, nodes) if deployment else ())}
         for stored in (await self.list(kinds.POD.key, Selection(namespace=key.namespace))).items:
             pod = msgspec.json.decode(stored.document)
             owners = pod["metadata"].get("ownerReferences") or ()
             mine = any((owner["kind"], owner["name"]) == (kinds.DEPLOYMENT.kind, key.name) for owner in owners)
-            known = deployment is not None and workloads.is_owned(pod, deployment["metadata"]["uid"])
+            known = deployment is not None and objects.is_owned(pod, deployment["metadata"]["uid"])
             if mine and known and stored.key.name in wanted:
                 del wanted[stored.key.name]
             elif mine:

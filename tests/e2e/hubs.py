@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from hollow.cluster import HollowCluster
-from hollow.fleet import write_kubeconfig
+from hollow.cluster import HollowCluster, write_kubeconfig
 from hollow.objects import ClusterShape
 from hub.api.managedclusters.agent_annotations import AgentHubState, hubs_of
 from machinery.client.kubeconfig import read_kubeconfig

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from hollow.cluster import HollowCluster
-from hollow.controlplane import manager_pod
-from hollow.objects import ClusterShape
+from hollow.objects import ClusterShape, manager_pod
 from hub.issuer import AuthorityProvider
 from hub.kubecert.cleaner import OutdatedPods
 from hub.kubecert.cluster_client import DEPLOYMENTS, HostCluster

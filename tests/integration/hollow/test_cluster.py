@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from hollow.cluster import HollowCluster
-from hollow.faults import HEALTHY, Faults
-from hollow.illness import ADMIN_PATH
+from hollow.faults import ADMIN_PATH, HEALTHY, Faults
 from hollow.objects import ClusterShape
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor
