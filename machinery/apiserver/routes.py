@@ -15,10 +15,9 @@ from machinery.apiserver.openapi.documents import OpenApi
 from machinery.apiserver.read import past, reads
 from machinery.apiserver.read.reads import ResourceCall
 from machinery.apiserver.read.watches import Watches
-from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, Subresource
+from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion
 from machinery.apiserver.storage import Actor, Storage
-from machinery.apiserver.write import virtual_create as questions
-from machinery.apiserver.write.mutations import NO_NAME, Mutations
+from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedError, NotFoundError
 from machinery.observability.metrics import CONTENT_TYPE
 from machinery.product import TITLE
@@ -26,6 +25,9 @@ from machinery.runtime.clock import Clock
 
 Scrape = Callable[[], Awaitable[str]]
 """All metrics in Prometheus' text format."""
+Read = Callable[[ResourceCall], Awaitable[web.StreamResponse]]
+NO_SUCH_RESOURCE = "the server could not find the requested resource"
+NO_SUCH_METHOD = "the server does not allow this method on the requested resource"
 
 
 class Site:
@@ -53,7 +55,7 @@ class Site:
         if parts and parts[0] in ENDPOINTS:
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))
         if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+            raise MethodNotAllowedError(NO_SUCH_METHOD)
         if parts == ["metrics"] and self._metrics is not None:
             return web.Response(body=(await self._metrics()).encode(), headers={"Content-Type": CONTENT_TYPE})
         if parts[:1] == ["openapi"]:
@@ -68,27 +70,24 @@ class Site:
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty, shapes=False)
         return await value_answer(request, found, form)
 
-    def _page(self, parts: list[str]) -> dict[str, Any] | None:
-        pages: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {
-            (): lambda: {"paths": sorted(self._paths())},
-            ("index.html",): lambda: {"paths": sorted(self._paths())},
-            ("version",): lambda: self._version,
-            ("api",): self._discovery.core_versions,
-            ("apis",): self._discovery.group_list,
-        }
-        page = pages.get(tuple(parts))
-        return page() if page is not None else self._group_page(parts)
-
-    def _group_page(self, parts: list[str]) -> dict[str, Any] | None:
+    def _page(self, parts: list[str]) -> Mapping[str, Any] | None:
+        page: Mapping[str, Any] | None = None
         match parts:
+            case [] | ["index.html"]:
+                page = {"paths": sorted(self._paths())}
+            case ["version"]:
+                page = self._version
+            case ["api"]:
+                page = self._discovery.core_versions()
+            case ["apis"]:
+                page = self._discovery.group_list()
             case ["api", version]:
-                return self._resources("", version)
-            case ["apis", name]:
-                group = self._discovery.group(name)
-                return self._discovery.api_group(group) if group is not None else None
+                page = self._resources("", version)
             case ["apis", name, version]:
-                return self._resources(name, version)
-        return None
+                page = self._resources(name, version)
+            case ["apis", name] if (group := self._discovery.group(name)) is not None:
+                page = self._discovery.api_group(group)
+        return page
 
     def _resources(self, name: str, version: str) -> dict[str, Any] | None:
         group = self._discovery.group(name)
@@ -111,10 +110,6 @@ class Site:
         return response
 
 
-NO_SUCH_RESOURCE = "the server could not find the requested resource"
-NO_SUCH_METHOD = "the server does not allow this method on the requested resource"
-
-
 class ObjectRoutes:
     """Routes for all verbs of all resources."""
 
@@ -132,9 +127,15 @@ class ObjectRoutes:
         self._resources = {(group.name, resource.name): resource for group in groups for resource in group.resources}
         self._storage = storage
         self._clock = clock
-        self._mutations = mutations
-        self._watches = watches
         self._patience = patience
+        self._reads: Mapping[str, Read] = {"get": reads.get, "list": reads.list_, "watch": watches.answer}
+        self._writes: Mapping[str, Callable[[ResourceCall, Actor], Awaitable[web.StreamResponse]]] = {
+            "create": mutations.create,
+            "delete": mutations.delete,
+            "deletecollection": mutations.delete_collection,
+        }
+        self._changes = {"update": mutations.update, "patch": mutations.patch}
+        self._answer_question = mutations.answer_question
 
     async def answer(self, request: web.Request, asked: Attributes, actor: Actor) -> web.StreamResponse:
         """Answer one request for an object or a collection. Raises MusterError."""
@@ -143,50 +144,39 @@ class ObjectRoutes:
             return self._unknown(asked)
         if not resource.namespaced and asked.namespace and asked.resource != "namespaces":
             return no_such_page()
-        form = negotiate(request.headers.get("Accept", ""), pretty=_pretty(request))
-        storage = resource.storage or self._storage
-        call = ResourceCall(
-            request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience
-        )
+        pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
+        form = negotiate(request.headers.get("Accept", ""), pretty=pretty)
+        storage, version = resource.storage or self._storage, _versions(resource)[asked.version]
+        call = ResourceCall(request, asked, resource, storage, self._clock, form, version, self._patience)
         if past.asked_of(request.query):
             call = await past.looking_back(call)
-        if asked.subresource:
-            return await self._part(call, actor)
-        return await self._whole(call, actor)
+        return await (self._part(call, actor) if asked.subresource else self._whole(call, actor))
 
     async def _whole(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
-        _check_verb(call.resource, call.attributes, call.resource.verbs)
         verb = call.attributes.verb
-        if verb == "watch":
-            return await self._watches.answer(call, {})
-        if verb in ("get", "list"):
-            return await (reads.get(call) if verb == "get" else reads.list_(call))
-        if verb in ("update", "patch"):
-            return await self._changed(call, actor, None)
+        _check_verb(call.resource, call.attributes, call.resource.verbs)
+        if verb in self._reads:
+            return await self._reads[verb](call)
+        if verb in self._changes:
+            return await self._changes[verb](call, actor, None)
         if verb == "create" and call.resource.answers is not None:
-            return await questions.answer(call, actor, call.resource, self._mutations)
-        write = {"create": self._mutations.create, "delete": self._mutations.delete}.get(
-            verb, self._mutations.delete_collection
-        )
-        return await write(call, actor)
-
-    async def _changed(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.StreamResponse:
-        change = self._mutations.update if call.attributes.verb == "update" else self._mutations.patch
-        return await change(call, actor, part)
+            return await self._answer_question(call, actor, call.resource)
+        return await self._writes[verb](call, actor)
 
     async def _part(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
-        part = call.resource.subresource(call.attributes.subresource)
+        part, verb = call.resource.subresource(call.attributes.subresource), call.attributes.verb
         if part is None:
             await reads.get(call)
             raise NotFoundError(NO_SUCH_RESOURCE)
         _check_verb(call.resource, call.attributes, part.verbs)
-        if call.attributes.verb in ("update", "patch"):
-            return await self._changed(call, actor, part)
-        if call.attributes.verb == "create" and part.question is not None:
-            return await questions.answer(call, actor, part.question, self._mutations)
-        if part.shows is not None and part.question is not None:
-            return await questions.shown(call, part.question, part.shows)
-        return await reads.get(call)
+        if verb in self._changes:
+            return await self._changes[verb](call, actor, part)
+        if (kind := part.question) is None:
+            return await reads.get(call)
+        if part.shows is None:
+            return await self._answer_question(call, actor, kind)
+        shown = {"apiVersion": kind.api_version(), "kind": kind.kind, **await part.shows(call.key, call.request.query)}
+        return await value_answer(call.request, shown, call.form)
 
     def _unknown(self, asked: Attributes) -> web.StreamResponse:
         group = self._groups.get(asked.group)
@@ -194,10 +184,6 @@ class ObjectRoutes:
         if builtin:
             raise NotFoundError(NO_SUCH_RESOURCE)
         return no_such_page()
-
-
-def _pretty(request: web.Request) -> bool:
-    return is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
 
 
 def _versions(resource: Resource) -> dict[str, ServedVersion | None]:
@@ -210,7 +196,7 @@ def _check_verb(resource: Resource, asked: Attributes, verbs: tuple[str, ...]) -
         subject = ErrorSubject(group=resource.group, kind=resource.name)
         raise MethodNotAllowedError(f' is not supported on resources of kind "{resource.key}"', subject=subject)
     if asked.verb in ("update", "patch") and not asked.name:
-        raise BadRequestError(NO_NAME)
+        raise BadRequestError("name must be provided")
     if asked.verb not in verbs:
         raise MethodNotAllowedError(NO_SUCH_METHOD)
     creates = asked.verb in ("create", "deletecollection") or asked.name

@@ -1,6 +1,7 @@
 """Errors and causes with kube-apiserver's messages, and errors as Status documents."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from math import ceil
 from typing import Any
@@ -140,26 +141,26 @@ def too_new(revision: int, current: int) -> DeadlineError:
     )
 
 
-def in_its_words(error: MusterError, resource: Resource, name: str) -> MusterError:
-    """A storage's error about the object `name` with subject and message as from kube-apiserver."""
-    if error.subject is not None:
-        return error
-    if isinstance(error, NotFoundError):
-        return not_found(resource, name)
-    if isinstance(error, AlreadyExistsError):
-        return already_exists(resource, name)
-    if isinstance(error, ConflictError):
-        return conflict(resource, name, error.message or MODIFIED)
-    if isinstance(error, InvalidError):
-        return _invalid_in_its_words(error, resource, name)
-    return error
-
-
-def _invalid_in_its_words(error: InvalidError, resource: Resource, name: str) -> InvalidError:
-    if error.causes:
-        return invalid(resource, name, error.causes)
-    text = f'{resource.qualified_kind} "{name}" is invalid: {error.message}'
-    return InvalidError(text, subject=ErrorSubject(name=name, group=resource.group, kind=resource.kind))
+@contextmanager
+def errors_about(resource: Resource, name: str) -> Iterator[None]:
+    """Give errors of a storage about the object `name` the subject and message of kube-apiserver."""
+    try:
+        yield
+    except MusterError as error:
+        if error.subject is not None:
+            raise
+        if isinstance(error, NotFoundError):
+            raise not_found(resource, name) from error
+        if isinstance(error, AlreadyExistsError):
+            raise already_exists(resource, name) from error
+        if isinstance(error, ConflictError):
+            raise conflict(resource, name, error.message or MODIFIED) from error
+        if not isinstance(error, InvalidError):
+            raise
+        if error.causes:
+            raise invalid(resource, name, error.causes) from error
+        text = f'{resource.qualified_kind} "{name}" is invalid: {error.message}'
+        raise InvalidError(text, subject=ErrorSubject(name=name, group=resource.group, kind=resource.kind)) from error
 
 
 def _details(error: MusterError) -> dict[str, Any]:

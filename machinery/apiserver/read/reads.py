@@ -21,11 +21,11 @@ from machinery.apiserver.http.responses import (
     portions_answer,
     value_answer,
 )
-from machinery.apiserver.http.status_errors import PageExpiredError, in_its_words, too_new
+from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
 from machinery.apiserver.read.tables import GROUP_BY, TableWriter, counts_table, partial
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
-from machinery.errors import BadRequestError, ExpiredError, MusterError
+from machinery.errors import BadRequestError, ExpiredError
 from machinery.runtime.clock import Clock
 
 
@@ -87,17 +87,20 @@ async def fresh(call: ResourceCall, wanted: int | None) -> None:
 async def get(call: ResourceCall) -> web.Response:
     """Respond with one object."""
     await fresh(call, revision(call.request.query.get("resourceVersion", "")))
-    try:
+    with errors_about(call.resource, call.key.name):
         stored = await call.storage.get(call.resource.key, call.key)
-    except MusterError as error:
-        raise in_its_words(error, call.resource, call.key.name) from error
+    return await object_answer(call, stored)
+
+
+async def object_answer(call: ResourceCall, stored: Stored, status: int = 200) -> web.Response:
+    """The object in the requested form."""
     if call.form.shape is ResponseShape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
-        return await value_answer(call.request, table, call.form)
+        return await value_answer(call.request, table, call.form, status)
     body = item_bytes(stored, call.convert)
     if call.form.shape is ResponseShape.OBJECT:
-        return await json_answer(call.request, body, call.form)
-    return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form)
+        return await json_answer(call.request, body, call.form, status)
+    return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form, status)
 
 
 async def list_(call: ResourceCall) -> web.StreamResponse:

@@ -82,14 +82,14 @@ class Watches:
         if end in self._ends and not end.expired():
             end.reschedule(asyncio.get_running_loop().time())
 
-    async def answer(self, call: ResourceCall, headers: dict[str, str]) -> web.StreamResponse:
+    async def answer(self, call: ResourceCall) -> web.StreamResponse:
         """Serve one watch to its end. Errors after the first byte are sent as an ERROR event."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
         if self._stopped:
             raise UnavailableError("the server is shutting down", retry_after=RETRY)
         options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query, call.clock.now())
-        response = web.StreamResponse(headers={"Content-Type": JSON, **headers})
+        response = web.StreamResponse(headers={"Content-Type": JSON})
         lines = _Lines(call, options, self._bookmark)
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:

@@ -1,15 +1,18 @@
-"""create, update, patch, delete and deletecollection: decode the request and apply the rules of `writes` to the object."""
+"""create, update, patch, delete and deletecollection: decode the request and apply the rules of `writes` to the object.
 
-import functools
+A create of a kind that is never stored (reviews, tokens) is answered with a computed document.
+"""
+
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.http.negotiation import ResponseShape
+from machinery.apiserver.http.filters import INCOMING
 from machinery.apiserver.http.options import (
     WriteOptions,
     agent_manager,
@@ -18,22 +21,29 @@ from machinery.apiserver.http.options import (
     list_options,
     write_options,
 )
-from machinery.apiserver.http.responses import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
-from machinery.apiserver.http.status_errors import in_its_words, success_document
-from machinery.apiserver.read.reads import ResourceCall, list_page
-from machinery.apiserver.read.tables import partial
-from machinery.apiserver.resource import Subresource
+from machinery.apiserver.http.responses import add_warnings, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.http.status_errors import errors_about, invalid, success_document
+from machinery.apiserver.read.reads import ResourceCall, list_page, object_answer
+from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
 from machinery.apiserver.write import bodies, patches
 from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.metadata import generated
 from machinery.apiserver.write.patches import apply_strategic_patch
-from machinery.apiserver.write.writes import Write, check_configuration, check_envelope, check_preconditions, other_name
+from machinery.apiserver.write.schema import defaulted, violations
+from machinery.apiserver.write.writes import (
+    Write,
+    check_configuration,
+    check_envelope,
+    check_preconditions,
+    check_types,
+    other_name,
+)
 from machinery.errors import (
     AlreadyExistsError,
     BadRequestError,
     ErrorSubject,
-    MusterError,
+    MethodNotAllowedError,
     NotFoundError,
     UnsupportedMediaTypeError,
 )
@@ -41,7 +51,6 @@ from machinery.meta.managedfields.ownership import Holdings
 
 TRIES = 8
 """Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
-NO_NAME = "name must be provided"
 Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 
 
@@ -62,7 +71,7 @@ class Mutations:
     async def create(self, call: ResourceCall, actor: Actor) -> web.Response:
         options = _options(call, "CreateOptions")
         write = _write(call, actor, options)
-        document = check_envelope(write, await self.body(call, actor), call.namespace)
+        document = check_envelope(write, await self._body(call, actor), call.namespace)
         metadata = document["metadata"]
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
@@ -73,11 +82,9 @@ class Mutations:
         return await write_answer(call, write, stored, 201)
 
     async def update(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
-        if not call.attributes.name:
-            raise BadRequestError(NO_NAME)
         options = _options(call, "UpdateOptions")
         write = _write(call, actor, options, part)
-        document = check_envelope(write, await self.body(call, actor), call.namespace)
+        document = check_envelope(write, await self._body(call, actor), call.namespace)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
             raise other_name(name, call.attributes.name)
@@ -85,8 +92,6 @@ class Mutations:
         return await write_answer(call, write, stored)
 
     async def patch(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
-        if not call.attributes.name:
-            raise BadRequestError(NO_NAME)
         applies = _patch_type(call) == patches.APPLY_PATCH
         options = _options(call, "PatchOptions")
         check_patch_options(options, applies=applies)
@@ -115,19 +120,16 @@ class Mutations:
             except NotFoundError:
                 if write.part is not None or "create" not in call.resource.verbs:
                     raise
+            await self._allowed(write.actor, replace(call.attributes, verb="create"))
+            await self._check_namespace(call)
+            made = partial(write.ownership.applied, config, None, force=False)
+            document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
             try:
-                return await write_answer(call, write, await self._applied_anew(call, write, config, options), 201)
+                return await write_answer(call, write, await self._create(call, write, document, options, holdings), 201)
             except AlreadyExistsError:  # another request created the object first
                 if attempt == TRIES - 1:
                     raise
         raise AssertionError
-
-    async def _applied_anew(self, call: ResourceCall, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
-        await self._allowed(write.actor, replace(call.attributes, verb="create"))
-        await self._check_namespace(call)
-        made = functools.partial(write.ownership.applied, config, None, force=False)
-        document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
-        return await self._create(call, write, document, options, holdings)
 
     async def _configuration(self, call: ResourceCall, write: Write) -> dict[str, Any]:
         body = await self._read(call, write.actor)
@@ -143,14 +145,11 @@ class Mutations:
             raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
 
     async def delete(self, call: ResourceCall, actor: Actor) -> web.Response:
-        asked = await self._delete_options(call, actor)
-        options = _delete_write_options(call, asked)
+        asked, options = await self._delete_options(call, actor)
         write = _write(call, actor, options)
-        change = _deletion(write, asked)
-        try:
+        with errors_about(call.resource, call.key.name):
+            change = _deletion(write, asked)
             stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
-        except MusterError as error:
-            raise in_its_words(error, call.resource, call.key.name) from error
         metadata = msgspec.json.decode(stored.document)["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
@@ -162,8 +161,7 @@ class Mutations:
 
         The first object that fails a precondition ends the request; earlier ones stay deleted.
         """
-        asked = await self._delete_options(call, actor)
-        options = _delete_write_options(call, asked)
+        asked, options = await self._delete_options(call, actor)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
         gone = []
         for item in page.items:
@@ -177,6 +175,34 @@ class Mutations:
         items = [item_bytes(item, call.convert) for item in gone]
         return await json_answer(call.request, spliced_list(envelope, items), call.form)
 
+    async def answer_question(self, call: ResourceCall, actor: Actor, kind: Resource) -> web.Response:
+        """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and what `answers` raises."""
+        if kind.answers is None:
+            raise MethodNotAllowedError(f"{kind.name} cannot be asked")
+        call = replace(call, resource=kind)
+        options = _options(call, "CreateOptions")
+        write = Write(kind, actor, call.clock.now(), options.validation)
+        body = check_envelope(write, await self._body(call, actor), call.namespace)
+        document = defaulted(kind.schema, write.known(body))
+        causes = violations(kind.schema, document)
+        check_types(kind, causes)
+        causes.extend(kind.validate(document, None) if kind.validate is not None else ())
+        if causes:
+            raise invalid(kind, str(document["metadata"].get("name", "")), causes)
+        question = Question(
+            document,
+            actor,
+            write.now,
+            call.namespace,
+            call.attributes.name,
+            options.dry_run,
+            peer=call.request.remote or "",
+            annotations=call.request[INCOMING].annotations,
+        )
+        answered = {**await kind.answers(question), "apiVersion": kind.api_version(), "kind": kind.kind}
+        stored = Stored(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
+        return await write_answer(call, write, stored, 201)
+
     async def _create(
         self,
         call: ResourceCall,
@@ -189,39 +215,39 @@ class Mutations:
         drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
         for attempt in range(TRIES):
             named = {**metadata, "name": generated(drawn)} if drawn else metadata
-            make = functools.partial(write.created, {**document, "metadata": named}, holdings)
+            make = partial(write.created, {**document, "metadata": named}, holdings)
             new = await self._changing.made(make, write.actor, size=size)
             key = Key(call.namespace, str(new["metadata"]["name"]))
             try:
-                return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
-            except AlreadyExistsError as error:
+                with errors_about(call.resource, key.name):
+                    return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+            except AlreadyExistsError:
                 if not drawn or attempt == TRIES - 1:
-                    raise in_its_words(error, call.resource, key.name) from error
-            except MusterError as error:
-                raise in_its_words(error, call.resource, key.name) from error
+                    raise
         raise AssertionError
 
     async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: Change) -> Stored:
         size, resource = await _size(call), call.resource
-        try:
+        with errors_about(resource, call.key.name):
             return await self._changing.change(
                 call.storage, resource.key, call.key, change, actor, size=size, dry_run=options.dry_run
             )
-        except MusterError as error:
-            raise in_its_words(error, resource, call.key.name) from error
 
-    async def body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
+    async def _body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
         """Body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
 
     async def _read(self, call: ResourceCall, actor: Actor) -> bytes:
         return await bodies.read(call.request, self._limit, anonymous=actor.user == ANONYMOUS.user)
 
-    async def _delete_options(self, call: ResourceCall, actor: Actor) -> Mapping[str, Any]:
+    async def _delete_options(self, call: ResourceCall, actor: Actor) -> tuple[Mapping[str, Any], WriteOptions]:
+        """DeleteOptions in the body, with the options of the query and of the body together."""
         body = await self._read(call, actor)
-        if not body.strip():
-            return {}
-        return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
+        asked: Mapping[str, Any] = {}
+        if body.strip():
+            asked = delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
+        dry_runs = (*call.request.query.getall("dryRun", []), *(asked.get("dryRun") or ()))
+        return asked, write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
 
     async def _patched(self, call: ResourceCall, actor: Actor) -> Callable[[Document], dict[str, Any]]:
         media = _patch_type(call)
@@ -252,12 +278,6 @@ def _options(call: ResourceCall, kind: str) -> WriteOptions:
     return write_options(kind, call.request.query, call.request.query.getall("dryRun", []))
 
 
-def _delete_write_options(call: ResourceCall, asked: Mapping[str, Any]) -> WriteOptions:
-    in_body = asked.get("dryRun") or []
-    dry_runs = [*call.request.query.getall("dryRun", []), *(in_body if isinstance(in_body, list) else [str(in_body)])]
-    return write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
-
-
 def _write(call: ResourceCall, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
     manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
     return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
@@ -284,16 +304,6 @@ async def write_answer(call: ResourceCall, write: Write, stored: Stored, status:
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
         stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
-    if call.form.shape is ResponseShape.TABLE:
-        table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
-        response = await value_answer(call.request, table, call.form, status)
-    else:
-        convert: Convert | None = call.convert
-        body = item_bytes(stored, convert)
-        if call.form.shape is ResponseShape.OBJECT:
-            response = await json_answer(call.request, body, call.form, status)
-        else:
-            shown = partial(msgspec.json.decode(body), call.form.version)
-            response = await value_answer(call.request, shown, call.form, status)
+    response = await object_answer(call, stored, status)
     add_warnings(response, (*write.noted, *write.warnings))
     return response
