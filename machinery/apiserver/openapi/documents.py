@@ -7,16 +7,15 @@ clients accept gzip; for others they are decompressed.
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import JSON, YAML, clauses, etag_matches, takes_gzip
+from machinery.apiserver.http.negotiation import JSON, clauses, etag_matches, takes_gzip
 from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
 from machinery.apiserver.openapi.schemas import (
@@ -34,61 +33,44 @@ from machinery.apiserver.resource import ApiGroup
 Document = Mapping[str, Any]
 
 
-def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Callable[[], Document]]]:
-    """Paths below `/openapi/v3/`, each with a function that builds the document."""
-    core = [group for group in groups if not group.name]
-    named = [group for group in groups if group.name]
-    if core:
-        page = partial(_pages, {"/api/": ("APIVersions", "available versions of the legacy group")})
-        yield "api", partial(_document, title, release, page, DISCOVERY_SCHEMAS)
-    page = partial(_pages, {"/apis/": ("APIGroupList", "available groups")})
-    yield "apis", partial(_document, title, release, page, DISCOVERY_SCHEMAS)
-    yield "version", partial(_document, title, release, _version_page, VERSION_SCHEMAS)
-    for group in named:
-        page = partial(_pages, {f"/apis/{group.name}/": ("APIGroup", f"versions of {group.name}")})
-        yield f"apis/{group.name}", partial(_document, title, release, page, DISCOVERY_SCHEMAS)
+def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Document]]:
+    """Paths below `/openapi/v3/` with their documents, built one by one."""
+
+    def document(paths: Document, schemas: Document, version: str = release) -> Document:
+        info = {"title": title, "version": version}
+        return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": dict(schemas)}}
+
+    if any(not group.name for group in groups):
+        page = _page_operation("/api/", meta("APIVersions"), "get available versions of the legacy group")
+        yield "api", document(page, DISCOVERY_SCHEMAS)
+    yield "apis", document(_page_operation("/apis/", meta("APIGroupList"), "get available groups"), DISCOVERY_SCHEMAS)
+    yield "version", document(_page_operation("/version/", VERSION_INFO, "get the version of this server"), VERSION_SCHEMAS)
+    for name in (group.name for group in groups if group.name):
+        page = _page_operation(f"/apis/{name}/", meta("APIGroup"), f"get versions of {name}")
+        yield f"apis/{name}", document(page, DISCOVERY_SCHEMAS)
     for group in groups:
         for version in group.versions:
             path = f"apis/{group.name}/{version}" if group.name else f"api/{version}"
-            yield path, partial(_of_version, group, version, title, f"/{path}")
+            schemas: dict[str, Any] = dict(OBJECT_SCHEMAS)
+            paths: dict[str, Any] = {}
+            resources = list(served(group, version))
+            if not all(resource.custom for resource in resources):
+                paths |= _page_operation(f"/{path}/", meta("APIResourceList"), "get available resources")
+                schemas |= DISCOVERY_SCHEMAS
+            for resource in resources:
+                schemas |= kind_schemas(resource, version)
+                paths |= paths_of(resource, version, f"/{path}")
+            yield path, document(paths, schemas, version)
 
 
-def _document(title: str, version: str, paths: Callable[[], Any], schemas: Document) -> Document:
-    info = {"title": title, "version": version}
-    return {"openapi": "3.0.0", "info": info, "paths": paths(), "components": {"schemas": dict(schemas)}}
-
-
-def _of_version(group: ApiGroup, version: str, title: str, prefix: str) -> Document:
-    schemas: dict[str, Any] = dict(OBJECT_SCHEMAS)
-    paths: dict[str, Any] = {}
-    resources = list(served(group, version))
-    if not all(resource.custom for resource in resources):
-        paths |= _pages({f"{prefix}/": ("APIResourceList", "available resources")})
-        schemas |= DISCOVERY_SCHEMAS
-    for resource in resources:
-        schemas |= kind_schemas(resource, version)
-        paths |= paths_of(resource, version, prefix)
-    return _document(title, version, lambda: paths, schemas)
-
-
-def _pages(pages: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    return {
-        path: _operation_of_page(path, reference(meta(kind)), f"get {what}", JSON, YAML) for path, (kind, what) in pages.items()
-    }
-
-
-def _version_page() -> dict[str, Any]:
-    return {"/version/": _operation_of_page("/version/", reference(VERSION_INFO), "get the version of this server", JSON, YAML)}
-
-
-def _operation_of_page(path: str, schema: Any, description: str, *media: str) -> dict[str, Any]:
+def _page_operation(path: str, schema: str, description: str) -> dict[str, Any]:
     words = (word.capitalize() for part in path.split("/") for word in part.replace("-", ".").split("."))
     operation = {
         "description": description,
         "operationId": f"get{''.join(words)}Page",
-        "responses": {"200": {"description": "OK", "content": content(schema, *media)}, **refusals(*ALWAYS)},
+        "responses": {"200": {"description": "OK", "content": content(reference(schema))}, **refusals(*ALWAYS)},
     }
-    return {"get": operation}
+    return {path: {"get": operation}}
 
 
 PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -129,7 +111,7 @@ class OpenApi:
         self._version = version
         self._making = asyncio.Lock()
         self._three: Mapping[str, _Page] = {}
-        self._index: _Page | None = None
+        """By path; "" is the index."""
         self._two: tuple[_Page, _Page] | None = None
 
     @staticmethod
@@ -142,12 +124,8 @@ class OpenApi:
         match parts:
             case ["v2"]:
                 return await self._version_two(request)
-            case ["v3"]:
-                await self._made_three()
-                return _answered(request, self._index) if self._index is not None else None
             case ["v3", *path]:
-                await self._made_three()
-                return self._version_three(request, "/".join(path), now)
+                return await self._version_three(request, "/".join(path), now)
         return None
 
     async def _version_two(self, request: web.Request) -> web.Response:
@@ -162,10 +140,13 @@ class OpenApi:
                 return _answered(request, as_protobuf)
         return web.Response(status=406, headers=_VARIES)
 
-    def _version_three(self, request: web.Request, path: str, now: datetime) -> web.Response | None:
+    async def _version_three(self, request: web.Request, path: str, now: datetime) -> web.Response | None:
+        async with self._making:
+            if not self._three:
+                self._three = await asyncio.to_thread(self._make_three)
         page = self._three.get(path)
-        if page is None:
-            return None
+        if page is None or not path:
+            return None if page is None else _answered(request, page)
         if not any(clause.media in (JSON, *_ANYTHING) for clause in clauses(request.headers.get("Accept", ""))):
             return web.Response(status=406, headers=_VARIES)
         asked = request.query.get("hash", "").strip('"')
@@ -174,21 +155,15 @@ class OpenApi:
             return web.Response(status=301, headers={**page.headers, "Location": location, "Content-Type": JSON})
         return _answered(request, page, _for_ever(now) if asked else {})
 
-    async def _made_three(self) -> None:
-        async with self._making:
-            if self._index is None:
-                self._three = await asyncio.to_thread(lambda: dict(self._make_three()))
-                urls = {path: f"/openapi/v3/{path}?hash={page.digest}" for path, page in self._three.items()}
-                listed = {"paths": {path: {"serverRelativeURL": url} for path, url in sorted(urls.items())}}
-                self._index = _page(JSON, msgspec.json.encode(listed))
-
-    def _make_three(self) -> Iterator[tuple[str, _Page]]:
-        for path, document in documents_of(self._groups, self._title, self._version):
-            yield path, _page(JSON, msgspec.json.encode(document()))
+    def _make_three(self) -> dict[str, _Page]:
+        documents = documents_of(self._groups, self._title, self._version)
+        pages = {path: _page(JSON, msgspec.json.encode(document)) for path, document in documents}
+        urls = {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={page.digest}"} for path, page in sorted(pages.items())}
+        return {**pages, "": _page(JSON, msgspec.json.encode({"paths": urls}))}
 
     def _make_two(self) -> tuple[_Page, _Page]:
-        threes = (document() for _, document in documents_of(self._groups, self._title, self._version))
-        document: dict[str, Any] = swagger(threes, self._title, self._version)
+        documents = (document for _, document in documents_of(self._groups, self._title, self._version))
+        document = swagger(documents, self._title, self._version)
         as_json = _page(JSON, msgspec.json.encode(document))
         return as_json, _page(PROTO, encode(document), as_json.digest)
 

@@ -7,7 +7,7 @@ from machinery.apiserver.http.negotiation import JSON, PROTOBUF, YAML
 from machinery.apiserver.openapi.schemas import group_version_kind, kind_reference, list_reference, meta, reference
 from machinery.apiserver.resource import Resource, Subresource
 from machinery.apiserver.write.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from machinery.apiserver.write.protobuf_messages import MESSAGES
+from machinery.apiserver.write.protobuf import MESSAGES
 
 
 def _query(name: str, description: str, kind: str = "string", choices: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -197,66 +197,45 @@ def _encode_parameter(number: int, value: Mapping[str, Any]) -> bytes:
     return _block(number, _block(1, content))
 
 
+def _numbered(write: Encode, **numbers: int) -> Table:
+    """Fields with one encoding."""
+    return {name: (number, write) for name, number in numbers.items()}
+
+
 _of_schema = _message(lambda: _SCHEMA)
 _of_operation = _message(lambda: _OPERATION)
 _SCHEMA: Table = {
     "$ref": (1, _text),
-    "format": (2, _text),
-    "title": (3, _text),
-    "description": (4, _text),
-    "default": (5, _yaml),
-    "multipleOf": (6, _real),
-    "maximum": (7, _real),
-    "exclusiveMaximum": (8, _flag),
-    "minimum": (9, _real),
-    "exclusiveMinimum": (10, _flag),
-    "maxLength": (11, _whole),
-    "minLength": (12, _whole),
-    "pattern": (13, _text),
-    "maxItems": (14, _whole),
-    "minItems": (15, _whole),
-    "uniqueItems": (16, _flag),
-    "maxProperties": (17, _whole),
-    "minProperties": (18, _whole),
-    "required": (19, _texts),
+    **_numbered(_text, format=2, title=3, description=4, pattern=13),
+    **_numbered(_real, multipleOf=6, maximum=7, minimum=9),
+    **_numbered(_flag, exclusiveMaximum=8, exclusiveMinimum=10, uniqueItems=16),
+    **_numbered(_whole, maxLength=11, minLength=12, maxItems=14, minItems=15, maxProperties=17, minProperties=18),
     "enum": (20, _yamls),
+    "required": (19, _texts),
+    "default": (5, _yaml),
     "additionalProperties": (21, _additional),
     "type": (22, lambda number, value: _block(number, _text(1, value))),
     "items": (23, _message(lambda: _SCHEMA, 1)),
     "properties": (25, _named(_of_schema)),
     _EXTENSION: (31, _yaml),
 }
-_QUERY: Table = {
-    "required": (1, _flag),
-    "in": (2, _text),
-    "description": (3, _text),
-    "name": (4, _text),
-    "type": (6, _text),
-    "uniqueItems": (20, _flag),
-    "enum": (21, _yamls),
-}
-_PATH: Table = {**_QUERY, "type": (5, _text), "uniqueItems": (19, _flag)}
+_PARAMETER: Table = {"in": (2, _text), **_numbered(_text, description=3, name=4), "required": (1, _flag), "enum": (21, _yamls)}
+_QUERY: Table = {**_PARAMETER, "type": (6, _text), "uniqueItems": (20, _flag)}
+_PATH: Table = {**_PARAMETER, "type": (5, _text), "uniqueItems": (19, _flag)}
 _BODY: Table = {"name": (2, _text), "in": (3, _text), "required": (4, _flag), "schema": (5, _of_schema)}
 _RESPONSE: Table = {"description": (1, _text), "schema": (2, _message(lambda: _SCHEMA, 1))}
 _OPERATION: Table = {
-    "tags": (1, _texts),
-    "description": (3, _text),
-    "operationId": (5, _text),
-    "produces": (6, _texts),
-    "consumes": (7, _texts),
+    **_numbered(_text, description=3, operationId=5),
+    **_numbered(_texts, tags=1, produces=6, consumes=7),
     "parameters": (8, _each(_encode_parameter)),
     "responses": (9, _named(_message(lambda: _RESPONSE, 1))),
     _EXTENSION: (13, _yaml),
 }
 _PATH_ITEM: Table = {
-    "get": (2, _of_operation),
-    "put": (3, _of_operation),
-    "post": (4, _of_operation),
-    "delete": (5, _of_operation),
-    "patch": (8, _of_operation),
+    **_numbered(_of_operation, get=2, put=3, post=4, delete=5, patch=8),
     "parameters": (9, _each(_encode_parameter)),
 }
-_INFO: Table = {"title": (1, _text), "version": (2, _text)}
+_INFO = _numbered(_text, title=1, version=2)
 _DOCUMENT: Table = {
     "swagger": (1, _text),
     "info": (2, _message(lambda: _INFO)),

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.http.negotiation import ACCEPTED, JSON, PROTOBUF
 from machinery.apiserver.write import protobuf
-from machinery.apiserver.write.protobuf_messages import MESSAGES
+from machinery.apiserver.write.protobuf import MESSAGES
 from machinery.errors import BadRequestError, TooLargeError, UnsupportedMediaTypeError
 from machinery.meta import bounded_json as boundedjson
 from machinery.meta import bounded_yaml as boundedyaml

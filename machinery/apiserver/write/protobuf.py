@@ -2,14 +2,16 @@
 
 Kubernetes' typed clients send protobuf for built-in kinds and accept JSON responses. A body is four magic bytes and a
 `runtime.Unknown`, which holds the kind's name and the message. The server reads few messages and writes none, so it uses tables
-(`machinery.apiserver.write.protobuf_messages`) instead of generated code. Unknown fields are skipped, as protobuf requires.
+instead of generated code; their numbers and names are from the `generated.proto` files of Kubernetes' API packages. Unknown
+fields are skipped, as protobuf requires.
 """
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
+from enum import Enum
 from typing import Any
 
 from machinery.errors import BadRequestError
@@ -28,16 +30,16 @@ Message = Mapping[int, "MessageField"]
 
 
 class FieldKind(Enum):
-    TEXT = auto()
-    BYTES = auto()
-    INTEGER = auto()
-    BOOLEAN = auto()
-    TIME = auto()
-    MICRO_TIME = auto()
-    MESSAGE = auto()
-    MAP = auto()
+    TEXT = "text"
+    BYTES = "bytes"
+    INTEGER = "int"
+    BOOLEAN = "bool"
+    TIME = "time"
+    MICRO_TIME = "microtime"
+    MESSAGE = "message"
+    MAP = "map"
     """Entries of key 1 and value 2; `message` is the entry's table."""
-    LIST = auto()
+    LIST = "list"
     """A message with only a repeated field 1, which is a plain list in JSON."""
 
 
@@ -52,10 +54,35 @@ class MessageField:
     pointer: bool = False
 
 
-_TYPE = {1: MessageField("apiVersion"), 2: MessageField("kind")}
+_FIELD = re.compile(r"(\d+) (\w+)(?::(\w+))?(\?|\[\]|\{\})?")
+
+
+def message(fields: str, **nested: Message) -> Message:
+    """A table of fields in short form, such as `1 name, 8 creationTimestamp:time, 10 deletionGracePeriodSeconds:int?`.
+
+    After the colon is the FieldKind (by default text) or the name of a message in `nested`. `?`: a pointer; `[]`: repeated;
+    `{}`: a map from text to this kind.
+    """
+    table: dict[int, MessageField] = {}
+    for text in fields.split(", "):
+        found = _FIELD.fullmatch(text)
+        if found is None:
+            raise ValueError(f"no field of a message: {text}")
+        number, name, kind, mark = found.groups()
+        inner = nested.get(kind)
+        is_kind = FieldKind.MESSAGE if inner is not None else FieldKind(kind or "text")
+        if mark == "{}":
+            entry = {1: MessageField("key"), 2: MessageField("value", is_kind)}
+            table[int(number)] = MessageField(name, FieldKind.MAP, entry)
+        else:
+            table[int(number)] = MessageField(name, is_kind, inner, repeated=mark == "[]", pointer=mark == "?")
+    return table
+
+
+_TYPE = message("1 apiVersion, 2 kind")
 _TYPE_META, _RAW = 1, 2
 """Fields of the envelope, a `runtime.Unknown`."""
-_MOMENT = {1: MessageField("seconds", FieldKind.INTEGER), 2: MessageField("nanos", FieldKind.INTEGER)}
+_MOMENT = message("1 seconds:int, 2 nanos:int")
 
 
 class _MalformedError(Exception):
@@ -195,3 +222,117 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:  # noqa: PLR2004 - the last byte of a varint has no high bit
             return value & (2**64 - 1), position + index + 1
     raise _MalformedError("it ends too early")
+
+
+_OWNER = message("1 kind, 3 name, 4 uid, 5 apiVersion, 6 controller:bool?, 7 blockOwnerDeletion:bool?")
+_METADATA = message(
+    "1 name, 2 generateName, 3 namespace, 5 uid, 6 resourceVersion, 7 generation:int, 8 creationTimestamp:time, "
+    "9 deletionTimestamp:time, 10 deletionGracePeriodSeconds:int?, 11 labels{}, 12 annotations{}, 13 ownerReferences:owner[], "
+    "14 finalizers[]",
+    owner=_OWNER,
+)
+_REFERENCE = message("1 kind, 2 namespace, 3 name, 4 uid, 5 apiVersion, 6 resourceVersion, 7 fieldPath")
+_SOURCE = message("1 component, 2 host")
+_SERIES = message("1 count:int, 2 lastObservedTime:microtime")
+
+
+def _object(fields: str = "", **nested: Message) -> Message:
+    return message(", ".join(filter(None, ("1 metadata:metadata", fields))), metadata=_METADATA, **nested)
+
+
+def _with_spec(spec: Message) -> Message:
+    return _object("2 spec:spec", spec=spec)
+
+
+_SECRET = _object("2 data:bytes{}, 3 type, 4 stringData{}, 5 immutable:bool?")
+_CONFIG_MAP = _object("2 data{}, 3 binaryData:bytes{}, 4 immutable:bool?")
+_SERVICE_ACCOUNT = _object(
+    "2 secrets:reference[], 3 imagePullSecrets:local[], 4 automountServiceAccountToken:bool?",
+    reference=_REFERENCE,
+    local=message("1 name"),
+)
+_BOUND = message("1 kind, 2 apiVersion, 3 name, 4 uid")
+_TOKEN_REQUEST = _with_spec(message("1 audiences[], 3 boundObjectRef:bound, 4 expirationSeconds:int?", bound=_BOUND))
+_TOKEN_REVIEW = _with_spec(message("1 token, 2 audiences[]"))
+_REQUIREMENT = message("1 key, 2 operator, 3 values[]")
+_RESOURCE_ATTRIBUTES = message(
+    "1 namespace, 2 verb, 3 group, 4 version, 5 resource, 6 subresource, 7 name, 8 fieldSelector:selector, "
+    "9 labelSelector:selector",
+    selector=message("1 rawSelector, 2 requirements:requirement[]", requirement=_REQUIREMENT),
+)
+_ASKED = "1 resourceAttributes:resource, 2 nonResourceAttributes:path"
+_PATH = message("1 path, 2 verb")
+_SELF_ACCESS_REVIEW = _with_spec(message(_ASKED, resource=_RESOURCE_ATTRIBUTES, path=_PATH))
+_ACCESS_REVIEW = _with_spec(
+    message(f"{_ASKED}, 3 user, 4 groups[], 5 extra:list{{}}, 6 uid", resource=_RESOURCE_ATTRIBUTES, path=_PATH)
+)
+_RULES_REVIEW = _with_spec(message("1 namespace"))
+_RULE = message("1 verbs[], 2 apiGroups[], 3 resources[], 4 resourceNames[], 5 nonResourceURLs[]")
+_LABEL_SELECTOR = message("1 matchLabels{}, 2 matchExpressions:requirement[]", requirement=_REQUIREMENT)
+_ROLE = _object("2 rules:rule[]", rule=_RULE)
+_CLUSTER_ROLE = _object(
+    "2 rules:rule[], 3 aggregationRule:aggregation",
+    rule=_RULE,
+    aggregation=message("1 clusterRoleSelectors:selector[]", selector=_LABEL_SELECTOR),
+)
+_BINDING = _object(
+    "2 subjects:subject[], 3 roleRef:role",
+    subject=message("1 kind, 2 apiGroup, 3 name, 4 namespace"),
+    role=message("1 apiGroup, 2 kind, 3 name"),
+)
+_NAMESPACE = _object("2 spec:spec, 3 status:status", spec=message("1 finalizers[]"), status=message("1 phase"))
+_LEASE = _with_spec(
+    message(
+        "1 holderIdentity?, 2 leaseDurationSeconds:int?, 3 acquireTime:microtime, 4 renewTime:microtime, "
+        "5 leaseTransitions:int?, 6 strategy?, 7 preferredHolder?"
+    )
+)
+_CONDITION = message("1 type, 2 reason, 3 message, 4 lastUpdateTime:time, 5 lastTransitionTime:time, 6 status")
+_CERTIFICATE_SIGNING_REQUEST = _object(
+    "2 spec:spec, 3 status:status",
+    spec=message(
+        "1 request:bytes, 2 username, 3 uid, 4 groups[], 5 usages[], 6 extra:list{}, 7 signerName, 8 expirationSeconds:int?"
+    ),
+    status=message("1 conditions:condition[], 2 certificate:bytes", condition=_CONDITION),
+)
+_EVENT_PARTS = {"reference": _REFERENCE, "source": _SOURCE, "series": _SERIES}
+_CORE_EVENT = _object(
+    "2 involvedObject:reference, 3 reason, 4 message, 5 source:source, 6 firstTimestamp:time, 7 lastTimestamp:time, "
+    "8 count:int, 9 type, 10 eventTime:microtime, 11 series:series, 12 action, 13 related:reference, 14 reportingComponent, "
+    "15 reportingInstance",
+    **_EVENT_PARTS,
+)
+_EVENT = _object(
+    "2 eventTime:microtime, 3 series:series, 4 reportingController, 5 reportingInstance, 6 action, 7 reason, "
+    "8 regarding:reference, 9 related:reference, 10 note, 11 type, 12 deprecatedSource:source, "
+    "13 deprecatedFirstTimestamp:time, 14 deprecatedLastTimestamp:time, 15 deprecatedCount:int",
+    **_EVENT_PARTS,
+)
+_DELETE_OPTIONS = message(
+    "1 gracePeriodSeconds:int?, 2 preconditions:preconditions, 3 orphanDependents:bool?, 4 propagationPolicy?, 5 dryRun[]",
+    preconditions=message("1 uid?, 2 resourceVersion?"),
+)
+
+MESSAGES: Mapping[tuple[str, str], Message] = {
+    ("authentication.k8s.io/v1", "SelfSubjectReview"): _object(),
+    ("authentication.k8s.io/v1", "TokenRequest"): _TOKEN_REQUEST,
+    ("authentication.k8s.io/v1", "TokenReview"): _TOKEN_REVIEW,
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): _ACCESS_REVIEW,
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): _SELF_ACCESS_REVIEW,
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): _RULES_REVIEW,
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): _ACCESS_REVIEW,
+    ("certificates.k8s.io/v1", "CertificateSigningRequest"): _CERTIFICATE_SIGNING_REQUEST,
+    ("coordination.k8s.io/v1", "Lease"): _LEASE,
+    ("events.k8s.io/v1", "Event"): _EVENT,
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): _CLUSTER_ROLE,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io/v1", "Role"): _ROLE,
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): _BINDING,
+    ("v1", "ConfigMap"): _CONFIG_MAP,
+    (ANY_VERSION, "DeleteOptions"): _DELETE_OPTIONS,
+    ("v1", "Event"): _CORE_EVENT,
+    ("v1", "Namespace"): _NAMESPACE,
+    ("v1", "Secret"): _SECRET,
+    ("v1", "ServiceAccount"): _SERVICE_ACCOUNT,
+}
+"""Tables by apiVersion and kind."""

@@ -24,8 +24,7 @@ from machinery.apiserver.write.patches import (
     apply_merge_patch,
     apply_strategic_patch,
 )
-from machinery.apiserver.write.protobuf import MAGIC, decode
-from machinery.apiserver.write.protobuf_messages import MESSAGES
+from machinery.apiserver.write.protobuf import MAGIC, MESSAGES, decode
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 from machinery.meta import bounded_json as boundedjson
 from machinery.meta import bounded_yaml as boundedyaml
