@@ -8,10 +8,11 @@ from typing import Any
 from bench.door import document
 from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
 from machinery.identity import ClusterName
+from machinery.meta.objects import Key
 
 SEED = 20261122
 AT_ONCE = 100

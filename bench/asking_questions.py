@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from hub.api.meta.change import Query
 from hub.api.meta.ordering import Facet
 from hub.api.query.query_fields import where_of
 from hub.api.query.sorting import groups_of, sort_of
+from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 
 PAGE = 100

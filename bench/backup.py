@@ -17,13 +17,14 @@ from typing import Any
 import click
 
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.backup.archive import FORMAT, Archive, ArchiveWriter, Manifest
 from hub.store.backup.backup import write_tables
 from hub.store.backup.restore import RestoreTarget, restore_tables
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.meta.objects import Key
 from machinery.product import GROUP_SUFFIX
 
 PORTION = 500

@@ -23,9 +23,10 @@ import click
 import yaml
 
 from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, staged
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
+from machinery.meta.objects import Key
 
 REGIONS = 60
 BYTES = 3_300

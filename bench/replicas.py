@@ -18,9 +18,10 @@ from uuid import uuid4
 
 import click
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
+from machinery.meta.objects import Key
 
 WRITERS = 20
 PAUSE = 0.02

@@ -19,13 +19,14 @@ from typing import Any
 import click
 
 from bench.door import document, fill
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.history import Keeping
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction
 from hub.registry.generic import history
 from hub.store import SqlStore
+from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import ManualClock, SystemClock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

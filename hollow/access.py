@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
-import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.authz.authorizer import HeldRules, RoleIndex
 from machinery.apiserver.authz.rules import EVERYTHING
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
-from machinery.apiserver.storage import Actor, Selection, Storage
+from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, CertificateSubject
+from machinery.meta.objects import Query
 from machinery.pki import (
     CertificateAuthority,
     Plan,
@@ -169,8 +169,8 @@ class ByRoles(Authorizer):
         """The current roles, read for each request: a hollow cluster has few roles and few such requests."""
         index = RoleIndex()
         for resource in ROLES_AND_BINDINGS:
-            for stored in (await self._storage.list(resource.key, Selection())).items:
-                index.put(resource.name, stored.key, msgspec.json.decode(stored.document))
+            for stored in (await self._storage.list(resource.key, Query())).items:
+                index.put(resource.name, stored.key, stored.document)
         return index
 
 

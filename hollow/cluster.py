@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Self
 
-import msgspec
 import yaml
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -35,9 +34,10 @@ from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.storage import GroupResource, Key
+from machinery.apiserver.storage import GroupResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
 from machinery.identity import OPERATOR_GROUP, cluster_name
+from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.tls import Material, server_context
 
@@ -152,7 +152,7 @@ class HollowCluster:
         await self._storage.update(kinds.POD.key, key, objects.restarted, ADMINISTRATOR)
 
     async def _pod(self, namespace: str, name: str) -> Any:
-        return msgspec.json.decode((await self._storage.get(kinds.POD.key, Key(namespace, name))).document)
+        return (await self._storage.get(kinds.POD.key, Key(namespace, name))).document
 
     @property
     def _rotation(self) -> Middleware:

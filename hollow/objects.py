@@ -209,13 +209,13 @@ def cluster_info(server: str, authority: bytes) -> Document:
 SUFFIX = 10
 
 
-def template_hash(deployment: Document) -> str:
+def template_hash(deployment: Mapping[str, Any]) -> str:
     """A hash that differs when the pod template differs."""
     text = json.dumps(deployment["spec"].get("template") or {}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:SUFFIX]
 
 
-def pods_of(deployment: Document, nodes: Sequence[Document]) -> list[Document]:
+def pods_of(deployment: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Document]:
     """The desired pods. Raises InvalidError when the selector does not match the template's labels."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec.get("template") or {}
@@ -228,7 +228,7 @@ def pods_of(deployment: Document, nodes: Sequence[Document]) -> list[Document]:
     return [_pod(deployment, f"{prefix}-{number}", labels, node) for number in range(int(spec.get("replicas", 1)))]
 
 
-def _node(spec: Document, nodes: Sequence[Document]) -> str:
+def _node(spec: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
     """The node that the pod names, or the first schedulable one; "": none, so the pod is Pending."""
     if named := spec.get("nodeName"):
         return str(named)
@@ -236,7 +236,7 @@ def _node(spec: Document, nodes: Sequence[Document]) -> str:
     return str(next(free, ""))
 
 
-def _pod(deployment: Document, name: str, labels: Document, node: str) -> Document:
+def _pod(deployment: Mapping[str, Any], name: str, labels: Document, node: str) -> Document:
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     owner = {
         "apiVersion": "apps/v1",
@@ -257,5 +257,5 @@ def _pod(deployment: Document, name: str, labels: Document, node: str) -> Docume
     }
 
 
-def is_owned(pod: Document, uid: str) -> bool:
+def is_owned(pod: Mapping[str, Any], uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in pod["metadata"].get("ownerReferences") or ())

@@ -2,15 +2,14 @@
 
 from collections import Counter
 
-import msgspec
-
 from hollow import kinds, objects
 from hollow.objects import ClusterShape, service_account
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.resource import selectable_fields
-from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
+from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.runtime.clock import Clock
 
 _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group.resources if resource.namespaced)
@@ -29,7 +28,7 @@ class HollowStorage(MemoryStorage):
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         if resource == kinds.DEPLOYMENT.key:
             objects.pods_of({**document, "metadata": {"uid": "", **document["metadata"]}}, ())
         stored = await super().create(resource, key, document, actor, dry_run=dry_run)
@@ -40,7 +39,9 @@ class HollowStorage(MemoryStorage):
             await super().create(SERVICE_ACCOUNT.key, Key(key.name, account["metadata"]["name"]), account, actor)
         return stored
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         stored = await super().update(resource, key, change, actor, dry_run=dry_run)
         if resource == kinds.NAMESPACE.key and not await self._exists(resource, key):
             await self._empty(key.name, actor)
@@ -50,20 +51,20 @@ class HollowStorage(MemoryStorage):
             await self._replace(stored, actor)
         return stored
 
-    async def _replace(self, gone: Stored, actor: Actor) -> None:
+    async def _replace(self, gone: StoredObject, actor: Actor) -> None:
         """Recreate a deleted pod of a Deployment."""
-        for owner in msgspec.json.decode(gone.document)["metadata"].get("ownerReferences") or ():
+        for owner in gone.document["metadata"].get("ownerReferences") or ():
             if owner["kind"] == kinds.DEPLOYMENT.kind:
                 await self._roll_out(Key(gone.key.namespace, owner["name"]), actor)
 
     async def _roll_out(self, key: Key, actor: Actor) -> None:
         """Create the missing pods of a Deployment and delete its outdated ones, or all if it is deleted."""
         there = await self._exists(kinds.DEPLOYMENT.key, key)
-        deployment = msgspec.json.decode((await self.get(kinds.DEPLOYMENT.key, key)).document) if there else None
-        nodes = [msgspec.json.decode(each.document) for each in (await self.list(kinds.NODE.key, Selection())).items]
+        deployment = (await self.get(kinds.DEPLOYMENT.key, key)).document if there else None
+        nodes = [each.document for each in (await self.list(kinds.NODE.key, Query())).items]
         wanted = {pod["metadata"]["name"]: pod for pod in (objects.pods_of(deployment, nodes) if deployment else ())}
-        for stored in (await self.list(kinds.POD.key, Selection(namespace=key.namespace))).items:
-            pod = msgspec.json.decode(stored.document)
+        for stored in (await self.list(kinds.POD.key, Query(namespace=key.namespace))).items:
+            pod = stored.document
             owners = pod["metadata"].get("ownerReferences") or ()
             mine = any((owner["kind"], owner["name"]) == (kinds.DEPLOYMENT.kind, key.name) for owner in owners)
             known = deployment is not None and objects.is_owned(pod, deployment["metadata"]["uid"])
@@ -83,7 +84,7 @@ class HollowStorage(MemoryStorage):
 
     async def _empty(self, namespace: str, actor: Actor) -> None:
         for resource in _NAMESPACED:
-            for stored in (await self.list(resource, Selection(namespace=namespace))).items:
+            for stored in (await self.list(resource, Query(namespace=namespace))).items:
                 await self.update(resource, stored.key, lambda _document: None, actor)
 
     def _uid_of(self, resource: GroupResource, key: Key) -> str:

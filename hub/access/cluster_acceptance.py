@@ -12,10 +12,11 @@ import msgspec
 from hub.access.rights import ClusterView
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Change
 from hub.ports import Store, Transaction
 from hub.registry.multihub import owners
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import Clock
 
 BOUND = timedelta(seconds=10)

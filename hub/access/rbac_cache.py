@@ -11,21 +11,12 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from hub.api.meta.change import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    Change,
-    ChangeType,
-    Kind,
-    Query,
-    StoredObject,
-)
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Change, Kind
 from hub.ports import Store, Transaction
 from machinery.apiserver.authz.authorizer import RoleIndex, Roles
-from machinery.apiserver.storage import GroupResource, Key
+from machinery.apiserver.storage import GroupResource
 from machinery.errors import ExpiredError, MusterError, UnavailableError
+from machinery.meta.objects import ChangeType, Key, Query, StoredObject
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.rate_limit import until_tick
@@ -82,8 +73,8 @@ class RBACCache(Roles):
         began = self._clock.monotonic()
         index = RoleIndex()
         revision, found = await self._store.read(_all)
-        for stored in found:
-            index.put(_resource(stored.kind), Key(stored.key.namespace, stored.key.name), stored.document)
+        for kind, stored in found:
+            index.put(_resource(kind), stored.key, stored.document)
         self._index = index
         self._proven_at = began
         await self._move(revision)
@@ -163,5 +154,5 @@ def _newest(tx: Transaction) -> int:
     return tx.changes.newest()
 
 
-def _all(tx: Transaction) -> tuple[int, Sequence[StoredObject]]:
-    return tx.changes.newest(), [stored for kind in KINDS for stored in tx.objects.find(kind, Query()).items]
+def _all(tx: Transaction) -> tuple[int, Sequence[tuple[Kind, StoredObject]]]:
+    return tx.changes.newest(), [(kind, stored) for kind in KINDS for stored in tx.objects.find(kind, Query()).items]

@@ -19,11 +19,11 @@ from hub.api.certificatesigningrequests import request as requests
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse
 from machinery.identity import ClusterName
 from machinery.meta.conditions import TRUE, Condition
+from machinery.meta.objects import Document
 from machinery.meta.selectors import LabelSelector, selector_of
 from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX

@@ -9,10 +9,10 @@ from typing import Any
 from hub.api.managedclusters.cluster import is_accepted
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document
 
 GROUP, VERSION, KIND = "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"
 MANAGED_BY = "x-k8s.io/cluster-manager"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
+from machinery.meta.objects import Document
 from machinery.meta.selectors import selector_of
 from machinery.product import GROUP_SUFFIX
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 NAME = "hub"

@@ -6,8 +6,8 @@ from hashlib import sha256
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.api.namespaces import HUB
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 NORMAL, WARNING = "Normal", "Warning"

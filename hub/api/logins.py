@@ -17,9 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import JWT_AUTHENTICATORS, WEBHOOK_AUTHENTICATORS, Document, Kind
+from hub.api.meta.change import JWT_AUTHENTICATORS, WEBHOOK_AUTHENTICATORS, Kind
 from machinery.errors import InvalidError, UnauthorizedError
 from machinery.identity import OPERATOR_GROUP, CertificateSubject
+from machinery.meta.objects import Document
 
 RESERVED = "system:"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"

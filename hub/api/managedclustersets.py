@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Query
 from machinery.errors import BadRequestError
 from machinery.meta.conditions import FALSE, TRUE, Condition, with_condition
+from machinery.meta.objects import Document, Query
 from machinery.meta.selectors import LabelSelector, Operator, Requirement, selector_of
 from machinery.product import GROUP_SUFFIX
 

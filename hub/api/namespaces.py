@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Kind
+from hub.api.meta.change import Kind
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.objects import Document
 
 HUB = "open-cluster-management-hub"
 """Namespace of the hub's own objects."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from hub.api.certificates import CertificateRecord
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import Cause, DenialCause
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 MAX_SHOWN = 100

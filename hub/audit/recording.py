@@ -6,9 +6,10 @@ from contextlib import contextmanager
 import structlog
 
 from hub.api.auditrecords import AuditEntry, AuditRecord, ResponseStatus
-from hub.api.meta.change import Change, ChangeType
+from hub.api.meta.change import Change
 from hub.audit.auditor import Auditor
 from hub.ports import RECORDING, Recording
+from machinery.meta.objects import ChangeType
 
 CREATED, OK = 201, 200
 

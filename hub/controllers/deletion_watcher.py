@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.meta.change import ChangeType, Document, Key, Kind
+from hub.api.meta.change import Kind
+from machinery.meta.objects import ChangeType, Document, Key
 
 SHARE = 10
 """The interval between checks is this fraction of the time waited so far."""

@@ -9,9 +9,10 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from hub.api.meta.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
+from hub.api.meta.change import Change, Kind
 from hub.ports import Store, Transaction
 from machinery.errors import ExpiredError, MusterError
+from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
 from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -118,4 +119,4 @@ class Feed:
 
 def _page(tx: Transaction, kind: Kind, after: Key | None) -> tuple[tuple[StoredObject, ...], bool]:
     page = tx.objects.find(kind, Query(limit=PAGE, after=after))
-    return page.items, page.more
+    return page.items, page.after is not None

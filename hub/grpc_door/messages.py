@@ -16,12 +16,13 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import AgentHubState, RenewalOrder, ReportedHub, renewal_order
 from hub.api.managedclusters.cluster import ClientConfig, ClusterClaim, StatusReport
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS
 from hub.ports import Transaction
 from machinery.errors import BadRequestError, DenialCause, InvalidError, NotFoundError
 from machinery.identity import SIGNER, AddOnName, ClusterName, addon_subject
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.product import GROUP_SUFFIX
 from machinery.wire.session.v1 import session_pb2 as wire
 

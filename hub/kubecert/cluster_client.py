@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.kubecert.cluster_info import NAME, NAMESPACE
 from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, AgentDeploymentShape
 from hub.kubecert.output import LONGEST
@@ -14,6 +13,7 @@ from machinery.client.exec import Container, execute
 from machinery.client.ownership import owner_if_known
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import NotFoundError
+from machinery.meta.objects import Document
 
 PODS, NODES = RestResource("", "v1", "pods"), RestResource("", "v1", "nodes")
 CONFIG_MAPS, DEPLOYMENTS = RestResource("", "v1", "configmaps"), RestResource("apps", "v1", "deployments")

@@ -5,10 +5,10 @@ import binascii
 from dataclasses import dataclass
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
+from machinery.meta.objects import Document
 
 NAMESPACE, NAME, KEY = "kube-public", "cluster-info", "kubeconfig"
 

@@ -14,7 +14,6 @@ import structlog
 
 from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.kubecert import deployment as rules
 from hub.kubecert import pod_selection as choosing
 from hub.kubecert.cluster_client import ClusterClient
@@ -24,6 +23,7 @@ from hub.kubecert.failure import COULD_NOT_FETCH_KEY, COULD_NOT_GET_CLUSTER_INFO
 from hub.kubecert.output import parse_printed
 from hub.ports import AuthorityKeeper
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
+from machinery.meta.objects import Document
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.kubecert.__main__ import CERT_PATH, KEY_PATH
 from hub.kubecert.flags import paths_of
+from machinery.meta.objects import Document
 
 SELECTOR_PREFIX = "kube-cert-agent.muster/"
 SCHEMA = "v1"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
+from machinery.meta.objects import Document
 
 CERTIFICATE_FLAGS = ("cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file")
 KEY_FLAGS = ("cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file")

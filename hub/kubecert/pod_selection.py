@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import parse_time
 
 RUNNING = "Running"

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.kubecert.cluster_client import Collections
 from hub.kubecert.deployment import AgentDeploymentShape
 from hub.kubecert.pod_selection import instance
 from machinery.client.reflector import ObjectKey, Reflector
 from machinery.client.rest import KubeClient
+from machinery.meta.objects import Document
 
 
 class Mirrors(NamedTuple):

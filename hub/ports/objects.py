@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from hub.api.meta.change import Change, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.change import Change, Kind
 from hub.api.meta.ordering import Facet
 from hub.api.objects.history import Ledger, Trimmed
+from machinery.meta.objects import Key, Page, Query, StoredObject
 
 EVERYTHING = 2**31 - 1
 """Value of `limit` that processes everything in one transaction."""
@@ -29,7 +30,7 @@ class Objects(Protocol):
     def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
         """Load these objects with one query, so that `get` needs no query for each."""
 
-    def find(self, kind: Kind, query: Query) -> ObjectPage: ...
+    def find(self, kind: Kind, query: Query) -> Page: ...
 
     def has_any(self, kind: Kind) -> bool:
         """Whether an object of the kind exists, including this transaction's own writes. Cheaper than `find`."""

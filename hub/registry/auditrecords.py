@@ -12,8 +12,9 @@ from hub.api.meta import document as doc
 from hub.ports import Transaction
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.errors import BadRequestError, TooLargeError
+from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time, parse_time
 
@@ -163,23 +164,15 @@ _encode = msgspec.json.Encoder().encode
 class AuditStorage(VirtualStorage):
     """The audit log as objects in the order of time, which is also the order of their names."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self._stored(await self._store.read(_look, resource, key))
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, at
-        query = _query(selection, limit, after)
-        if query is None or not selection.labels.matches({}):
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource
+        limit, asked = query.limit, _audit_query(query)
+        if asked is None or not all(term.matches({}) for term in query.labels):
             return Page((), await self.revision())
-        found, revision = await self._store.read(find, query)
+        found, revision = await self._store.read(find, asked)
         if limit is None and len(found) > MOST:
             raise TooLargeError(
                 f"more than {MOST} records are chosen: ask for pages with limit, or choose fewer by fieldSelector, "
@@ -189,7 +182,7 @@ class AuditStorage(VirtualStorage):
         more = limit is not None and len(found) > limit
         return Page(items, revision, items[-1].key if more else None)
 
-    def _stored(self, entry: AuditEntry) -> Stored:
+    def _stored(self, entry: AuditEntry) -> StoredObject:
         """Prepends the object's metadata to the stored bytes of the record."""
         name = named(entry.at, entry.replica, entry.sequence)
         metadata = {
@@ -199,7 +192,7 @@ class AuditStorage(VirtualStorage):
             "resourceVersion": str(entry.sequence),
         }
         opening = _encode({"apiVersion": self._api_version, "kind": KIND, "metadata": metadata})
-        return Stored(Key("", name), entry.sequence, opening[:-1] + b"," + entry.document[1:])
+        return StoredObject(Key("", name), entry.sequence, opening[:-1] + b"," + entry.document[1:])
 
 
 def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
@@ -211,13 +204,13 @@ def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
     return found
 
 
-def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQuery | None:
-    """Returns the query of a selection; None: no record can match. Raises BadRequestError."""
+def _audit_query(query: Query) -> AuditQuery | None:
+    """Returns the query of the audit log; None: no record can match. Raises BadRequestError."""
     equal: list[tuple[str, str]] = []
     unequal: list[tuple[str, str]] = []
     since: list[datetime] = []
     until: list[datetime] = []
-    for term in selection.fields.requirements:
+    for term in query.fields:
         value = term.values[0]
         if term.name in FIELDS:
             (equal if term.operator is Operator.EQUALS else unequal).append((term.name, value))
@@ -236,8 +229,8 @@ def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQ
         unequal=tuple(unequal),
         since=max(since, default=None),
         until=min(until, default=None),
-        after=_place(after.name) if after is not None else None,
-        limit=MOST if limit is None else limit,
+        after=_place(query.after.name) if query.after is not None else None,
+        limit=MOST if query.limit is None else query.limit,
     )
 
 

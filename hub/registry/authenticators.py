@@ -8,8 +8,8 @@ from hub.api.meta import document as doc
 from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from machinery import pki
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
-from machinery.apiserver.storage import Document
 from machinery.errors import Cause, InvalidError, forbidden, invalid_value
+from machinery.meta.objects import Document
 from machinery.meta.urls import https_flaw
 from machinery.product import NAME as PRODUCT
 

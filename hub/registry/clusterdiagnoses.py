@@ -18,16 +18,16 @@ from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import ADDON_LABEL
 from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, Lead, Offer, diagnose
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
 from hub.registry.generic.schemas import TEXT, Schema, listing, record
 from hub.registry.generic.virtual import VirtualStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow
-from machinery.apiserver.storage import GroupResource, Page, Selection, Storage, Stored
-from machinery.apiserver.storage import Key as ServedKey
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.errors import MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.meta.selectors import parse_label_selector
 
 _PARTS = {
@@ -132,7 +132,7 @@ KIND = "ClusterDiagnosis"
 class DiagnosisStorage(VirtualStorage):
     """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
-    async def get(self, resource: GroupResource, key: ServedKey) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         """Raises NotFoundError if the name cannot be a cluster's."""
         try:
             name = cluster_name(key.name)
@@ -141,19 +141,11 @@ class DiagnosisStorage(VirtualStorage):
         found, revision = await self._store.read(_look, name)
         metadata = {"name": name, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{name}")), "resourceVersion": str(revision)}
         document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(found)}
-        return Stored(key, revision, msgspec.json.encode(document))
+        return StoredObject(key, revision, msgspec.json.encode(document))
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: ServedKey | None = None,
-        at: int | None = None,
-    ) -> Page:
+    async def list(self, resource: GroupResource, query: Query) -> Page:
         """Raises MethodNotAllowedError."""
-        del selection, limit, after, at
+        del query
         raise MethodNotAllowedError(f"{resource} are asked for by the name of a cluster")
 
 

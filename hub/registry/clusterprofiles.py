@@ -7,7 +7,7 @@ from hub.api import clusterprofiles as rules
 from hub.api import managedclustersets as sets
 from hub.api.clusterprofiles import GROUP, KIND, VERSION
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, Document, Key, Query, StoredObject
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import namespaces
@@ -16,6 +16,7 @@ from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, list
 from hub.registry.managedclustersets import all_sets
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 
 

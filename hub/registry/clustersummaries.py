@@ -20,9 +20,10 @@ from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow, age_of
-from machinery.apiserver.storage import Actor, Change, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions
+from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_time
 
 _NUMBER: Schema = {"type": "integer", "format": "int64"}
@@ -104,40 +105,33 @@ NEVER = "Never"
 class SummaryStorage(VirtualStorage):
     """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return await self._fleet() if key.name == NAME else not_found(resource, key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, limit, at
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource
         fleet = await self._fleet()
-        fields = {"metadata.name": NAME, "metadata.namespace": ""}
-        chosen = selection.labels.matches({}) and selection.fields.matches(fields) and after is None
+        chosen = query.after is None and query.matches(fleet.key, {}, {})
         return Page((fleet,) if chosen else (), fleet.revision)
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         """Releases the brake for `spec.releaseBrake`; nothing is stored."""
         if key.name != NAME:
             not_found(resource, key)
-        new = change(msgspec.json.decode((await self._fleet()).document))
+        new = change((await self._fleet()).document)
         if new is None:
             raise MethodNotAllowedError(f"{resource} are counted, not deleted")
         if not dry_run and doc.mapping(new, "spec").get("releaseBrake") is True:
             await self._store.run(brake.release, actor.user)
         return await self._fleet()
 
-    async def _fleet(self) -> Stored:
+    async def _fleet(self) -> StoredObject:
         status, revision = await self._store.read(_count)
         metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, KIND)), "resourceVersion": str(revision)}
         document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
-        return Stored(Key("", NAME), revision, msgspec.json.encode(document))
+        return StoredObject(Key("", NAME), revision, msgspec.json.encode(document))
 
 
 def _brake(state: Brake) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from hub.ports import Transaction
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
+from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time, format_time
 
 SCHEMA: Schema = {
@@ -70,27 +71,18 @@ MOST = 1_000
 class TransitionStorage(VirtualStorage):
     """Each answer is one read of the database. There are no further pages, because new transitions would shift them."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
-        page = await self.list(resource, Selection(namespace=key.namespace))
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
+        page = await self.list(resource, Query(namespace=key.namespace))
         return next((stored for stored in page.items if stored.key == key), None) or not_found(resource, key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del after, at
-        if selection.namespace is None:
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        if query.namespace is None:
             raise BadRequestError(f"{resource} are listed of one cluster: name its namespace, as in -n CLUSTER")
-        kept, revision = await self._store.read(_look, ClusterName(selection.namespace), min(limit or MOST, MOST))
+        kept, revision = await self._store.read(_look, ClusterName(query.namespace), min(query.limit or MOST, MOST))
         items = (self._stored(each, revision) for each in kept)
-        return Page(tuple(stored for stored in items if _selects(selection, stored.key)), revision)
+        return Page(tuple(stored for stored in items if query.matches(stored.key, {}, {})), revision)
 
-    def _stored(self, transition: Transition, revision: int) -> Stored:
+    def _stored(self, transition: Transition, revision: int) -> StoredObject:
         name = f"{transition.cluster}.{transition.at:%Y%m%dt%H%M%S.%f}"
         metadata = {
             "name": name,
@@ -108,13 +100,8 @@ class TransitionStorage(VirtualStorage):
             "clusterUID": transition.uid,
         }
         document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, **told}
-        return Stored(Key(transition.cluster, name), revision, msgspec.json.encode(document))
+        return StoredObject(Key(transition.cluster, name), revision, msgspec.json.encode(document))
 
 
 def _look(tx: Transaction, cluster: ClusterName, limit: int) -> tuple[tuple[Transition, ...], int]:
     return tuple(tx.transitions.of(cluster, limit=limit)), tx.changes.newest()
-
-
-def _selects(selection: Selection, key: Key) -> bool:
-    fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
-    return selection.labels.matches({}) and selection.fields.matches(fields)

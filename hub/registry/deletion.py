@@ -11,7 +11,7 @@ from hub.api.certificatesigningrequests.request import Requester
 from hub.api.managedclusters import removal
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED
 from hub.ports import Transaction
@@ -21,6 +21,7 @@ from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusters import content
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
+from machinery.meta.objects import Key, Query, StoredObject
 
 PORTION = 200
 """Objects per transaction, so that other writers do not wait long."""
@@ -56,7 +57,7 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
             clusters.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
         return ClusterDeletionProgress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
-    left = Remaining.of([(each.kind, each.document) for each in content.of_cluster(tx, name)])
+    left = Remaining.of([(kind, each.document) for kind, each in content.of_cluster(tx, name)])
     if not left.objects:
         _let_go(tx, stored, actor)
         return ClusterDeletionProgress(gone=True, moved=moved)
@@ -68,14 +69,14 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
     """Delete or mark the next objects; return their number."""
     found = list(content.of_cluster(tx, name))
-    addons = [stored for stored in found if stored.kind == ADDONS]
+    addons = [stored for kind, stored in found if kind == ADDONS]
     first = min((removal.priority(stored.document) for stored in addons), default=0)
-    due = [stored for stored in addons if at_once or removal.priority(stored.document) == first]
+    due = [(ADDONS, stored) for stored in addons if at_once or removal.priority(stored.document) == first]
     if at_once or not addons:
-        due += [stored for stored in found if stored.kind != ADDONS]
-    unmarked = [stored for stored in due if not doc.is_deleting(stored.document)][:PORTION]
-    for stored in unmarked:
-        WRITE_PATHS[stored.kind].remove(tx, stored, Requester(actor))
+        due += [(kind, stored) for kind, stored in found if kind != ADDONS]
+    unmarked = [(kind, stored) for kind, stored in due if not doc.is_deleting(stored.document)][:PORTION]
+    for kind, stored in unmarked:
+        WRITE_PATHS[kind].remove(tx, stored, Requester(actor))
     return len(unmarked)
 
 
@@ -95,22 +96,22 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
     """Delete everything at once, regardless of finalizers."""
     orphaned = []
     found = list(content.of_cluster(tx, cluster.key.name))
-    for stored in found:
+    for kind, stored in found:
         held = doc.finalizers(stored.document)
         if held:
-            orphaned.append(f"{stored.kind.partition('.')[0]}/{stored.key.name} ({', '.join(map(str, held))})")
-        _remove_whole(tx, stored, actor)
+            orphaned.append(f"{kind.partition('.')[0]}/{stored.key.name} ({', '.join(map(str, held))})")
+        _remove_whole(tx, kind, stored, actor)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
     clusters.put(tx, removal.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 
-def _remove_whole(tx: Transaction, stored: StoredObject, actor: str) -> None:
-    path, who = WRITE_PATHS[stored.kind], Requester(actor)
+def _remove_whole(tx: Transaction, kind: Kind, stored: StoredObject, actor: str) -> None:
+    path, who = WRITE_PATHS[kind], Requester(actor)
     if not doc.is_deleting(stored.document):
         path.remove(tx, stored, who)
-    marked = tx.objects.get(stored.kind, stored.key)
+    marked = tx.objects.get(kind, stored.key)
     if marked is not None:
         path.put(tx, removal.unheld(marked.document), marked, who)
 
@@ -165,4 +166,4 @@ def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[kinds.Write
         while more:
             page = tx.objects.find(path.kind, Query(namespace=name, limit=PORTION, after=after))
             yield from ((path, stored) for stored in page.items)
-            more, after = page.more, page.items[-1].key if page.items else None
+            more, after = page.after is not None, page.after

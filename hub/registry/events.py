@@ -6,7 +6,7 @@ from datetime import timedelta
 from hub.api import events as rules
 from hub.api.events import EventRecord
 from hub.api.meta import document as doc
-from hub.api.meta.change import EVENTS, Key
+from hub.api.meta.change import EVENTS
 from hub.api.namespaces import HUB
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
@@ -15,6 +15,7 @@ from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta.objects import Key
 
 
 def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:

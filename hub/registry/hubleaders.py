@@ -15,9 +15,10 @@ from hub.ports import Transaction
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from machinery.apiserver.resource import Column, Resource, TableRow, age_of
-from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.durations import format_duration
 from machinery.election.lock import LockRecord
+from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
 
 NOBODY = "<nobody>"
@@ -76,26 +77,14 @@ NAME, KIND = "hub", "HubLeader"
 class LeaderStorage(VirtualStorage):
     """Each answer is one read of the database; the resourceVersion is the store's revision."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         record, revision = await self._store.read(_look)
         return not_found(resource, key) if record is None or key.name != NAME else _stored(self._api_version, record, revision)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, limit, at  # there is one at most
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource  # there is one at most
         record, revision = await self._store.read(_look)
-        is_chosen = (
-            selection.labels.matches({})
-            and selection.fields.matches({"metadata.name": NAME, "metadata.namespace": ""})
-            and (after is None or after.name < NAME)
-        )
+        is_chosen = query.matches(Key("", NAME), {}, {}) and (query.after is None or query.after.name < NAME)
         if record is None or not is_chosen:
             return Page((), revision)
         return Page((_stored(self._api_version, record, revision),), revision)
@@ -105,10 +94,10 @@ def _look(tx: Transaction) -> tuple[LockRecord | None, int]:
     return tx.leaders.record(), tx.changes.newest()
 
 
-def _stored(api_version: str, record: LockRecord, revision: int) -> Stored:
+def _stored(api_version: str, record: LockRecord, revision: int) -> StoredObject:
     metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{NAME}")), "resourceVersion": str(revision)}
     document = {"apiVersion": api_version, "kind": KIND, "metadata": metadata, "status": _status(record)}
-    return Stored(Key("", NAME), revision, msgspec.json.encode(document))
+    return StoredObject(Key("", NAME), revision, msgspec.json.encode(document))
 
 
 def _status(record: LockRecord) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from hub.api.meta.change import (
     SERVICE_ACCOUNTS,
     WEBHOOK_AUTHENTICATORS,
     Kind,
-    StoredObject,
 )
 from hub.ports import Transaction, Written
 from hub.registry import clusterroles, namespaces
@@ -45,6 +44,7 @@ from hub.registry.core import serviceaccounts as accounts
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
+from machinery.meta.objects import StoredObject
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Create (old object None) or update for a requester. Raises InvalidError, AlreadyExistsError, ConflictError and others."""

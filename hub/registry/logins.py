@@ -8,13 +8,14 @@ from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes
 from hub.api.credentialissuers import Strategy
 from hub.api.logins import KINDS, AuthenticatorConfig, Login, Reference, read_authenticator
 from hub.api.meta import document as doc
-from hub.api.meta.change import CREDENTIAL_ISSUERS, Key, Kind, StoredObject
+from hub.api.meta.change import CREDENTIAL_ISSUERS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.generic import objects
 from machinery.identity import CredentialId
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, StoredObject
 
 
 def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig | None:

@@ -11,17 +11,17 @@ from typing import Any
 from hub.api import managedclustersets as rules
 from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Kind, Query, StoredObject
+from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from hub.registry.managedclusters import service as membership
 from machinery.apiserver.resource import AGE, STATUS, Resource
-from machinery.apiserver.storage import Document
 from machinery.errors import Cause, invalid_value
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement, valid_label_key, valid_label_value
 
 

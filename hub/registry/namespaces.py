@@ -5,12 +5,13 @@ from uuid import uuid4
 
 from hub.api import namespaces as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS, Key, Query, StoredObject
+from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.generic.objects import store
 from machinery.errors import Cause, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta.objects import Key, Query, StoredObject
 
 STARTING = "hub:start"
 

@@ -15,7 +15,7 @@ from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Document, Key, Query, StoredObject
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
 from hub.registry.bootstrapcredentials import service as credentials
@@ -30,6 +30,7 @@ from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.product import GROUP_SUFFIX
 

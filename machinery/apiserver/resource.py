@@ -11,10 +11,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
+from machinery.apiserver.storage import Actor, GroupResource, Past, Storage
 from machinery.durations import human_duration
 from machinery.errors import Cause
 from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
+from machinery.meta.objects import Document, Key, Query, SortPosition
 from machinery.meta.timestamps import parse_time
 
 Schema = Mapping[str, Any]
@@ -39,7 +40,7 @@ Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
 Groups = Sequence[tuple[tuple[str | None, ...], int]]
 """Combinations of values (None: no value) with the number of objects that have them, most frequent first."""
 
-Counts = Callable[[str, Selection], Awaitable[tuple[Sequence[str], Groups, int]]]
+Counts = Callable[[str, Query], Awaitable[tuple[Sequence[str], Groups, int]]]
 """Evaluates the query parameter `groupBy` for a selection: returns the column names, the groups, and the revision.
 
 "" counts all objects. Raises BadRequestError.
@@ -177,7 +178,7 @@ class Resource:
     """Names that a field selector may use for labels; both names may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
     """Parses the query parameter `where`: (text, now, whether for a watch). Raises BadRequestError."""
-    order: Callable[[str, Standing | None], Hashable] | None = None
+    order: Callable[[str, SortPosition | None], Hashable] | None = None
     """Parses the query parameter `sortBy`: (text, position after which a page begins). Raises BadRequestError."""
     counts: Counts | None = None
     extras: Extras | None = None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import structlog
 from aiohttp import web
 
@@ -25,7 +24,7 @@ from machinery.apiserver.http.status_errors import InternalError, forbidden_requ
 from machinery.apiserver.read.watches import Watches
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.routes import ObjectRoutes, Scrape, Site
-from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.storage import Actor, Storage
 from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import (
@@ -37,6 +36,7 @@ from machinery.errors import (
     NotAcceptableError,
     NotFoundError,
 )
+from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock
 from machinery.sanitize import can_be_kept, is_plain
 
@@ -219,7 +219,7 @@ def _namespace_objects(groups: Sequence[ApiGroup], storage: Storage) -> Namespac
             stored = await (found[0].storage or storage).get(found[0].key, Key("", name))
         except NotFoundError:
             return False
-        if "deletionTimestamp" in msgspec.json.decode(stored.document)["metadata"]:
+        if "deletionTimestamp" in stored.document["metadata"]:
             why = f"unable to create new content in namespace {name} because it is being terminated"
             raise ForbiddenError(why, subject=ErrorSubject(name=name, kind="namespaces"))
         return True

@@ -13,7 +13,7 @@ from hub.api.certificatesigningrequests.request import RequestPhase, Submission,
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Document, Query
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers import ACTOR
 from hub.controllers.manager.manager import ControllerManager
 from hub.ports import Store, Transaction
@@ -26,6 +26,7 @@ from hub.settings import load
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta import conditions
+from machinery.meta.objects import Document, Query
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present

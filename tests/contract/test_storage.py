@@ -1,9 +1,9 @@
 """What every Storage behind the generic API server promises: in memory, behind an admission, and over the hub's services."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import pytest
 
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, Storage, StorageEvent, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Storage
 from machinery.apiserver.storages.admission import AdmittedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
+from machinery.meta.objects import Document, Key, Query, StoredObject, WatchEvent
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.product import GROUP_SUFFIX
 from tests.fakes.databases import sqlite_database
@@ -23,7 +24,7 @@ from tests.fakes.databases import sqlite_database
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
 LEASES = GroupResource("coordination.k8s.io", "leases")
 ADMIN = Actor("admin", ("system:masters",))
-GOLD = Selection(labels=parse_label_selector("tier=gold"))
+GOLD = Query(labels=parse_label_selector("tier=gold").requirements)
 QUIET = timedelta(milliseconds=50)
 EAST = Key("", "east")
 
@@ -54,36 +55,36 @@ def cluster(name: str, **labels: str) -> dict[str, Any]:
     }
 
 
-async def create(storage: Storage, name: str, **labels: str) -> Stored:
+async def create(storage: Storage, name: str, **labels: str) -> StoredObject:
     return await storage.create(CLUSTERS, Key("", name), cluster(name, **labels), ADMIN)
 
 
-async def relabel(storage: Storage, name: str, **labels: str) -> Stored:
+async def relabel(storage: Storage, name: str, **labels: str) -> StoredObject:
     def change(old: Document) -> Document:
         return {**old, "metadata": {**old["metadata"], "labels": labels}}
 
     return await storage.update(CLUSTERS, Key("", name), change, ADMIN)
 
 
-async def remove(storage: Storage, name: str) -> Stored:
+async def remove(storage: Storage, name: str) -> StoredObject:
     return await storage.update(CLUSTERS, Key("", name), lambda _old: None, ADMIN)
 
 
-def metadata(stored: Stored) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(stored.document)["metadata"]
+def metadata(stored: StoredObject) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = stored.document["metadata"]
     return found
 
 
-def names(items: tuple[Stored, ...]) -> list[str]:
+def names(items: tuple[StoredObject, ...]) -> list[str]:
     return [item.key.name for item in items]
 
 
-async def take(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
+async def take(events: AsyncIterator[WatchEvent | int], count: int) -> list[tuple[str, str]]:
     """Type and name of the next `count` events; bookmarks are left out."""
     taken: list[tuple[str, str]] = []
     while len(taken) < count:
         event = await anext(events)
-        if isinstance(event, StorageEvent):
+        if isinstance(event, WatchEvent):
             taken.append((event.type.value, event.stored.key.name))
     return taken
 
@@ -142,26 +143,26 @@ async def test_concurrent_changes_lose_no_update(storage: Storage) -> None:
 async def test_a_list_is_ordered_selected_and_paged_and_a_later_page_shows_the_moment_of_the_first(storage: Storage) -> None:
     for name in ("c", "a", "d", "b"):
         await create(storage, name, tier="gold" if name != "d" else "iron")
-    whole = await storage.list(CLUSTERS, Selection())
+    whole = await storage.list(CLUSTERS, Query())
     assert (names(whole.items), whole.revision, whole.after) == (["a", "b", "c", "d"], await storage.revision(), None)
     assert names((await storage.list(CLUSTERS, GOLD)).items) == ["a", "b", "c"]
-    one = Selection(fields=parse_field_selector("metadata.name=b"))
+    one = Query(fields=parse_field_selector("metadata.name=b").requirements)
     assert names((await storage.list(CLUSTERS, one)).items) == ["b"]
-    first = await storage.list(CLUSTERS, Selection(), limit=3)
+    first = await storage.list(CLUSTERS, Query(limit=3))
     assert (names(first.items), first.after) == (["a", "b", "c"], Key("", "c"))
-    rest = await storage.list(CLUSTERS, Selection(), limit=3, after=first.after)
+    rest = await storage.list(CLUSTERS, Query(limit=3, after=first.after))
     assert (names(rest.items), rest.after) == (["d"], None)
-    first = await storage.list(CLUSTERS, GOLD, limit=1)
+    first = await storage.list(CLUSTERS, replace(GOLD, limit=1))
     await remove(storage, "b")
     await relabel(storage, "c", tier="iron")
     await create(storage, "aa", tier="gold")
-    rest = await storage.list(CLUSTERS, GOLD, limit=5, after=first.after, at=first.revision)
+    rest = await storage.list(CLUSTERS, replace(GOLD, limit=5, after=first.after, at=first.revision))
     assert (names(rest.items), rest.revision) == (["b", "c"], first.revision)
 
 
 async def test_a_watch_sends_every_later_change_and_objects_that_enter_or_leave_its_selection(storage: Storage) -> None:
     start = (await create(storage, "a", tier="iron")).revision
-    async with storage.watch(CLUSTERS, GOLD, after=start) as events, storage.watch(CLUSTERS, Selection(), after=start) as every:
+    async with storage.watch(CLUSTERS, GOLD, after=start) as events, storage.watch(CLUSTERS, Query(), after=start) as every:
         await relabel(storage, "a", tier="gold")
         await relabel(storage, "a", tier="gold", more="yes")
         left = await relabel(storage, "a", tier="iron")
@@ -169,7 +170,7 @@ async def test_a_watch_sends_every_later_change_and_objects_that_enter_or_leave_
         await create(storage, "b", tier="gold")
         await remove(storage, "b")
         assert await take(events, 2) == [("ADDED", "a"), ("MODIFIED", "a")]
-        while not isinstance(event := await anext(events), StorageEvent):
+        while not isinstance(event := await anext(events), WatchEvent):
             pass
         assert (event.type.value, event.stored.revision) == ("DELETED", left.revision)
         assert metadata(event.stored)["resourceVersion"] == str(left.revision)
@@ -180,11 +181,11 @@ async def test_a_watch_sends_every_later_change_and_objects_that_enter_or_leave_
 
 async def test_a_watch_without_changes_of_its_own_tells_how_far_it_is(storage: Storage) -> None:
     start = (await create(storage, "a", tier="iron")).revision
-    async with storage.watch(CLUSTERS, GOLD, after=start) as events, storage.watch(LEASES, Selection(), after=start) as others:
+    async with storage.watch(CLUSTERS, GOLD, after=start) as events, storage.watch(LEASES, Query(), after=start) as others:
         newest = (await create(storage, "b", tier="iron")).revision
         for quiet in (events, others):
             while (bookmark := await anext(quiet)) != newest:
-                assert not isinstance(bookmark, StorageEvent)
+                assert not isinstance(bookmark, WatchEvent)
 
 
 async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> None:

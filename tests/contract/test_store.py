@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.meta.change import (
-    ADDONS,
-    LEASES,
-    MANAGED_CLUSTERS,
-    REQUESTS,
-    Change,
-    ChangeType,
-    Key,
-    ObjectPage,
-    Query,
-    StoredObject,
-)
+from hub.api.meta.change import ADDONS, LEASES, MANAGED_CLUSTERS, REQUESTS, Change
 from hub.ports import Store, Transaction, Written
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
+from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
@@ -52,11 +42,11 @@ def get(tx: Transaction, name: str) -> StoredObject | None:
     return tx.objects.get(MANAGED_CLUSTERS, Key("", name))
 
 
-def find(tx: Transaction, /, **query: Any) -> ObjectPage:
+def find(tx: Transaction, /, **query: Any) -> Page:
     return tx.objects.find(MANAGED_CLUSTERS, Query(**query))
 
 
-def names(page: ObjectPage) -> list[str]:
+def names(page: Page) -> list[str]:
     return [item.key.name for item in page.items]
 
 
@@ -291,12 +281,12 @@ async def test_pages_follow_the_keys_byte_by_byte_and_count_what_remains_unless_
     after: Key | None = None
     for remaining in (4, 1, None):
         page = await store.read(find, limit=3, after=after)
-        assert (page.remaining, page.more) == (remaining, remaining is not None)
+        assert (page.remaining, page.after is not None) == (remaining, remaining is not None)
         seen += names(page)
         after = page.items[-1].key
     assert seen == sorted(keys)
     page = await store.read(find, limit=2, labels=(label("env", Operator.EXISTS),))
-    assert (names(page), page.more, page.remaining) == (["a", "a-b"], True, None)
+    assert (names(page), page.after is not None, page.remaining) == (["a", "a-b"], True, None)
 
 
 async def test_follower_sees_every_change_once_and_in_order(store: Store) -> None:
@@ -481,7 +471,7 @@ async def test_looks_of_one_moment_are_each_answered_as_a_reading_is(store: Stor
         store.look(get, "a"), store.look(find, limit=1), store.look(broken), return_exceptions=True
     )
     assert isinstance(found, StoredObject)
-    assert isinstance(page, ObjectPage)
+    assert isinstance(page, Page)
     assert (found.key.name, names(page), str(refused)) == ("a", ["a"], "1 there")
     await store.run(put, cluster("b"))
     assert await store.look(get, "b") is not None

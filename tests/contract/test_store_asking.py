@@ -11,13 +11,14 @@ import pytest
 
 from hub.api.liveness import Beat, LastBeat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.query_fields import where_of
-from hub.api.query.selection import known_of, portion, selects
+from hub.api.query.selection import known_of, page_of, selects, uses_beats
 from hub.api.query.sorting import groups_of, sort_of
 from hub.ports import Store, Transaction
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
+from machinery.meta.objects import Key, Page, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
@@ -165,7 +166,7 @@ def beat(tx: Transaction, name: str, ages: tuple[float, bool] | None) -> None:
         tx.heartbeats.set_session(ClusterName(name), "a" if connected else None)
 
 
-def find(tx: Transaction, query: Query) -> tuple[ObjectPage, int]:
+def find(tx: Transaction, query: Query) -> tuple[Page, int]:
     return tx.objects.find(MANAGED_CLUSTERS, query), tx.objects.count(MANAGED_CLUSTERS, query)
 
 
@@ -286,7 +287,7 @@ SELECTORS = (
 )
 
 
-def page(tx: Transaction, query: Query) -> ObjectPage:
+def page(tx: Transaction, query: Query) -> Page:
     return tx.objects.find(MANAGED_CLUSTERS, query)
 
 
@@ -295,7 +296,7 @@ def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str],
     while True:
         found = page(tx, query)
         yield [item.key.name for item in found.items], found.remaining
-        if not found.more:
+        if found.after is None:
             return
         query = replace(query, after=found.items[-1].key, order=sort_of(text, found.place) if text else None)
 
@@ -317,9 +318,9 @@ async def test_pages_in_every_order_hold_what_a_plain_list_holds_and_count_what_
             where, fields = where_of(expression(random), now), parse_field_selector(SELECTORS[0]).requirements
             queries = (base, replace(base, where=where), replace(base, fields=fields))
             for query in (replace(each, order=sort_of(text) if text else None) for each in queries):
-                if query.past and query.moves:
+                if query.past and uses_beats(query):
                     continue
-                names = [item.key.name for item in portion(query, everything.items, beats).items]
+                names = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything.items, 0, beats).items]
                 rest = [None if query.where or query.fields else len(names) - end for end in range(size, len(names), size)]
                 expected = [
                     (names[at : at + size], left) for at, left in zip(range(0, len(names), size), [*rest, None], strict=False)
@@ -385,7 +386,7 @@ async def test_groups_count_every_chosen_cluster_once(store: Store, clock: Manua
         facets = groups_of(text)
         for where in (None, where_of(expression(random), now)):
             query = Query(where=where)
-            chosen = portion(query, everything, beats).items
+            chosen = page_of(MANAGED_CLUSTERS, query, everything, 0, beats).items
             known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(ClusterName(item.key.name))) for item in chosen)
             expected = Counter(tuple(facet.text(one) for facet in facets) for one in known)
             assert await store.read(lambda tx, q, f: tx.objects.groups(q, f), query, facets) == expected, text
@@ -397,5 +398,5 @@ async def test_fields_choose_as_they_do_in_memory(store: Store, clock: ManualClo
     for selector in SELECTORS:
         for labels in ("", "tier", "!tier", "tier in (region,edge-1)", f"{SET} notin (blue)"):
             query = Query(fields=parse_field_selector(selector).requirements, labels=parse_label_selector(labels).requirements)
-            expected = [item.key.name for item in portion(query, everything, {}).items]
+            expected = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything, 0, {}).items]
             assert [item.key.name for item in (await store.read(page, query)).items] == expected, (selector, labels)

@@ -18,7 +18,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import Replica
 from hub.api.liveness import Beat
 from hub.api.managedclusters.availability import Transition
-from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.replica.installation import settle
@@ -32,6 +32,7 @@ from hub.store.query.inventory import inventory
 from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.meta.objects import Key
 from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 from tests.fixtures.postgres import Databases

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
+from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, Kind
 from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.hub.compaction import Compaction
 from hub.ports import Store, Transaction, Written
 from hub.store.changelog.past import ChangeLogPast
 from machinery.errors import ExpiredError
+from machinery.meta.objects import ChangeType, Key, Query
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
 

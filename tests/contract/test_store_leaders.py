@@ -8,7 +8,7 @@ import pytest
 
 from hub.api.events import EventRecord
 from hub.api.hubleaders import FACT, KEPT
-from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.change import EVENTS
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
 from hub.registry import namespaces
@@ -17,6 +17,7 @@ from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import LockRecord
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
+from machinery.meta.objects import Query
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
 from tests.checks import present

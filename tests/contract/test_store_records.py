@@ -20,7 +20,7 @@ from hub.api.bootstrapcredentials import (
 )
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat, LastBeat
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
@@ -30,6 +30,7 @@ from hub.registry.certificatesigningrequests import service as requests
 from hub.store import SqlStore
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from hub.api.managedclusters.cluster import ClusterClaim, JoinRequest, StatusReport
-from hub.api.meta.change import REQUESTS, Key
+from hub.api.meta.change import REQUESTS
 from hub.api.meta.document import mapping
 from hub.grpc_door.session.sessions import Sessions
 from hub.ports import Store, Transaction
@@ -18,6 +18,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key
 from tests.fakes.databases import SqlDatabase
 
 EDGE = ClusterName("edge")

@@ -7,13 +7,14 @@ from typing import Any
 from hub.api.certificatesigningrequests.request import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
-from hub.api.meta.change import Document, Key, Kind, StoredObject
+from hub.api.meta.change import Kind
 from hub.api.namespaces import namespace
 from hub.controllers.feed import Feed
 from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.kinds import WRITE_PATHS
+from machinery.meta.objects import Document, Key, StoredObject
 
 ENOUGH = 50
 """Rounds after which controllers that still write are taken to write for ever."""

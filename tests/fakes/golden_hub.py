@@ -25,7 +25,8 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Actor, Document, Key, Selection
+from machinery.apiserver.storage import Actor
+from machinery.meta.objects import Document, Key, Query
 from machinery.pki import Plan, parse_request, random_serial
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import SystemClock
@@ -127,7 +128,7 @@ class HubWorld(World):
     async def settle(self) -> None:
         """Signs what is approved."""
         resource = CERTIFICATE_SIGNING_REQUEST.key
-        for stored in (await self.storage.list(resource, Selection())).items:
+        for stored in (await self.storage.list(resource, Query())).items:
             await self.storage.update(resource, stored.key, self._issued, ADMIN)
 
     def _issued(self, document: Document) -> Document:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hub.api.credentialissuers import Strategy
-from hub.api.meta.change import Document
 from hub.kubecert.cluster_client import ClusterClient, is_outdated
 from hub.kubecert.controller import Book
 from hub.kubecert.deployment import AgentDeploymentShape
 from machinery.errors import MusterError, NotLeaderError
+from machinery.meta.objects import Document
 
 SHAPE = AgentDeploymentShape(
     namespace="muster",

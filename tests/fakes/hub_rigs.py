@@ -11,7 +11,7 @@ from hub.api.managedclusteraddons import addon as addon_rules
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, Key
+from hub.api.meta.change import ADDONS
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
@@ -21,6 +21,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject
+from machinery.meta.objects import Key
 from machinery.pki import parse_certificate
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration

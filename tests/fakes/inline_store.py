@@ -17,7 +17,7 @@ from hub.api.certificates import CertificateRecord
 from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.liveness import Checkpoint, LastBeat
 from hub.api.managedclusters.availability import Transition
-from hub.api.meta.change import Change, Key, Kind, StoredObject
+from hub.api.meta.change import Change, Kind
 from hub.ports import Leaders, Lifeline, Recording, Transaction
 from hub.store import SqlStore, schema
 from hub.store.changelog.callbacks import Wake
@@ -32,6 +32,7 @@ from hub.store.writer.write_queue import CLOSED, UseCase, WriteQueue, WriteTask
 from machinery.election.lock import LockRecord
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Key, StoredObject
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import Clock, SystemClock
 from tests.checks import present

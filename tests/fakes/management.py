@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 import aiohttp
-import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Decision
@@ -17,9 +16,10 @@ from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.kinds.tokens import token_review
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.storage import Actor, Key
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError
+from machinery.meta.objects import Key
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
 from tests.fakes.authority import OtherCA
@@ -123,8 +123,7 @@ class ManagementInMemory(TokenAuthenticator):
 
     async def api_service(self, name: str) -> Mapping[str, Any]:
         stored = await self.storage.get(API_SERVICE.key, Key("", name))
-        found: Mapping[str, Any] = msgspec.json.decode(stored.document)
-        return found
+        return stored.document
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         actor = self.users.get(token)

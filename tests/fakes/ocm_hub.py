@@ -22,12 +22,13 @@ from machinery.apiserver.kinds.core import COORDINATION, LEASE
 from machinery.apiserver.kinds.events import EVENTS, EVENTS_V1
 from machinery.apiserver.resource import ApiGroup, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer
-from machinery.apiserver.storage import Actor, Key, Selection
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.client.kubeconfig import ClusterEntry, write_token_kubeconfig
 from machinery.errors import NotFoundError, UnauthorizedError
 from machinery.identity import CertificateSubject, parse_agent_user
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
+from machinery.meta.objects import Key, Query
 from machinery.meta.timestamps import format_micro_time
 from machinery.pki import (
     Plan,
@@ -163,7 +164,7 @@ class OcmHub(Authenticator, Authorizer):
         await self.storage.update(resource.key, Key("", name), change, HUB)
 
     async def found(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]:
-        page = await self.storage.list(resource.key, Selection(namespace=namespace))
+        page = await self.storage.list(resource.key, Query(namespace=namespace))
         return [_decoded(stored.document) for stored in page.items]
 
     async def cluster(self, name: str) -> dict[str, Any]:

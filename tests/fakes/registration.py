@@ -8,7 +8,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
-from hub.api.meta.change import REQUESTS, Key, StoredObject
+from hub.api.meta.change import REQUESTS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import issuance, submission
@@ -16,6 +16,7 @@ from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
+from machinery.meta.objects import Key, StoredObject
 from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer

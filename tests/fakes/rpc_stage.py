@@ -15,7 +15,6 @@ from hub.api.auditrecords import AuditQuery, AuditRecord, read_record
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.liveness import LastBeat
-from hub.api.meta.change import Query
 from hub.grpc_door.errors import REASON
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.context import DoorContext
@@ -27,6 +26,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import agent_id, agent_subject, cluster_name
+from machinery.meta.objects import Query
 from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub

@@ -10,7 +10,7 @@ from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Patience
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.meta.change import MANAGED_CLUSTERS, Change, Document
+from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.availability import AvailabilityController
 from hub.controllers.clusters.taints import Taints
@@ -19,6 +19,7 @@ from hub.ports import Store, Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import PartlyFailedError
 from tests.checks import present

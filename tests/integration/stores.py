@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
+from machinery.meta.objects import Key, Query
 
 
 @asynccontextmanager

@@ -19,9 +19,10 @@ from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP, COORDINATION, NAMESPACE
 from machinery.apiserver.resource import ApiGroup, Column, Resource, ServedVersion, TableRow, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
-from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.storage import Actor, Storage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import UnavailableError
+from machinery.meta.objects import Key
 from machinery.runtime.clock import SystemClock
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.stage import until

@@ -15,8 +15,9 @@ from aiohttp import web
 from machinery.apiserver.http.responses import LONG, PIECE
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.resource import ApiGroup, ServedVersion
-from machinery.apiserver.storage import GroupResource, Key, Selection, StorageEvent
+from machinery.apiserver.storage import GroupResource
 from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.meta.objects import Key, Query, WatchEvent
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
 
@@ -84,16 +85,16 @@ async def test_a_client_that_leaves_in_the_middle_leaves_no_error(client: Client
 class Sharing(MemoryStorage):
     """Tells all watchers of a change by one event, as the hub's feed does."""
 
-    events: dict[int, StorageEvent]
+    events: dict[int, WatchEvent]
 
     @asynccontextmanager
     async def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
-        async with super().watch(resource, selection, after=after) as inner:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
+        async with super().watch(resource, query, after=after) as inner:
             yield self._shared(inner)
 
-    async def _shared(self, inner: AsyncIterator[StorageEvent | int]) -> AsyncIterator[StorageEvent | int]:
+    async def _shared(self, inner: AsyncIterator[WatchEvent | int]) -> AsyncIterator[WatchEvent | int]:
         async for event in inner:
             yield event if isinstance(event, int) else self.events.setdefault(event.stored.revision, event)
 

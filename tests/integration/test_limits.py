@@ -20,8 +20,9 @@ from machinery.apiserver.http.limit_filter import LEVEL_HEADER, Limiting
 from machinery.apiserver.http.limits import BODY_LIMIT, Pool, Pools, PriorityLevel, Rates
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import RequestBounds
-from machinery.apiserver.storage import Actor, GroupResource, Page, Selection
+from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.meta.objects import Page, Query
 from machinery.runtime.clock import SystemClock
 from tests.fakes.stage import until
 from tests.integration.test_apiserver import GROUPS, THINGS, Client, running, thing
@@ -46,9 +47,9 @@ class SlowStorage(MemoryStorage):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def list(self, resource: GroupResource, selection: Selection, **page: Any) -> Page:
+    async def list(self, resource: GroupResource, query: Query) -> Page:
         await self.gate.wait()
-        return await super().list(resource, selection, **page)
+        return await super().list(resource, query)
 
 
 @dataclass

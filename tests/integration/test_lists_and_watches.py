@@ -14,7 +14,7 @@ import yaml
 from yarl import URL
 
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.storage import Key
+from machinery.meta.objects import Key
 from tests.fakes.golden_hub import ADMIN, HubWorld
 from tests.fakes.open_access import EveryoneIsAdmin
 from tests.fakes.stage import until

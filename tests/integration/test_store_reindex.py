@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import text
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
+from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase

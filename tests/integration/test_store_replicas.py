@@ -19,7 +19,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
@@ -30,6 +30,7 @@ from hub.store.engine.commit import UnknownOutcomeError
 from hub.store.engine.engine import parse_url, writing_engine
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import SystemClock
 from tests.fakes.postgres_path import message_types, postgres_path
 from tests.fakes.stage import until

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from hub.api.meta.change import CONFIG_MAPS, SECRETS, Key, Kind, Query
+from hub.api.meta.change import CONFIG_MAPS, SECRETS, Kind
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.store import SqlStore, schema
 from machinery.errors import InvalidError, UnavailableError
+from machinery.meta.objects import Key, Query
 from machinery.pki.encryption import Seal, header_of
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase

@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, event, insert, inspect, select, text
 from structlog.testing import capture_logs
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store.backup.schema_copy import KEPT, copies, copy_before_migration
 from hub.store.engine.engine import migrating_engine, parse_url
@@ -26,6 +26,7 @@ from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
 from hub.store.migrate_url import migrate_database
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, CredentialId
+from machinery.meta.objects import Key
 from tests.fakes.databases import SqlDatabase, sqlite_database
 from tests.fixtures.postgres import Databases
 

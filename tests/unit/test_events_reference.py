@@ -10,12 +10,12 @@ from hub.api.managedclusteraddons import addon as addon_token
 from hub.api.managedclusters import availability as clocksync
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.availability import PARTED
-from hub.api.meta.change import Key
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
 from hub.controllers.clusters import standing_sets
 from hub.registry.recovery.recovery import READOPTED
 from hub.replica.leader_election import REASON as LED
+from machinery.meta.objects import Key
 from spoke.domain.hubs import Why
 
 ROOT = Path(__file__).parents[2]

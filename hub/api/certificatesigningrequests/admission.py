@@ -11,8 +11,8 @@ from typing import Any
 
 from hub.api.certificatesigningrequests.request import API_VERSION, APPROVED, DENIED, FAILED, KIND, MIN_DURATION, Requester
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import Cause, ErrorSubject, InvalidError
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 GROUP = "certificates.k8s.io"

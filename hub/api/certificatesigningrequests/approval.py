@@ -9,8 +9,8 @@ from datetime import datetime
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.identity import OPERATOR_GROUP, SUBJECT_PREFIX, AgentId, CertificateSubject, parse_agent_user
+from machinery.meta.objects import Document
 
 ADDON_PREFIX = f"{SUBJECT_PREFIX}cluster:"
 

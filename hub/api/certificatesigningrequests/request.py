@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from hub.api.bootstrapcredentials import Attested
 from hub.api.certificates import CertificateRecord
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
@@ -35,6 +34,7 @@ from machinery.identity import (
     parse_agent_user,
     parse_bootstrap_user,
 )
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 
 API_VERSION = "certificates.k8s.io/v1"

@@ -9,9 +9,9 @@ from hub.api.bootstrapcredentials import CredentialPhase, CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.liveness import Brake, LastBeat
-from hub.api.meta.change import Document
 from machinery.durations import format_duration
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 
 
 class FindingState(StrEnum):

@@ -10,9 +10,9 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.api.revocations import CLUSTER_REBUILT
 from machinery.meta import conditions
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 
 SIGNED_WITHIN = timedelta(seconds=30)

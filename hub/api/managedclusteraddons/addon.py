@@ -14,7 +14,7 @@ from typing import Any
 
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.api.meta import document as doc
-from hub.api.meta.change import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Document, Key, Kind
+from hub.api.meta.change import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 from machinery.errors import InvalidError
 from machinery.identity import (
     ADDONS_PREFIX,
@@ -30,6 +30,7 @@ from machinery.identity import (
     service_account_user,
 )
 from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.objects import Document, Key
 from machinery.product import GROUP_SUFFIX
 
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"

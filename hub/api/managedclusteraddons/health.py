@@ -18,9 +18,9 @@ import msgspec
 
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.meta import conditions
 from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key
 
 NOTE = "hub.open-cluster-management.io/silenced"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.identity import SIGNER
+from machinery.meta.objects import Document
 
 INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"

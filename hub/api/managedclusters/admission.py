@@ -12,10 +12,10 @@ import msgspec
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters.cluster import API_VERSION, KIND, RESOURCE
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.api.namespaces import RESERVED, STANDING
 from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import cluster_name
+from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import InvalidError
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 HUBS = "hub.open-cluster-management.io/hubs"

@@ -26,10 +26,10 @@ from hub.api.liveness import grace
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import NEVER_JOINED, SILENT
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 from machinery.product import GROUP_SUFFIX
 

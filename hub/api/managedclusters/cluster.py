@@ -12,11 +12,11 @@ from typing import Any
 from hub.api.bootstrapcredentials import Attested
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 from machinery.product import GROUP_SUFFIX
 

@@ -6,11 +6,11 @@ from typing import Any
 from hub.api.managedclusters.agent_annotations import HUBS, MOVE_TO
 from hub.api.managedclusters.cluster import CLUSTER_UID, DUPLICATED, JoinRequest
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.errors import AlreadyExistsError, InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Kind
+from hub.api.meta.change import Kind
 from machinery.durations import format_duration
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.objects import Document
 
 FINALIZER = "cluster.open-cluster-management.io/resource-cleanup"
 PRIORITY = "open-cluster-management.io/cleanup-priority"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hub.api.meta.change import Document, Key
 from machinery.meta.conditions import Condition, with_condition
+from machinery.meta.objects import Document, Key
 from machinery.meta.timestamps import format_time, parse_time
 
 OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")

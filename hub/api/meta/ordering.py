@@ -12,9 +12,8 @@ from typing import Protocol, TypeVar
 from hub.api.meta.field_sources import FieldSource, QueryRecord, ValueSource
 from machinery.expression import Type
 from machinery.expression.types import sort_key
+from machinery.meta.objects import SortPosition
 
-Place = tuple[str | int | None, ...]
-"""Sort position: per key a text or an instant in microseconds since 1970; None for a missing value."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -86,23 +85,23 @@ class SortOrder:
     """The keys, most significant first. `after`: the position after which a page begins."""
 
     keys: tuple[By, ...]
-    after: Place | None = None
+    after: SortPosition | None = None
 
     @property
     def named(self) -> frozenset[FieldSource]:
         return frozenset(by.facet.source.of for by in self.keys)
 
-    def place(self, known: QueryRecord) -> Place:
+    def place(self, known: QueryRecord) -> SortPosition:
         return tuple(by.facet.place(known) for by in self.keys)
 
-    def arranged(self, places: Mapping[K, Place]) -> Sequence[K]:
+    def arranged(self, places: Mapping[K, SortPosition]) -> Sequence[K]:
         """All keys in sort order."""
         found: Sequence[K] = sorted(places, key=lambda key: (key.namespace, key.name))
         for index in reversed(range(len(self.keys))):
             found = _by(found, {key: place[index] for key, place in places.items()}, falls=self.keys[index].falls)
         return found
 
-    def follows(self, key: Keyed, place: Place, last: Keyed) -> bool:
+    def follows(self, key: Keyed, place: SortPosition, last: Keyed) -> bool:
         """Whether an object comes after `last`, the object at `after`."""
         for by, mine, other in zip(self.keys, place, self.after or (), strict=False):
             if mine != other:

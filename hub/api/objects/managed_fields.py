@@ -25,7 +25,6 @@ from hub.api.meta.change import (
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     WEBHOOK_AUTHENTICATORS,
-    Document,
     Kind,
 )
 from machinery.meta.managedfields import ownership
@@ -34,6 +33,7 @@ from machinery.meta.managedfields.elements import field
 from machinery.meta.managedfields.fieldset import Fields, minus
 from machinery.meta.managedfields.ownership import NOBODYS, updater
 from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, FieldForm, Structure
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 

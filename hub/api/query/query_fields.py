@@ -6,7 +6,7 @@ from datetime import datetime
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Kind
+from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.meta.field_sources import MOVING, FieldSource, ValueSource, Where
 from hub.api.meta.ordering import Facet
 from hub.api.query.selectable_fields import (
@@ -24,6 +24,7 @@ from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.tree import MapEntry
 from machinery.expression.types import sort_key
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import parse_time
 
 CLUSTER: Mapping[str, ValueSource] = {

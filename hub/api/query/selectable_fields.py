@@ -10,8 +10,8 @@ from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from machinery.meta import conditions
+from machinery.meta.objects import Document
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."

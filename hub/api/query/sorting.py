@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from hub.api.meta.ordering import By, Facet, Place, SortOrder
+from hub.api.meta.ordering import By, Facet, SortOrder
 from hub.api.query.query_fields import facet_of
 from machinery.errors import BadRequestError
+from machinery.meta.objects import SortPosition
 
 MOST = 4
 """Largest number of keys in one order or grouping."""
@@ -20,7 +21,7 @@ _MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
 """Paths of maps; the last element is the field's name."""
 
 
-def sort_of(text: str, after: Place | None = None) -> SortOrder:
+def sort_of(text: str, after: SortPosition | None = None) -> SortOrder:
     """Parse for example `-memory,name`; `-` means descending. Raises BadRequestError."""
     keys = tuple(_key(part) for part in _parts(text, "sortBy"))
     if after is not None and len(after) != len(keys):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 
 from hub.api.managedclusteraddons import health as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
 from hub.registry.managedclusteraddons import service as addon_health
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 
 NAME = "addon-discovery"
 

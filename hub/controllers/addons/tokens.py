@@ -8,11 +8,12 @@ from datetime import timedelta
 
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.managedclusteraddons import addon as rules
-from hub.api.meta.change import ADDONS, Document, Key
+from hub.api.meta.change import ADDONS
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.meta.conditions import TRUE
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "addon-tokens"

@@ -10,12 +10,12 @@ from functools import partial
 from hub.api.approvalrules import ApprovalRule
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.approvalrules.approval import ApprovalOutcome
+from machinery.meta.objects import Document
 
 NAME = "approval"
 

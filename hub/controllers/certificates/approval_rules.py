@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 from hub.api.approvalrules import RuleDecision
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Key
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.approvalrules.service import DecisionCount
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "approval-rules"

@@ -10,11 +10,12 @@ from typing import Any
 from hub.access.authenticator_conditions import phase_of
 from hub.api.logins import KINDS
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Key, Kind
+from hub.api.meta.change import Kind
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
 from hub.registry import logins
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "authenticators"

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as requests
+from machinery.meta.objects import Document
 
 NAME = "issuance"
 

@@ -10,7 +10,7 @@ from functools import partial
 from hub.api.approvalrules import ApprovalRule
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES
 from hub.controllers import ACTOR
 from hub.controllers.rule_controller import Ruled
 from hub.ports import Transaction
@@ -20,6 +20,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document, Key
 
 NAME = "acceptance"
 

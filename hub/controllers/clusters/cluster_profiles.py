@@ -6,12 +6,12 @@ Source: OCM's ClusterProfile controllers (existence and content), combined in on
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.meta.change import Key
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
 from hub.registry import clusterprofiles
 from hub.registry import managedclustersets as clustersets
+from machinery.meta.objects import Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "cluster-profiles"

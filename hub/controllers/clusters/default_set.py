@@ -6,12 +6,12 @@ were stored before the set existed.
 
 from hub.api import managedclustersets as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Transaction
 from hub.registry import managedclustersets as clustersets
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 
 NAME = "default-set"
 

@@ -11,7 +11,8 @@ from hub.api.managedclusteraddons import health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, ChangeType, Document, Key, Kind
+from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
+from machinery.meta.objects import ChangeType, Document, Key
 
 Tell = Callable[[str], None]
 

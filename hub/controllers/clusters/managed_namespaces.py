@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from hub.api import managedclustersets as rules
 from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.ports import Store, Transaction
 from hub.registry import managedclustersets as clustersets
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 
 NAME = "managed-namespaces"
 

@@ -11,13 +11,14 @@ import structlog
 from hub.api import namespaces as rules
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry import deletion as termination
 from hub.registry import namespaces
 from hub.registry.deletion import NamespaceDeletionProgress
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "namespaces"

@@ -11,12 +11,13 @@ import structlog
 from hub.api.events import WARNING, EventRecord
 from hub.api.managedclusters.removal import needs_steps
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
 from hub.controllers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry import deletion as removal
 from hub.registry.deletion import ClusterDeletionProgress
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "removal"

@@ -6,10 +6,10 @@ Source: OCM's ManagedClusterSetBinding controller.
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.meta.change import Key
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry import managedclustersets as clustersets
+from machinery.meta.objects import Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "set-bindings"

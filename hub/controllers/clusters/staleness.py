@@ -13,7 +13,7 @@ from hub.api.liveness import BrakeLimits, grace
 from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
@@ -23,6 +23,7 @@ from hub.registry.liveness import brake
 from hub.registry.liveness import taints as aftermath
 from machinery.identity import ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Document, Key, Query
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.controller import Reconciler
 
@@ -71,7 +72,7 @@ class Staleness(Reconciler[str]):
         page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
         policy = self._policy_at(tx)
         due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
-        return due, page.items[-1].key if page.more else None
+        return due, page.after
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
         """The policy; off while the database's clock is not trusted, so that marks can only be removed."""

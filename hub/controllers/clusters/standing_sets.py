@@ -9,10 +9,11 @@ from datetime import timedelta
 import structlog
 
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.api.meta.change import CLUSTER_SETS, Key
+from hub.api.meta.change import CLUSTER_SETS
 from hub.controllers import ACTOR
 from hub.ports import Store
 from hub.registry import managedclustersets as clustersets
+from machinery.meta.objects import Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "standing-sets"

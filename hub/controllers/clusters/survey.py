@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key, ObjectPage, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Store, Transaction
+from machinery.meta.objects import Document, Key, Page, Query
 from machinery.runtime.controller import Reconciler
 
 NAME = "survey"
@@ -26,10 +27,9 @@ class ClusterResync(Reconciler[str]):
             for stored in page.items:
                 if self._wanted(stored.document):
                     self._enqueue(stored.key.name)
-            if not page.more:
+            if (after := page.after) is None:
                 return None
-            after = page.items[-1].key
 
 
-def _page(tx: Transaction, after: Key | None) -> ObjectPage:
+def _page(tx: Transaction, after: Key | None) -> Page:
     return tx.objects.find(MANAGED_CLUSTERS, Query(limit=PAGE, after=after))

@@ -14,7 +14,6 @@ from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import availability as rules
 from hub.api.managedclusters.availability import Patience
-from hub.api.meta.change import Document
 from hub.controllers import ACTOR
 from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
 from hub.ports import Store, Transaction
@@ -23,6 +22,7 @@ from hub.registry.liveness import taints as aftermath
 from hub.registry.liveness.taints import TaintOutcome
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 

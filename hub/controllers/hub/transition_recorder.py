@@ -22,10 +22,11 @@ from hub.api.managedclusters.agent_annotations import RENEW
 from hub.api.managedclusters.availability import has_parted
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, Kind
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta import conditions
 from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.meta.objects import ChangeType, Document, Key
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from hub.api.events import EventRecord
 from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters.availability import Damping, Patience, StalenessPolicy
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.controllers.clusters import availability, staleness, taints
@@ -20,6 +20,7 @@ from hub.controllers.feed import EventHandler
 from hub.ports import Store
 from hub.settings import HubSettings
 from machinery.identity import ClusterName
+from machinery.meta.objects import Document, Key
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 from machinery.runtime.scheduler import Timetable

@@ -9,16 +9,7 @@ from hub.api import clusterprofiles, managedclustersets
 from hub.api.events import EventRecord
 from hub.api.managedclusteraddons import addon as addon_token
 from hub.api.meta import document as doc
-from hub.api.meta.change import (
-    ADDONS,
-    CLUSTER_PROFILES,
-    CLUSTER_SET_BINDINGS,
-    CLUSTER_SETS,
-    MANAGED_CLUSTERS,
-    Document,
-    Key,
-    Kind,
-)
+from hub.api.meta.change import ADDONS, CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from hub.controllers.addons import discovery as addon_discovery
 from hub.controllers.addons import health as addon_health
 from hub.controllers.addons import tokens as addon_tokens
@@ -45,6 +36,7 @@ from hub.controllers.clusters.standing_sets import StandingSets
 from hub.controllers.clusters.survey import ClusterResync
 from hub.controllers.feed import EventHandler, Observer
 from hub.ports import Store
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Controller
 
 ALL = "all"

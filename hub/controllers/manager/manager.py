@@ -10,7 +10,7 @@ from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests.request import RequestRetention
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import LOST_AFTER
-from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Kind
 from hub.api.objects.history import Keeping
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.certificates import authenticators, cleanup, issuance
@@ -43,6 +43,7 @@ from hub.ports import Issuer, Store
 from hub.settings import HubSettings
 from machinery.apiserver.authn.https_json import HttpsDocuments
 from machinery.lifecycle.startup import in_time
+from machinery.meta.objects import Document, Key
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
 from machinery.runtime.scheduler import Timetable

@@ -10,7 +10,6 @@ from hub.api.certificates import CertificateRecord
 from hub.api.certificatesigningrequests import request as requests_domain
 from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
 from hub.api.meta import document as doc
-from hub.api.meta.change import ChangeType, Document
 from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
@@ -18,6 +17,7 @@ from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta.objects import ChangeType, Document
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)

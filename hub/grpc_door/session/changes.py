@@ -12,10 +12,11 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Kind
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
 from hub.ports import Store, Transaction
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
+from machinery.meta.objects import ChangeType
 from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)

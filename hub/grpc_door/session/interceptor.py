@@ -18,7 +18,7 @@ from hub.access import check_agents_door
 from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, ResponseStatus, Stage
 from hub.api.bootstrapcredentials import AttestationError
 from hub.api.certificates import CertificateRecord
-from hub.api.meta.change import Change, ChangeType
+from hub.api.meta.change import Change
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
 from hub.grpc_door.errors import Context
@@ -27,6 +27,7 @@ from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, ForbiddenError, MusterError, UnauthorizedError
+from machinery.meta.objects import ChangeType
 from machinery.observability import logs
 from machinery.observability.tracing import Traced, serving
 from machinery.product import NAME

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from hub.access import BootstrapTokens
@@ -34,9 +33,10 @@ from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.kinds.tokens import service_account, token_review
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import EventType, Selection, Storage, StorageEvent
+from machinery.apiserver.storage import Storage
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import HubId
+from machinery.meta.objects import ChangeType, Query, WatchEvent
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
@@ -139,7 +139,7 @@ class AuthenticatorChain:
         while True:
             try:
                 after = await self._grounds.objects.revision() if after is None else after
-                events = self._grounds.feed.watch(SERVICE_ACCOUNTS, Selection(), after=after, patience=PATIENCE)
+                events = self._grounds.feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
                 async with aclosing(events):
                     async for event in events:
                         after = self._seen(event)
@@ -154,10 +154,10 @@ class AuthenticatorChain:
                 told = error.message
                 await asyncio.sleep(pauses.next().total_seconds())
 
-    def _seen(self, event: StorageEvent | int) -> int:
+    def _seen(self, event: WatchEvent | int) -> int:
         if isinstance(event, int):
             return event
-        metadata = msgspec.json.decode(event.stored.document)["metadata"]
-        if event.type is EventType.DELETED or "deletionTimestamp" in metadata:
+        metadata = event.stored.document["metadata"]
+        if event.type is ChangeType.DELETED or "deletionTimestamp" in metadata:
             self.presence.end(Account(event.stored.key.namespace, event.stored.key.name, metadata["uid"]).mark)
         return event.stored.revision

@@ -16,7 +16,6 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterroles import CSRS, Groups
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
-from hub.api.meta.change import Key as StoreKey
 from hub.https_door.callers.authentication import mark_of_serial
 from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests.credential_uses import is_of_set
@@ -33,6 +32,7 @@ from machinery.identity import (
     ClusterName,
     CredentialId,
 )
+from machinery.meta.objects import Key
 
 ALLOWED = Decision(allowed=True)
 CLUSTERS = "managedclusters"
@@ -147,7 +147,7 @@ def _may_see(tx: Transaction, credential: CredentialId, cluster: ClusterName) ->
 
 
 def _request(tx: Transaction, name: str) -> tuple[str, str] | None:
-    stored = tx.objects.get(REQUESTS, StoreKey("", name))
+    stored = tx.objects.get(REQUESTS, Key("", name))
     if stored is None:
         return None
     requester = str(doc.mapping(stored.document, "spec").get("username", ""))

@@ -29,18 +29,7 @@ from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.apiserver.storages.admission import Admission, Admit
 from machinery.errors import (
     Cause,
@@ -51,6 +40,7 @@ from machinery.errors import (
     TooLargeError,
     UnauthorizedError,
 )
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
@@ -218,35 +208,29 @@ def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
 class NothingStored(Storage):
     """Storage without objects, so that `kubectl get` of a category works."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         raise MethodNotAllowedError(f"{resource} are not kept: {key.name}")
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, selection, limit, after, at
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource, query
         return Page((), 0)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         del key, document, actor, dry_run
         raise MethodNotAllowedError(f"{resource} are not kept")
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         del key, change, actor, dry_run
         raise MethodNotAllowedError(f"{resource} are not kept")
 
     def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
-        del selection, after
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
+        del query, after
         raise MethodNotAllowedError(f"{resource} are not kept")
 
     async def revision(self) -> int:

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.meta.ordering import Facet
 from hub.api.query.sorting import groups_of
-from hub.https_door.storage.storage import as_query
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import Counts, Groups
-from machinery.apiserver.storage import Selection
+from machinery.meta.objects import Query
 
 
 def cluster_counts(store: Store) -> Counts:
     """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, it counts all."""
 
-    async def count(text: str, selection: Selection) -> tuple[Sequence[str], Groups, int]:
+    async def count(text: str, query: Query) -> tuple[Sequence[str], Groups, int]:
         facets = groups_of(text) if text not in ("", "*") else ()
-        query = as_query(selection, limit=None, after=None)
         groups, revision = await store.read(_counted, query, facets)
         return [facet.word for facet in facets], groups, revision
 

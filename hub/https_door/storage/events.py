@@ -12,8 +12,9 @@ from threading import Lock
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Store
-from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Stored
+from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import TooManyRequestsError
+from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import Clock
 
 MANY_NAMESPACES = 10_000
@@ -75,13 +76,15 @@ class EventStorage(ServiceStorage):
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         """Also raises TooManyRequestsError."""
         if not dry_run:
             self._count(key.namespace)
         return await super().create(resource, key, document, actor, dry_run=dry_run)
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         """Also raises TooManyRequestsError. Deletions are not limited."""
 
         def paced(old: Document) -> Document | None:

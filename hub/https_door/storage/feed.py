@@ -16,12 +16,12 @@ import msgspec
 import structlog
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Change, ChangeType, Kind
-from hub.api.meta.field_sources import QueryRecord, Where
-from hub.api.query.selection import fields_of
+from hub.api.meta.change import Change, Kind
+from hub.api.meta.field_sources import QueryRecord
+from hub.api.query.selection import fields_of, where_in
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import EventType, Key, Selection, StorageEvent, Stored
 from machinery.errors import ExpiredError, MusterError
+from machinery.meta.objects import ChangeType, Query, StoredObject, WatchEvent
 from machinery.meta.selectors import Operator
 from machinery.runtime.backoff import Backoff
 
@@ -37,45 +37,43 @@ class SeenChange:
     def __init__(self, change: Change) -> None:
         self.change = change
         self._after: tuple[Mapping[str, str], Mapping[str, str]] | None = None
-        self._events: dict[EventType, StorageEvent] = {}
+        self._events: dict[ChangeType, WatchEvent] = {}
 
-    def through(self, selection: Selection) -> StorageEvent | None:
+    def through(self, query: Query) -> WatchEvent | None:
         """Returns the event for a watcher with this selection; None: the object was not selected before and is not now."""
         change = self.change
-        if selection.namespace is not None and change.key.namespace != selection.namespace:
+        if query.namespace is not None and change.key.namespace != query.namespace:
             return None
-        was = change.type is not ChangeType.ADDED and self._selected(selection, change.labels_before, change.fields_before)
-        now = change.type is not ChangeType.DELETED and self._selected(selection, *self._values(selection))
+        was = change.type is not ChangeType.ADDED and self._selected(query, change.labels_before, change.fields_before)
+        now = change.type is not ChangeType.DELETED and self._selected(query, *self._values(query))
         if not was and not now:
             return None
-        return self._event(EventType.DELETED if not now else EventType.MODIFIED if was else EventType.ADDED)
+        return self._event(ChangeType.DELETED if not now else ChangeType.MODIFIED if was else ChangeType.ADDED)
 
-    def _event(self, kind: EventType) -> StorageEvent:
+    def _event(self, kind: ChangeType) -> WatchEvent:
         event = self._events.get(kind)
         if event is None:
             change = self.change
-            stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
-            left = kind is EventType.DELETED and change.type is not ChangeType.DELETED
-            event = self._events[kind] = StorageEvent(kind, self._left(stored) if left else stored)
+            stored = StoredObject(change.key, change.revision, change.encoded)
+            left = kind is ChangeType.DELETED and change.type is not ChangeType.DELETED
+            event = self._events[kind] = WatchEvent(kind, self._left(stored) if left else stored)
         return event
 
-    def _left(self, stored: Stored) -> Stored:
+    def _left(self, stored: StoredObject) -> StoredObject:
         """Returns the object with the labels by which it was selected before, as in Kubernetes."""
-        document = msgspec.json.decode(stored.document)
+        document = msgspec.json.decode(stored.encoded)
         document["metadata"]["labels"] = dict(self.change.labels_before)
-        return replace(stored, document=msgspec.json.encode(document))
+        return replace(stored, encoded=msgspec.json.encode(document))
 
-    def _selected(self, selection: Selection, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        if not selection.labels.matches(labels):
-            return False
+    def _selected(self, query: Query, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         key = self.change.key
-        if not selection.fields.matches({**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}):
+        if not query.matches(key, labels, fields):
             return False
-        where = where_in(selection)
+        where = where_in(query)
         return where is None or where.holds(QueryRecord(key.name, labels, fields))
 
-    def _values(self, selection: Selection) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        if not selection.labels.requirements and not selection.fields.requirements and selection.where is None:
+    def _values(self, query: Query) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        if not query.labels and not query.fields and query.where is None:
             return {}, {}
         if self._after is None:
             document = msgspec.json.decode(self.change.encoded)
@@ -91,12 +89,12 @@ class _Watcher:
         self._bound = bound
         self._patience = patience.total_seconds()
         self._loop = asyncio.get_running_loop()
-        self._events: deque[StorageEvent] = deque()
+        self._events: deque[WatchEvent] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._quiet_from = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def offer(self, event: StorageEvent) -> None:
+    def offer(self, event: WatchEvent) -> None:
         if self.behind:
             return
         self._events.append(event)
@@ -114,7 +112,7 @@ class _Watcher:
         self.behind = False
         self._events.clear()
 
-    async def next(self) -> StorageEvent | None:
+    async def next(self) -> WatchEvent | None:
         """Returns the next event; None: none came in time, or the queue has overflowed."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
@@ -140,12 +138,12 @@ class _Watcher:
 class _Audience:
     """The watchers of one kind with one selection: an event is made once for all of them."""
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, query: Query) -> None:
         self.watchers: set[_Watcher] = set()
-        self._selection = selection
+        self._query = query
 
     def tell(self, sight: SeenChange) -> None:
-        event = sight.through(self._selection)
+        event = sight.through(self._query)
         if event is not None:
             for watcher in self.watchers:
                 watcher.offer(event)
@@ -157,7 +155,7 @@ class ChangeFeed:
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
         self._queue = queue
-        self._audiences: dict[Kind, dict[Selection, _Audience]] = {}
+        self._audiences: dict[Kind, dict[Query, _Audience]] = {}
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
@@ -207,9 +205,9 @@ class ChangeFeed:
                 yield from audience.watchers
 
     @contextmanager
-    def _attended(self, kind: Kind, selection: Selection, watcher: _Watcher) -> Iterator[None]:
+    def _attended(self, kind: Kind, query: Query, watcher: _Watcher) -> Iterator[None]:
         audiences = self._audiences.setdefault(kind, {})
-        audience = audiences.setdefault(selection, _Audience(selection))
+        audience = audiences.setdefault(query, _Audience(query))
         audience.watchers.add(watcher)
         try:
             yield
@@ -217,21 +215,19 @@ class ChangeFeed:
             watcher.close()
             audience.watchers.discard(watcher)
             if not audience.watchers:
-                del audiences[selection]
+                del audiences[query]
 
-    async def watch(
-        self, kind: Kind, selection: Selection, *, after: int, patience: timedelta
-    ) -> AsyncGenerator[StorageEvent | int]:
+    async def watch(self, kind: Kind, query: Query, *, after: int, patience: timedelta) -> AsyncGenerator[WatchEvent | int]:
         """Yields events above `after` in order, and at the start and when quiet the revision up to which it is complete.
 
         Raises ExpiredError if `after` is compacted or not a revision of this database.
         """
         await self._following.wait()
         if after > self._position:  # from another replica a moment ago, or lost with a restored database
-            await self._store.read(_since, kind, selection, after)
+            await self._store.read(_since, kind, query, after)
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
-        with self._attended(kind, selection, watcher):
+        with self._attended(kind, query, watcher):
             sent_revision, was_behind = after, watcher.behind
             if not watcher.behind:
                 yield sent_revision
@@ -239,7 +235,7 @@ class ChangeFeed:
                 self.behind += watcher.behind and not was_behind
                 was_behind = watcher.behind
                 source = (
-                    self._behind(kind, watcher, selection, sent_revision)
+                    self._behind(kind, watcher, query, sent_revision)
                     if watcher.behind
                     else self._abreast(watcher, sent_revision)
                 )
@@ -248,22 +244,20 @@ class ChangeFeed:
                         sent_revision = event if isinstance(event, int) else event.stored.revision
                         yield event
 
-    async def _behind(
-        self, kind: Kind, watcher: _Watcher, selection: Selection, after: int
-    ) -> AsyncGenerator[StorageEvent | int]:
+    async def _behind(self, kind: Kind, watcher: _Watcher, query: Query, after: int) -> AsyncGenerator[WatchEvent | int]:
         """Yields the log's events above `after`, and at the end the newest revision."""
         watcher.catch_up()
         while True:
-            changes, newest = await self._store.read(_since, kind, selection, after)
+            changes, newest = await self._store.read(_since, kind, query, after)
             for change in changes:
                 after = change.revision
-                if (event := SeenChange(change).through(selection)) is not None:
+                if (event := SeenChange(change).through(query)) is not None:
                     yield event
             if len(changes) < BATCH:
                 yield max(newest, after)
                 return
 
-    async def _abreast(self, watcher: _Watcher, sent_revision: int) -> AsyncGenerator[StorageEvent | int]:
+    async def _abreast(self, watcher: _Watcher, sent_revision: int) -> AsyncGenerator[WatchEvent | int]:
         """Yields the feed's events above `sent_revision`, until the queue overflows."""
         while not watcher.behind:
             event = await watcher.next()
@@ -276,23 +270,18 @@ class ChangeFeed:
                 yield sent_revision
 
 
-def where_in(selection: Selection) -> Where | None:
-    """Returns the condition of a selection (`where`)."""
-    return selection.where if isinstance(selection.where, Where) else None
-
-
 def _newest(tx: Transaction) -> int:
     return tx.changes.newest()
 
 
-def _since(tx: Transaction, kind: Kind, selection: Selection, after: int) -> tuple[Sequence[Change], int]:
+def _since(tx: Transaction, kind: Kind, query: Query, after: int) -> tuple[Sequence[Change], int]:
     """Returns changes that a selection may see and the newest revision; for one object only its own changes are read."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
-    place = {"namespace": selection.namespace, "name": _only_name(selection)}
+    place = {"namespace": query.namespace, "name": _only_name(query)}
     return tx.changes.since(after, kinds=(kind,), limit=BATCH, **place), tx.changes.newest()
 
 
-def _only_name(selection: Selection) -> str | None:
-    named = (each for each in selection.fields.requirements if each.name == "metadata.name")
+def _only_name(query: Query) -> str | None:
+    named = (each for each in query.fields if each.name == "metadata.name")
     return next((each.values[0] for each in named if each.operator is Operator.EQUALS), None)

@@ -16,11 +16,10 @@ import msgspec
 from hub.api.liveness import LEASE_NAME
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, ChangeType, Query
-from hub.api.meta.change import Key as StoreKey
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import Document, EventType, Key, Selection, StorageEvent, Stored
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import format_micro_time, parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,14 +69,14 @@ class View:
 
     facts: LeaseFacts
     beat: datetime | None
-    stored: Stored
-    news: StorageEvent = field(compare=False)
+    stored: StoredObject
+    news: WatchEvent = field(compare=False)
 
     @staticmethod
     def of(name: str, facts: LeaseFacts, beat: datetime | None) -> "View":
         document = facts.document(name, beat)
-        stored = Stored(Key(name, LEASE_NAME), int(document["metadata"]["resourceVersion"]), _encode(document))
-        return View(facts, beat, stored, StorageEvent(EventType.MODIFIED, stored))
+        stored = StoredObject(Key(name, LEASE_NAME), int(document["metadata"]["resourceVersion"]), _encode(document))
+        return View(facts, beat, stored, WatchEvent(ChangeType.MODIFIED, stored))
 
     @property
     def key(self) -> Key:
@@ -87,11 +86,11 @@ class View:
     def document(self) -> dict[str, Any]:
         return self.facts.document(self.key.namespace, self.beat)
 
-    def gone(self, revision: int) -> StorageEvent:
+    def gone(self, revision: int) -> WatchEvent:
         """Returns the DELETED event, at the revision of the cluster's deletion."""
         document = self.document
         document["metadata"]["resourceVersion"] = str(revision)
-        return StorageEvent(EventType.DELETED, Stored(self.key, revision, _encode(document)))
+        return WatchEvent(ChangeType.DELETED, StoredObject(self.key, revision, _encode(document)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +110,14 @@ def moment(instant: int) -> datetime:
     return EPOCH + timedelta(microseconds=instant)
 
 
-def selects(selection: Selection, key: Key) -> bool:
+def selects(query: Query, key: Key) -> bool:
     """Whether a selection selects the heartbeat with this key."""
-    if selection.namespace is not None and selection.namespace != key.namespace:
-        return False
-    fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
-    return selection.labels.matches({CLUSTER_LABEL: key.namespace}) and selection.fields.matches(fields)
+    return query.matches(key, {CLUSTER_LABEL: key.namespace}, {})
 
 
 def one(tx: Transaction, key: Key) -> View | None:
     """Returns the heartbeat of the cluster of the key's namespace; None: there is no such cluster."""
-    cluster = tx.objects.get(MANAGED_CLUSTERS, StoreKey("", key.namespace))
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", key.namespace))
     if cluster is None:
         return None
     last = tx.heartbeats.of(ClusterName(key.namespace))
@@ -146,10 +142,10 @@ class BeatViews:
         self._facts: dict[str, LeaseFacts] = {}
         self._last: HeartbeatSnapshot | None = None
 
-    async def look(self, selection: Selection) -> HeartbeatSnapshot:
+    async def look(self, query: Query) -> HeartbeatSnapshot:
         """Returns the heartbeats of the selection's namespace, or all."""
-        if selection.namespace is not None:
-            return await self._store.read(_look_at_one, Key(selection.namespace, LEASE_NAME))
+        if query.namespace is not None:
+            return await self._store.read(_look_at_one, Key(query.namespace, LEASE_NAME))
         async with self._looking:
             after = None if self._last is None else self._last.revision
             self._last = self._taken(await self._store.read(_read, after))

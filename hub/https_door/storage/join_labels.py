@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.meta import document as doc
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Storage
 from machinery.apiserver.storages.admission import Admission, Admit, AdmittedStorage
 from machinery.identity import parse_bootstrap_user
+from machinery.meta.objects import Document, Key, StoredObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class NewcomersStorage(AdmittedStorage):
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
         if is_newcomer and doc.labels(document):
             self._judge(Admission(resource, key, document, None, actor))  # forbidden labels are refused, not removed

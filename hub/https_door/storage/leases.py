@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from hub.api.liveness import LEASE_NAME, Beat
-from hub.api.meta.change import LEASES, MANAGED_CLUSTERS, ChangeType, Kind
-from hub.api.meta.change import Change as LoggedChange
+from hub.api.meta.change import LEASES, MANAGED_CLUSTERS, Change, Kind
 from hub.https_door.storage import heartbeat_leases as beats
 from hub.https_door.storage.feed import ChangeFeed, SeenChange
 from hub.https_door.storage.heartbeat_leases import BeatViews, HeartbeatSnapshot, LeaseFacts, View
@@ -27,21 +26,10 @@ from hub.ports import Store, Transaction
 from hub.registry.generic.virtual import DryRun, not_found
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clocksync
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    EventType,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import ErrorSubject, ExpiredError, ForbiddenError
 from machinery.identity import ClusterName
+from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
 
@@ -69,25 +57,19 @@ class LeaseStorage(Storage):
         self._clock = clock
         self._views = BeatViews(store)
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         if key.name == LEASE_NAME and (view := await self._store.read(beats.one, key)):
             return view.stored
         return await self._objects.get(resource, key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        page = await self._objects.list(resource, selection, limit=limit, after=after, at=at)
-        look = await self._views.look(selection)
-        views = [view for key, view in look.views.items() if beats.selects(selection, key) and (after is None or key > after)]
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        page = await self._objects.list(resource, query)
+        look = await self._views.look(query)
+        views = [
+            view for key, view in look.views.items() if beats.selects(query, key) and (query.after is None or key > query.after)
+        ]
         items = sorted([*page.items, *(view.stored for view in views)], key=lambda stored: stored.key)
-        chosen = tuple(items if limit is None else items[:limit])
+        chosen = tuple(items[: query.limit])
         rest = len(items) - len(chosen)
         if not rest and page.after is None:
             return Page(chosen, page.revision)
@@ -96,34 +78,36 @@ class LeaseStorage(Storage):
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         if key.name == LEASE_NAME:
             if await self._store.read(beats.one, key):
                 already_exists(resource, key)
             raise _refused(resource, key, f'it is the heartbeat of ManagedCluster "{key.namespace}", which does not exist')
         return await self._objects.create(resource, key, document, actor, dry_run=dry_run)
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         if key.name != LEASE_NAME:
             return await self._objects.update(resource, key, change, actor, dry_run=dry_run)
         try:
             return (await self._store.run(self._beat, resource, key, change, actor, dry_run=dry_run)).stored
         except DryRun as seen:
-            return Stored(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
+            return StoredObject(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
 
     def _beat(self, tx: Transaction, *told: Any, dry_run: bool) -> View:
         return _beat(tx, *told, limit=self._skew_limit, dry_run=dry_run)
 
     @asynccontextmanager
     async def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         del resource
-        start = await self._store.read(_start, selection, after)
-        events = self._feed.watch(LEASES, selection, after=start.after, patience=LOOK)
+        start = await self._store.read(_start, query, after)
+        events = self._feed.watch(LEASES, query, after=start.after, patience=LOOK)
         async with aclosing(events):
             first = await anext(events)
-            merged = self._merged(start, first, events, selection)
+            merged = self._merged(start, first, events, query)
             async with aclosing(merged):
                 yield merged
 
@@ -134,8 +118,8 @@ class LeaseStorage(Storage):
         await self._objects.wait_for(revision if revision < FIRST_BEAT else 0)
 
     async def _merged(
-        self, start: "_Start", first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int], selection: Selection
-    ) -> AsyncGenerator[StorageEvent | int]:
+        self, start: "_Start", first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int], query: Query
+    ) -> AsyncGenerator[WatchEvent | int]:
         """Merges changes of objects with the changes of heartbeats every LOOK. The feed yields at least that often."""
         for event in start.missed:
             yield event
@@ -145,8 +129,8 @@ class LeaseStorage(Storage):
         while True:
             if self._clock.monotonic() - looked >= LOOK.total_seconds():
                 looked = self._clock.monotonic()
-                look = await self._views.look(selection)
-                for event in _differences(seen, look, selection):
+                look = await self._views.look(query)
+                for event in _differences(seen, look, query):
                     yield event
                 seen = look.views
             event_now = await anext(events)
@@ -157,16 +141,16 @@ class LeaseStorage(Storage):
                 yield told
 
 
-def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, selection: Selection) -> Iterator[StorageEvent]:
+def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query: Query) -> Iterator[WatchEvent]:
     """Yields the differences of two snapshots. The first one yields all as MODIFIED, as the client's state is unknown."""
     if look.views is seen:
         return
     for key, view in look.views.items():
         known = seen.get(key) if seen is not None else None
-        if known is not view and (known is None or known.stored != view.stored) and beats.selects(selection, key):
-            yield view.news if seen is None or known is not None else StorageEvent(EventType.ADDED, view.stored)
+        if known is not view and (known is None or known.stored != view.stored) and beats.selects(query, key):
+            yield view.news if seen is None or known is not None else WatchEvent(ChangeType.ADDED, view.stored)
     for key, view in (seen or {}).items():
-        if key not in look.views and beats.selects(selection, key):
+        if key not in look.views and beats.selects(query, key):
             yield view.gone(look.revision)
 
 
@@ -175,41 +159,41 @@ class _Start:
     """The start of a watch in the change log, and the events before it."""
 
     after: int
-    missed: Sequence[StorageEvent]
+    missed: Sequence[WatchEvent]
 
 
-def _start(tx: Transaction, selection: Selection, after: int) -> _Start:
+def _start(tx: Transaction, query: Query, after: int) -> _Start:
     """Finds the start of a watch. Raises ExpiredError if that part of the change log is compacted."""
     try:
         place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
-        departed = _departed(tx, selection, place)
+        departed = _departed(tx, query, place)
     except ExpiredError as error:
         raise ExpiredError(f"too old resource version: {after} ({tx.changes.oldest()})") from error
     if after < FIRST_BEAT:
         return _Start(after, departed)
-    return _Start(tx.changes.newest(), [*departed, *_latest(tx, selection, place)])
+    return _Start(tx.changes.newest(), [*departed, *_latest(tx, query, place)])
 
 
-def _departed(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
+def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
     """Returns DELETED events of heartbeats whose clusters were deleted."""
-    gone: dict[Key, StorageEvent] = {}
+    gone: dict[Key, WatchEvent] = {}
     for change in _since(tx, MANAGED_CLUSTERS, after):
         key = Key(change.key.name, LEASE_NAME)
         if change.type is not ChangeType.DELETED:
             gone.pop(key, None)
-        elif beats.selects(selection, key):
+        elif beats.selects(query, key):
             gone[key] = View.of(change.key.name, LeaseFacts.of(change.document), None).gone(change.revision)
     return list(gone.values())
 
 
-def _latest(tx: Transaction, selection: Selection, after: int) -> list[StorageEvent]:
+def _latest(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
     """Returns other leases that changed, in their current state only, so that a client does not go back in time."""
     latest = {change.key: change for change in _since(tx, LEASES, after)}
     sights = (SeenChange(change) for change in sorted(latest.values(), key=lambda change: change.revision))
-    return [event for event in (sight.through(selection) for sight in sights) if event is not None]
+    return [event for event in (sight.through(query) for sight in sights) if event is not None]
 
 
-def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[LoggedChange]:
+def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[Change]:
     while changes := tx.changes.since(after, kinds=(kind,)):
         yield from changes
         after = changes[-1].revision
@@ -221,7 +205,7 @@ def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
 
 
 def _beat(
-    tx: Transaction, resource: GroupResource, key: Key, change: Change, actor: Actor, *, limit: timedelta, dry_run: bool
+    tx: Transaction, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
     """Writes the view: a beat at the current time, whatever time the client wrote. That time gives the client's clock skew."""
     view = beats.one(tx, key) or not_found(resource, key)

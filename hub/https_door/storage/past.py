@@ -12,19 +12,18 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import Any
 
-from hub.api.meta.change import Change, ChangeType, Kind, ObjectPage, Query, StoredObject
-from hub.api.meta.change import Key as StoreKey
+from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import is_remembered
-from hub.https_door.storage.storage import as_page, as_query, as_stored
 from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction
 from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, listing, record
 from hub.registry.generic.virtual import not_found
 from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.resource import ApiGroup, Resource, Subresource
-from machinery.apiserver.storage import Document, GroupResource, Key, Page, Past, PastRevision, Selection, Stored
+from machinery.apiserver.storage import GroupResource, Past, PastRevision
 from machinery.errors import BadRequestError
 from machinery.meta.differences import differences
+from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time, format_time
 from machinery.runtime.clock import Clock
 
@@ -40,14 +39,11 @@ class PastObjects(Past):
     async def place(self, asked: datetime | int) -> PastRevision:
         return await self._store.read(_place, asked)
 
-    async def get_at(self, resource: GroupResource, key: Key, at: int) -> Stored:
-        return as_stored(await self._store.read(_get, self._paths[resource], key, at))
+    async def get_at(self, resource: GroupResource, key: Key, at: int) -> StoredObject:
+        return await self._store.read(_get, self._paths[resource], key, at)
 
-    async def list_at(
-        self, resource: GroupResource, selection: Selection, *, limit: int | None, after: Key | None, at: int
-    ) -> Page:
-        query = replace(as_query(selection, limit=limit, after=after, at=at), past=True)
-        return as_page(await self._store.read(_find, self._paths[resource], query))
+    async def list_at(self, resource: GroupResource, query: Query) -> Page:
+        return await self._store.read(_find, self._paths[resource], query)
 
     def remembered(self, groups: Iterable[ApiGroup], clock: Clock) -> list[ApiGroup]:
         """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
@@ -68,11 +64,11 @@ def _place(tx: Transaction, asked: datetime | int) -> PastRevision:
 
 
 def _get(tx: Transaction, path: ResourceWritePath, key: Key, at: int) -> StoredObject:
-    found = tx.changes.one_at(path.kind, StoreKey(key.namespace, key.name), at)
+    found = tx.changes.one_at(path.kind, key, at)
     return found or not_found(path.resource, key)
 
 
-def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> ObjectPage:
+def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> Page:
     return tx.objects.find(path.kind, query)
 
 
@@ -131,7 +127,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
 
     async def shows(key: Key, query: Mapping[str, str]) -> Document:
         asked = HistoryQuery.of(query, clock.now())
-        return await store.read(_history, kind, StoreKey(key.namespace, key.name), asked)
+        return await store.read(_history, kind, Key(key.namespace, key.name), asked)
 
     told = Resource(
         group=f"hub.{group_suffix}",
@@ -144,7 +140,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
     return Subresource("history", verbs=("get",), question=told, shows=shows)
 
 
-def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Document:
+def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Document:
     floor, began = tx.changes.ledger().floor, tx.changes.began()
     # one more than is returned, so that the last returned change has an older one to differ from
     found = _found(tx, kind, key, asked)
@@ -160,7 +156,7 @@ def _history(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) ->
     return {"metadata": metadata, **({"began": format_time(began)} if began and floor else {}), "changes": changes}
 
 
-def _found(tx: Transaction, kind: Kind, key: StoreKey, asked: HistoryQuery) -> Sequence[Change]:
+def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequence[Change]:
     """Returns the requested changes, newest first, and the one before them."""
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):

@@ -6,34 +6,20 @@ Every write is one transaction that reads the object, lets the server change it 
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import msgspec
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Key as StoreKey
-from hub.api.meta.change import ObjectPage, Query, StoredObject
-from hub.api.meta.ordering import SortOrder
-from hub.https_door.storage.feed import ChangeFeed, where_in
+from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction, Written
 from hub.registry import namespaces
 from hub.registry.generic.virtual import DryRun, not_found
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 QUIET = timedelta(seconds=10)
 FOREVER = timedelta(days=1)
@@ -56,45 +42,36 @@ class ServiceStorage(Storage):
     def portion(self) -> int | None:
         return PORTION
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
-        found = await self._store.read(_get, self._paths[resource], key)
-        return as_stored(found)
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
+        return await self._store.read(_get, self._paths[resource], key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        query = as_query(selection, limit=limit, after=after, at=at)
-        page = as_page(await self._store.read(_find, self._paths[resource], query))
-        return replace(page, moves=True) if query.order or query.moves else page
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        return await self._store.read(_find, self._paths[resource], query)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         try:
             written = await self._store.run(_create, self._paths[resource], key, document, actor, dry_run=dry_run)
         except DryRun as seen:
-            return Stored(key, 0, _encode(seen.document))
-        return as_stored(written.stored)
+            return StoredObject(key, 0, _encode(seen.document))
+        return written.stored
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         try:
             written = await self._store.run(_update, self._paths[resource], key, change, actor, dry_run=dry_run)
         except DryRun as seen:
             revision = int(seen.document["metadata"]["resourceVersion"])
-            return Stored(key, revision, _encode(seen.document))
-        return as_stored(written if isinstance(written, StoredObject) else written.stored)
+            return StoredObject(key, revision, _encode(seen.document))
+        return written if isinstance(written, StoredObject) else written.stored
 
     @asynccontextmanager
     async def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
-        events = self._feed.watch(self._paths[resource].kind, selection, after=after, patience=self._quiet)
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
+        events = self._feed.watch(self._paths[resource].kind, query, after=after, patience=self._quiet)
         async with aclosing(events):
             first = await anext(events)
             yield _moving(first, events)
@@ -107,7 +84,7 @@ class ServiceStorage(Storage):
             pass
 
 
-async def _moving(first: StorageEvent | int, events: AsyncGenerator[StorageEvent | int]) -> AsyncGenerator[StorageEvent | int]:
+async def _moving(first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int]) -> AsyncGenerator[WatchEvent | int]:
     """Yields the events, without bookmarks that do not advance."""
     told = 0
     yield first
@@ -117,28 +94,6 @@ async def _moving(first: StorageEvent | int, events: AsyncGenerator[StorageEvent
         elif event > told:
             told = event
             yield event
-
-
-def as_stored(found: StoredObject) -> Stored:
-    return Stored(Key(found.key.namespace, found.key.name), found.revision, found.encoded)
-
-
-def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: int | None = None) -> Query:
-    return Query(
-        namespace=selection.namespace,
-        labels=selection.labels.requirements,
-        fields=selection.fields.requirements,
-        limit=limit,
-        after=None if after is None else StoreKey(after.namespace, after.name),
-        at=at,
-        where=where_in(selection),
-        order=selection.order if isinstance(selection.order, SortOrder) else None,
-    )
-
-
-def as_page(found: ObjectPage) -> Page:
-    items = tuple(as_stored(item) for item in found.items)
-    return Page(items, found.revision, items[-1].key if found.more and items else None, found.remaining, found.place)
 
 
 def already_exists(resource: GroupResource, key: Key) -> NoReturn:
@@ -152,20 +107,20 @@ def _newest(tx: Transaction) -> int:
 
 
 def _get(tx: Transaction, path: ResourceWritePath, key: Key) -> StoredObject:
-    found = tx.objects.get(path.kind, StoreKey(key.namespace, key.name))
+    found = tx.objects.get(path.kind, key)
     return found or not_found(path.resource, key)
 
 
-def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> ObjectPage:
+def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> Page:
     return tx.objects.find(path.kind, query)
 
 
 def _create(tx: Transaction, path: ResourceWritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
-    place, resource = StoreKey(key.namespace, key.name), path.resource
-    if tx.objects.get(path.kind, place) is not None:
+    resource = path.resource
+    if tx.objects.get(path.kind, key) is not None:
         already_exists(resource, key)
     if key.namespace:
-        namespaces.check_open(tx, resource.resource, place, group=resource.group)
+        namespaces.check_open(tx, resource.resource, key, group=resource.group)
     written = path.put(tx, _placed(document, key), None, actor)
     if dry_run:
         _show(tx, path, key, None)
@@ -173,7 +128,7 @@ def _create(tx: Transaction, path: ResourceWritePath, key: Key, document: Docume
 
 
 def _update(
-    tx: Transaction, path: ResourceWritePath, key: Key, change: Change, actor: Actor, *, dry_run: bool
+    tx: Transaction, path: ResourceWritePath, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool
 ) -> Written | StoredObject:
     old = _get(tx, path, key)
     new = change(old.document)
@@ -192,6 +147,6 @@ def _placed(document: Document, key: Key) -> dict[str, Any]:
 
 
 def _show(tx: Transaction, path: ResourceWritePath, key: Key, old: StoredObject | None) -> NoReturn:
-    seen = tx.objects.get(path.kind, StoreKey(key.namespace, key.name)) or old
+    seen = tx.objects.get(path.kind, key) or old
     document = seen.document if seen is not None else {}
     raise DryRun(doc.with_metadata(document, resourceVersion=None if old is None else str(old.revision)))

@@ -6,10 +6,11 @@ from typing import Any
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
-from hub.api.meta.change import Kind, StoredObject
+from hub.api.meta.change import Kind
 from hub.ports import Transaction, Written
 from hub.registry import kinds
 from machinery.apiserver.storage import Actor, GroupResource
+from machinery.meta.objects import StoredObject
 from machinery.product import OWN_GROUPS
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Actor], Written]

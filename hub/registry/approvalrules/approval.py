@@ -16,7 +16,7 @@ from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Document, Key, Query, StoredObject
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import issuance
@@ -26,6 +26,7 @@ from hub.registry.managedclusters import service as cluster_objects
 from hub.registry.multihub import owners
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME

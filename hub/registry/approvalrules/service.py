@@ -10,13 +10,14 @@ from hub.api import approvalrules
 from hub.api.approvalrules import RuleDecision, RuleVerdict
 from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.meta import document as doc
-from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
 from hub.registry.generic.objects import store
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
 
@@ -106,7 +107,7 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
     """One page of names of undecided requests, and the start of the next page."""
     page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
-    return _undecided(page.items), page.items[-1].key if page.more else None
+    return _undecided(page.items), page.after
 
 
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
@@ -126,4 +127,4 @@ def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | 
     """One page of names of clusters that rules may still accept, and the start of the next page."""
     page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
     names = [stored.key.name for stored in page.items if is_open(stored.document)]
-    return names, page.items[-1].key if page.more else None
+    return names, page.after

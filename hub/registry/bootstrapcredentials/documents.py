@@ -11,9 +11,10 @@ from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
 from hub.api.meta import document as doc
 from machinery import pki
-from machinery.apiserver.storage import Document, GroupResource, Key
+from machinery.apiserver.storage import GroupResource
 from machinery.errors import Cause, ErrorSubject, InvalidError
 from machinery.identity import ClusterName, HubId, cluster_name
+from machinery.meta.objects import Document, Key
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved

@@ -16,7 +16,6 @@ from hub.api.bootstrapcredentials import DELETED, CredentialRecord, UseCount
 from hub.api.certificates import Lifetimes
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SETS
-from hub.api.meta.change import Key as StoreKey
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import (
@@ -31,9 +30,10 @@ from hub.registry.bootstrapcredentials.documents import (
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 
 TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -219,40 +219,34 @@ class CredentialStorage(VirtualStorage):
         self._address = address
         self._lifetimes = lifetimes
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self._stored(await self._store.read(_look, resource, key))
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, at
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource
         sights = sorted(await self._store.read(_look_at_all), key=lambda sight: sight.record.id)
         revision = await self.revision()
-        items = [self._stored(sight) for sight in sights if _selected(sight, selection)]
-        left = [item for item in items if after is None or item.key > after]
-        chosen = tuple(left if limit is None else left[:limit])
+        items = [self._stored(sight) for sight in sights if query.matches(Key("", str(sight.record.id)), {}, {})]
+        left = [item for item in items if query.after is None or item.key > query.after]
+        chosen = tuple(left[: query.limit])
         rest = len(left) - len(chosen)
         return Page(chosen, revision, chosen[-1].key if rest else None, rest or None)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         asked = Reading(resource, key, document, self._flaws).asked()
         try:
             sight = await self._store.run(_create, asked, self._issuer, self._lifetimes, actor, dry_run=dry_run)
         except DryRun as seen:
-            return Stored(key, 0, _encode(seen.document))
+            return StoredObject(key, 0, _encode(seen.document))
         return self._stored(sight)
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         stored = await self.get(resource, key)
-        document = msgspec.json.decode(stored.document)
+        document = stored.document
         new = change(document)
         if new == document:
             return stored
@@ -262,9 +256,9 @@ class CredentialStorage(VirtualStorage):
             await self._store.run(credentials.revoke, CredentialId(key.name), actor.user, DELETED)
         return stored
 
-    def _stored(self, sight: CredentialView) -> Stored:
+    def _stored(self, sight: CredentialView) -> StoredObject:
         document = shown(sight, self._address, self._issuer.trust_bundle, self._api_version)
-        return Stored(Key("", sight.record.id), sight.revision, _encode(document))
+        return StoredObject(Key("", sight.record.id), sight.revision, _encode(document))
 
 
 def _create(
@@ -299,7 +293,7 @@ def _check_set(tx: Transaction, name: str | None) -> None:
     """Raises InvalidError unless the set exists and clusters can be assigned to it."""
     if name is None:
         return
-    stored = tx.objects.get(CLUSTER_SETS, StoreKey("", name))
+    stored = tx.objects.get(CLUSTER_SETS, Key("", name))
     found = sets.cluster_set(stored.document) if stored is not None else None
     if found is None:
         raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": make it first')
@@ -324,8 +318,3 @@ def _sight(tx: Transaction, record: CredentialRecord, tally: UseCount, revision:
     admitted = sorted(tx.credentials.admitted(record.id)) if tally.taken else ()
     uses = tx.credentials.uses(record.id) if tally.issued or tally.held else ()
     return CredentialView(record, tally, admitted, uses, tx.now, revision)
-
-
-def _selected(sight: CredentialView, selection: Selection) -> bool:
-    fields = {"metadata.name": str(sight.record.id), "metadata.namespace": ""}
-    return selection.labels.matches({}) and selection.fields.matches(fields)

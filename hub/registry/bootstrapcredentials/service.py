@@ -11,13 +11,14 @@ from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCerti
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.meta import document as doc
-from hub.api.meta.change import REQUESTS, Key
+from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
+from machinery.meta.objects import Key
 
 HUB = "system:hub"
 

@@ -16,8 +16,9 @@ from hub.registry.generic.schemas import MOMENT, TEXT, Schema, listing, record
 from hub.registry.generic.virtual import CountedStorage
 from machinery import pki
 from machinery.apiserver.resource import AGE, Answers, Column, Question, Resource, Subresource, TableRow
-from machinery.apiserver.storage import Document, Key, Storage, Stored
+from machinery.apiserver.storage import Storage
 from machinery.errors import ConflictError
+from machinery.meta.objects import Document, Key, StoredObject
 from machinery.meta.timestamps import format_time
 
 _COUNT: Schema = {"type": "integer", "format": "int32"}
@@ -155,11 +156,11 @@ class AuthorityStorage(CountedStorage):
         super().__init__(store, api_version)
         self._patience = patience
 
-    async def everything(self) -> tuple[Sequence[Stored], int]:
+    async def everything(self) -> tuple[Sequence[StoredObject], int]:
         seen, revision = await self._store.read(_look)
         return [self._stored(each, seen, revision) for each in seen.authorities], revision
 
-    def _stored(self, one: AuthorityRecord, seen: RotationSurvey, revision: int) -> Stored:
+    def _stored(self, one: AuthorityRecord, seen: RotationSurvey, revision: int) -> StoredObject:
         metadata = {
             "name": one.id,
             "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{one.id}")),
@@ -168,7 +169,7 @@ class AuthorityStorage(CountedStorage):
         }
         status = _status(one, seen, self._patience)
         document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
-        return Stored(Key("", one.id), revision, msgspec.json.encode(document))
+        return StoredObject(Key("", one.id), revision, msgspec.json.encode(document))
 
 
 def _look(tx: Transaction) -> tuple[RotationSurvey, int]:

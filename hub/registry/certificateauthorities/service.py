@@ -29,7 +29,7 @@ from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, R
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import alive, could_tell
 from hub.api.managedclusters import cluster as rules
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query import selectable_fields as selectable
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats as hearing
@@ -37,6 +37,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.identity import AgentId, ClusterName
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 KNOWN = "ca-sha256"

@@ -16,10 +16,11 @@ from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS
 from hub.ports import Transaction
 from machinery.errors import DenialCause, ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
 

@@ -9,7 +9,6 @@ from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCer
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document
 from hub.ports import Issuer, Transaction, Written
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses, submission
@@ -26,6 +25,7 @@ from machinery.identity import (
     cluster_name,
     recovery_subject,
 )
+from machinery.meta.objects import Document
 
 
 @dataclass(frozen=True, slots=True)

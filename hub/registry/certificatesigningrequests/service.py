@@ -18,7 +18,7 @@ from hub.api.certificatesigningrequests.request import (
     removed_at,
 )
 from hub.api.meta import document as doc
-from hub.api.meta.change import REQUESTS, Document, Key, Query, StoredObject
+from hub.api.meta.change import REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
@@ -26,6 +26,7 @@ from hub.registry.generic.objects import store
 from machinery import pki
 from machinery.errors import ConflictError, ErrorSubject, MusterError, NotFoundError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 
 RESOURCE = "certificatesigningrequests.certificates.k8s.io"

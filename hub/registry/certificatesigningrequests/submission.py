@@ -9,7 +9,7 @@ from hub.api.certificatesigningrequests.request import Submission
 from hub.api.managedclusteraddons import addon as addons
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
@@ -27,6 +27,7 @@ from machinery.identity import (
     agent_subject,
     cluster_name,
 )
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 SUFFIX_LENGTH = 5

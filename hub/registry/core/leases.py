@@ -4,9 +4,10 @@ from typing import Any
 from uuid import uuid4
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import LEASES, StoredObject
+from hub.api.meta.change import LEASES
 from hub.ports import Transaction, Written
 from hub.registry.generic.objects import store
+from machinery.meta.objects import StoredObject
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:

@@ -3,9 +3,10 @@
 from typing import Any
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import SERVICE_ACCOUNTS, StoredObject
+from hub.api.meta.change import SERVICE_ACCOUNTS
 from hub.ports import Transaction, Written
 from hub.registry.generic import objects
+from machinery.meta.objects import StoredObject
 
 GONE = "ServiceAccountDeleted"
 

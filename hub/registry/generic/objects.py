@@ -13,12 +13,13 @@ from uuid import uuid4
 import msgspec
 
 from hub.api.meta import document as doc
-from hub.api.meta.change import Document, Key, Kind, StoredObject
+from hub.api.meta.change import Kind
 from hub.api.objects.managed_fields import HUB_WRITER, tracked
 from hub.ports import Transaction, Written
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 from machinery.meta.managedfields.ownership import is_same
+from machinery.meta.objects import Document, Key, StoredObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from hub.api.meta import document as doc
 from machinery.apiserver.resource import Column, TableRow
-from machinery.apiserver.storage import Document
+from machinery.meta.objects import Document
 
 Schema = dict[str, Any]
 

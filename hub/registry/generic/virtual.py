@@ -10,19 +10,9 @@ from datetime import timedelta
 from typing import NoReturn
 
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import ErrorSubject, MethodNotAllowedError, NotFoundError
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 FOREVER = timedelta(days=1)
 
@@ -36,21 +26,23 @@ class VirtualStorage(Storage):
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         """Raises MethodNotAllowedError."""
         del key, document, actor, dry_run
         raise MethodNotAllowedError(f"{resource} are written by the hub alone")
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         """Raises MethodNotAllowedError."""
         del key, change, actor, dry_run
         raise MethodNotAllowedError(f"{resource} are written by the hub alone")
 
     def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
         """Raises MethodNotAllowedError."""
-        del selection, after
+        del query, after
         raise MethodNotAllowedError(f"{resource} cannot be watched")
 
     async def revision(self) -> int:
@@ -65,32 +57,22 @@ class CountedStorage(VirtualStorage, ABC):
     """For kinds with few objects: each answer reads all of them and selects by name."""
 
     @abstractmethod
-    async def everything(self) -> tuple[Sequence[Stored], int]:
+    async def everything(self) -> tuple[Sequence[StoredObject], int]:
         """Returns all objects, and the store's revision at that time."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         found = {each.key: each for each in (await self.everything())[0]}
         return found.get(key) or not_found(resource, key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, at
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource
         found, revision = await self.everything()
         chosen = [
             each
             for each in sorted(found, key=lambda one: one.key)
-            if selection.labels.matches({})
-            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
-            and (after is None or each.key > after)
+            if query.matches(each.key, {}, {}) and (query.after is None or each.key > query.after)
         ]
-        page = tuple(chosen[:limit])
+        page = tuple(chosen[: query.limit])
         return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
 
 

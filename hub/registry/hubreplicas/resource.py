@@ -15,7 +15,8 @@ from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.generic.virtual import CountedStorage
 from hub.registry.hubreplicas import service as draining
 from machinery.apiserver.resource import AGE, Column, Question, Resource, Subresource, TableRow, age_of
-from machinery.apiserver.storage import Document, Key, Storage, Stored
+from machinery.apiserver.storage import Storage
+from machinery.meta.objects import Document, Key, StoredObject
 from machinery.meta.timestamps import format_time
 
 _FLAG: Schema = {"type": "boolean"}
@@ -95,11 +96,11 @@ MEBIBYTE = 2**20
 class ReplicaStorage(CountedStorage):
     """Each answer is one read of the database; every resourceVersion is the store's revision."""
 
-    async def everything(self) -> tuple[Sequence[Stored], int]:
+    async def everything(self) -> tuple[Sequence[StoredObject], int]:
         seen = await self._store.read(_look)
         return [self._stored(each, seen) for each in seen.replicas], seen.revision
 
-    def _stored(self, replica: Replica, seen: "_Seen") -> Stored:
+    def _stored(self, replica: Replica, seen: "_Seen") -> StoredObject:
         metadata = {
             "name": replica.name,
             "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{replica.instance}")),
@@ -107,7 +108,7 @@ class ReplicaStorage(CountedStorage):
             "resourceVersion": str(seen.revision),
         }
         document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(replica, seen)}
-        return Stored(Key("", replica.name), seen.revision, msgspec.json.encode(document))
+        return StoredObject(Key("", replica.name), seen.revision, msgspec.json.encode(document))
 
 
 @dataclass(frozen=True, slots=True)

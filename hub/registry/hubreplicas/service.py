@@ -10,7 +10,7 @@ from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica
 from hub.api.liveness import LastBeat
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import events
@@ -19,6 +19,7 @@ from hub.registry.multihub import owners
 from machinery.durations import format_duration
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.identity import AgentId, ClusterName
+from machinery.meta.objects import Key
 from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:sessions"

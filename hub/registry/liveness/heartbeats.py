@@ -9,7 +9,7 @@ from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace, time_l
 from hub.api.managedclusters import availability
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
@@ -17,6 +17,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Key, StoredObject
 
 
 def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] = ()) -> Mapping[ClusterName, int]:
@@ -82,7 +83,7 @@ def _is_unknown(stored: StoredObject) -> bool:
 def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
     """When the cluster's lease duration was last shortened, if after `since`."""
     cut, before = None, None
-    for change in tx.changes.of(stored.kind, stored.key, since=since):
+    for change in tx.changes.of(MANAGED_CLUSTERS, stored.key, since=since):
         duration = rules.lease_duration(change.document)
         if before is not None and duration < before:
             cut = change.at

@@ -9,12 +9,13 @@ from hub.api.liveness import Brake
 from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.availability import Patience, StalenessPolicy, StalenessStep
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Document, Key
 
 
 @dataclass(frozen=True, slots=True)

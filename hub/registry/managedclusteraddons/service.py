@@ -8,7 +8,7 @@ from hub.api.managedclusteraddons import addon as rules
 from hub.api.managedclusteraddons import health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, Key, Query, StoredObject
+from hub.api.meta.change import ADDONS
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.generic.objects import store
@@ -16,6 +16,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.product import GROUP_SUFFIX
 
 

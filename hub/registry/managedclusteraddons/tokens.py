@@ -2,7 +2,7 @@
 
 from hub.api.managedclusteraddons import addon as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
+from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import namespaces
@@ -14,6 +14,7 @@ from machinery.errors import ConflictError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, StoredObject
 
 
 def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:

@@ -16,9 +16,9 @@ from hub.ports import Store, Transaction
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import Question, Resource, Subresource
-from machinery.apiserver.storage import Document
 from machinery.errors import Cause, InvalidError, invalid_value, required
 from machinery.identity import AgentId, ClusterName
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 HUB_ID = "hub-id"

@@ -16,10 +16,11 @@ from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLU
 from hub.api.query.sorting import sort_of
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow, age_of
-from machinery.apiserver.storage import Actor, Document, Key
+from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
 from machinery.identity import ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Document, Key
 from machinery.product import GROUP_SUFFIX
 
 _NAME = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"

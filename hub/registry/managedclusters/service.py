@@ -17,7 +17,7 @@ from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_SETS, MANAGED_CLUSTERS, Document, Key, StoredObject
+from hub.api.meta.change import CLUSTER_SETS, MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
@@ -29,6 +29,7 @@ from hub.registry.managedclusters import content
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Document, Key, StoredObject
 
 GROUP = rules.RESOURCE.partition(".")[2]
 

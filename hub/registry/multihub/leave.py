@@ -7,7 +7,7 @@ from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
@@ -17,6 +17,7 @@ from hub.registry.multihub import owners
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subject
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)

@@ -18,13 +18,14 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, departure_condition
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, StoredObject
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import AlreadyExistsError, BadRequestError, DenialCause, ForbiddenError
 from machinery.identity import AgentId, ClusterName, HubId
+from machinery.meta.objects import Key, StoredObject
 
 AHEAD = timedelta(hours=24)
 """Limit for epochs ahead of the clock. Agents create none that is more than an hour ahead of their own clock."""

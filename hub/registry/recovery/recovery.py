@@ -21,7 +21,7 @@ from hub.api.events import EventRecord
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.restorations import Restoration
 from hub.ports import Transaction
 from hub.registry import events
@@ -33,6 +33,7 @@ from hub.registry.recovery.restore import restorations
 from machinery import pki
 from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, NotFoundError, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
+from machinery.meta.objects import Document, Key
 from machinery.pki import CertificateFacts
 
 ACTOR = "system:hub:recovery"

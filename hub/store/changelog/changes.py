@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from hub.api.meta.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import Ledger, Trimmed
 from hub.ports import ChangeLog
 from hub.ports.objects import EVERYTHING
@@ -19,6 +19,7 @@ from hub.store.engine.notify import CHANGES, ring
 from hub.store.engine.row_format import RowForm
 from hub.store.engine.statements import Statement
 from machinery.errors import ExpiredError
+from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_time
 
 _row = schema.changes.c
@@ -163,7 +164,7 @@ class SqlChanges(ChangeLog):
     def log(self, changes: Sequence[Change]) -> None:
         _LOG.run_many(self._connection, [_values(change, self._form) for change in changes])
 
-    def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+    def list_at(self, kind: Kind, query: Query, at: int) -> Page:
         """The objects as they were at revision `at`. Raises ExpiredError."""
         if query.past:
             self._check_remembered(at)

@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, func, select, tuple_
 
-from hub.api.meta.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.api.meta.change import Change, Kind
 from hub.api.query.selection import selects
 from hub.store import schema
 from hub.store.engine.instants import from_micros, to_micros
+from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
 
 _row = schema.changes.c
 PORTION = 500
@@ -64,10 +65,11 @@ class ChangeLogPast:
         self._connection = connection
         self._read = read
 
-    def listed(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+    def listed(self, kind: Kind, query: Query, at: int) -> Page:
         """The objects as they were at revision `at`."""
         found = list(islice(self._objects(kind, query, at), None if query.limit is None else query.limit + 1))
-        return ObjectPage(tuple(found[: query.limit]), at, query.limit is not None and len(found) > query.limit)
+        items = tuple(found[: query.limit])
+        return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
 
     def _objects(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
         """The objects in key order, read in portions, so that the cost of a page depends on its size.
@@ -146,4 +148,4 @@ def _is_plain(query: Query) -> bool:
 
 def _stored(change: Change) -> StoredObject:
     uid = str(change.document["metadata"]["uid"])
-    return StoredObject(change.kind, change.key, uid, change.revision, change.encoded)
+    return StoredObject(change.key, change.revision, change.encoded, uid)

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, select, update
 
-from hub.api.meta.change import ChangeType
 from hub.api.objects.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
 from hub.store import schema
 from hub.store.changelog.log_age import written_by
 from hub.store.engine.instants import to_micros
+from machinery.meta.objects import ChangeType
 
 _row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
 _later = schema.changes.alias()

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.meta.change import Document
+from machinery.meta.objects import Document
 
 _encoder = msgspec.json.Encoder()
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, func, select, update
 
-from hub.api.meta.change import SEALED, Key, Kind
+from hub.api.meta.change import SEALED, Kind
 from hub.store import schema
 from hub.store.engine.statements import Statement
 from machinery.errors import InvalidError, UnavailableError
+from machinery.meta.objects import Key
 from machinery.pki.encryption import HEADER, Seal, shown
 from machinery.product import GROUP_SUFFIX, suffixed
 

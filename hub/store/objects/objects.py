@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 
 from hub.api.liveness import LastBeat
 from hub.api.meta import document as doc
-from hub.api.meta.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
-from hub.api.meta.ordering import Facet, Place
-from hub.api.query.selection import fields_of, portion
+from hub.api.meta.change import Change, Kind
+from hub.api.meta.ordering import Facet
+from hub.api.query.selection import fields_of, is_current, order_in, page_of, uses_beats
 from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
 from hub.store.engine.encoding import encode
@@ -27,6 +27,7 @@ from hub.store.query import queries
 from hub.store.tables import heartbeats as beats
 from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, ErrorSubject
 from machinery.identity import ClusterName
+from machinery.meta.objects import ChangeType, Document, Key, Page, Query, SortPosition, StoredObject
 
 PENDING = 0
 """The revision of uncommitted writes."""
@@ -70,7 +71,7 @@ class SqlObjects(Objects):
         if (kind, key) in self._read:
             return self._read[kind, key]
         row = queries.ONE.row(self._connection, {"kind": kind, "namespace": key.namespace, "name": key.name})
-        stored = None if row is None else rows.stored(kind, row, self._form)
+        stored = None if row is None else rows.stored(row, kind, self._form)
         self._read[kind, key] = stored
         return stored
 
@@ -79,9 +80,9 @@ class SqlObjects(Objects):
         found = {row[:2]: row for row in queries.each(self._connection, kind, wanted)}
         for key in wanted:
             row = found.get((key.namespace, key.name))
-            self._read[kind, key] = None if row is None else rows.stored(kind, row, self._form)
+            self._read[kind, key] = None if row is None else rows.stored(row, kind, self._form)
 
-    def find(self, kind: Kind, query: Query) -> ObjectPage:
+    def find(self, kind: Kind, query: Query) -> Page:
         revision = self._changes.newest()
         if query.at is not None and query.at != revision:
             return self._find_past(kind, query, query.at)
@@ -89,60 +90,61 @@ class SqlObjects(Objects):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
         found = queries.found(self._connection, kind, query, wanted)
-        items = tuple(rows.stored(kind, row, self._form) for row in found[: query.limit])
-        more = len(found) > len(items)
-        place = tuple(found[len(items) - 1][queries.PLACE :]) if more else ()
-        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key, place) if more else None, place)
+        items = tuple(rows.stored(row, kind, self._form) for row in found[: query.limit])
+        moves = is_current(query)
+        if len(found) == len(items):
+            return Page(items, revision, moves=moves)
+        last, place = items[-1].key, tuple(found[len(items) - 1][queries.PLACE :])
+        return Page(items, revision, last, self._remaining(kind, query, last, place), place, moves)
 
-    def _find_past(self, kind: Kind, query: Query, at: int) -> ObjectPage:
-        if query.past and query.moves:
+    def _find_past(self, kind: Kind, query: Query, at: int) -> Page:
+        if query.past and uses_beats(query):
             raise BadRequestError("heartbeats have no past: leave out lastBeat and connected")
-        if query.order or query.moves:
+        if query.order or uses_beats(query):
             whole = replace(query, where=None, order=None, limit=None, after=None)
-            found = portion(query, self._changes.list_at(kind, whole, at).items, self._beats(query))
-            return ObjectPage(found.items, at, found.rest > 0, _counted(query, found.rest), found.place)
+            return page_of(kind, query, self._changes.list_at(kind, whole, at).items, at, self._beats(query))
         page = self._changes.list_at(kind, query, at)
-        return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
+        return page if page.after is None else replace(page, remaining=self._remaining(kind, query, page.after))
 
     def _beats(self, query: Query) -> Mapping[ClusterName, LastBeat]:
-        return beats.by_cluster(self._connection) if query.moves else {}
+        return beats.by_cluster(self._connection) if uses_beats(query) else {}
 
     def has_any(self, kind: Kind) -> bool:
         if any(kind == changed for changed, _ in self._latest):
             return bool(self._find_with_buffer(kind, Query(), PENDING).items)
         return queries.ANY.row(self._connection, {"kind": kind}) is not None
 
-    def _remaining(self, kind: Kind, query: Query, last: Key, place: Place = ()) -> int | None:
+    def _remaining(self, kind: Kind, query: Query, last: Key, place: SortPosition = ()) -> int | None:
         """The number of objects after `last`, whose sort position is `place`; None if a selector is used.
 
         It counts current objects: for a list of the past it is an estimate, as Kubernetes allows.
         """
         if query.labels or query.fields or query.where:
             return None
-        if query.order is None:
+        order = order_in(query)
+        if order is None:
             statement = queries.count_after(kind, query.namespace, last)
         else:
-            rest = Query(namespace=query.namespace, after=last, order=replace(query.order, after=place))
+            rest = Query(namespace=query.namespace, after=last, order=replace(order, after=place))
             statement = queries.count(kind, rest, self._connection.dialect.name)
         return int(self._connection.execute(*statement).scalar_one())
 
-    def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
+    def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> Page:
         whole = replace(query, limit=None, after=None, order=None)
         read = queries.found(self._connection, kind, whole, None)
-        seen = {stored.key: stored for stored in (rows.stored(kind, row, self._form) for row in read)}
+        seen = {stored.key: stored for stored in (rows.stored(row, kind, self._form) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed == kind:
                 seen.pop(key, None)
                 if write.type is not ChangeType.DELETED:
                     seen[key] = write.seen
-        found = portion(query, seen.values(), self._beats(query))
-        return ObjectPage(found.items, revision, found.rest > 0, _counted(query, found.rest), found.place)
+        return page_of(kind, query, seen.values(), revision, self._beats(query))
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         key, new = doc.key(new), self._form.grouped(new)
         self._guard(kind, key, old)
         earlier = self._latest.get((kind, key))
-        seen = StoredObject(kind, key, str(new["metadata"]["uid"]), PENDING, encode(new, None))
+        seen = StoredObject(key, PENDING, encode(new, None), str(new["metadata"]["uid"]))
         if earlier is not None and earlier.type is not ChangeType.DELETED:
             earlier.document, earlier.seen, earlier.actor = new, seen, actor
             return earlier
@@ -220,12 +222,13 @@ class SqlObjects(Objects):
 
     def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.ObjectRow, Change]:
         encoded = encode(write.document, revision)
-        write.result = stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
+        write.result = stored = StoredObject(write.seen.key, revision, encoded, write.seen.uid)
         is_there = write.type is not ChangeType.DELETED
         before: Document = write.before.document if write.before else {}
         row = rows.ObjectRow(
             change=write.type,
-            new=replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded)),
+            kind=write.kind,
+            new=replace(stored, encoded=self._form.row(write.kind, stored.key, encoded)),
             guard=guard or (write.before.revision if write.before else 0),
             labels=doc.labels(write.document) if is_there else {},
             labels_before=doc.labels(before),
@@ -244,8 +247,3 @@ class SqlObjects(Objects):
             fields_before=row.fields_before,
         )
         return row, change
-
-
-def _counted(query: Query, rest: int) -> int | None:
-    """The number of objects after a page; None at the end or if a selector is used."""
-    return None if query.labels or query.fields or query.where else rest or None

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, update
 
-from hub.api.meta.change import ChangeType, Key, Kind, StoredObject
+from hub.api.meta.change import Kind
 from hub.api.query.query_fields import order_of
 from hub.store import schema
 from hub.store.engine.engine import upsert
@@ -16,6 +16,7 @@ from hub.store.engine.errors import RaceError
 from hub.store.engine.instants import to_micros
 from hub.store.engine.row_format import RowForm
 from hub.store.engine.statements import Statement
+from machinery.meta.objects import ChangeType, Key, StoredObject
 
 _column = schema.objects.c
 _AS_READ = (
@@ -37,9 +38,10 @@ _UNINDEX = {
 }
 
 
-def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
-    key = Key(row[0], row[1])
-    return StoredObject(kind, key, row[2], row[3], form.document(kind, key, row[4]))
+def stored(row: Sequence[Any], kind: Kind, form: RowForm) -> StoredObject:
+    namespace, name, uid, revision, document = row[:5]
+    key = Key(namespace, name)
+    return StoredObject(key, revision, form.document(kind, key, document), uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class ObjectRow:
     """The new state of an object with its previous labels and fields."""
 
     change: ChangeType
+    kind: Kind
     new: StoredObject
     guard: int
     """The revision that an existing row must still have."""
@@ -65,14 +68,14 @@ def store(connection: Connection, written: Sequence[ObjectRow], now: datetime) -
     )
     if guarded != (len(of[ChangeType.DELETED]), len(of[ChangeType.MODIFIED])):
         raise RaceError
-    _INSERT.run_many(connection, [_values(row.new, now) for row in of[ChangeType.ADDED]])
+    _INSERT.run_many(connection, [_values(row, now) for row in of[ChangeType.ADDED]])
     _index(connection, [row for row in written if row.change is not ChangeType.DELETED])
 
 
 def _as_read(row: ObjectRow) -> dict[str, Any]:
     new = row.new
     return {
-        "of_kind": new.kind,
+        "of_kind": row.kind,
         "of_namespace": new.key.namespace,
         "of_name": new.key.name,
         "of_revision": row.guard,
@@ -83,9 +86,10 @@ def _renewed(row: ObjectRow) -> dict[str, Any]:
     return {**_as_read(row), "revision": row.new.revision, "document": row.new.encoded}
 
 
-def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
+def _values(row: ObjectRow, now: datetime) -> dict[str, Any]:
+    new = row.new
     return {
-        "kind": new.kind,
+        "kind": row.kind,
         "namespace": new.key.namespace,
         "name": new.key.name,
         "uid": new.uid,
@@ -97,23 +101,24 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
 
 def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
     """Update only the changed entries of the side tables. Fields also get their sort keys."""
-    labels = [(row.new, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
-    fields = [(row.new, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
+    labels = [(row, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
+    fields = [(row, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
     for table, entries in ((schema.labels, labels), (schema.fields, fields)):
-        lost = [{"of_uid": of.uid, "of_name": name} for of, new, old in entries for name in old if name not in new]
+        lost = [{"of_uid": of.new.uid, "of_name": name} for of, new, old in entries for name in old if name not in new]
         _UNINDEX[table].run_many(connection, lost)
-    _INDEX[schema.labels].run_many(connection, [{"uid": of.uid, **entry} for of, entry in _changed(labels)])
+    _INDEX[schema.labels].run_many(connection, [{"uid": row.new.uid, **entry} for row, entry in _changed(labels)])
     sorted_fields = [
-        {"uid": of.uid, **entry, "sort": order_of(of.kind, entry["name"], entry["value"])} for of, entry in _changed(fields)
+        {"uid": row.new.uid, **entry, "sort": order_of(row.kind, entry["name"], entry["value"])}
+        for row, entry in _changed(fields)
     ]
     _INDEX[schema.fields].run_many(connection, sorted_fields)
 
 
-_Entries = Sequence[tuple[StoredObject, Mapping[str, str], Mapping[str, str]]]
+_Entries = Sequence[tuple[ObjectRow, Mapping[str, str], Mapping[str, str]]]
 """Objects with their new and previous entries."""
 
 
-def _changed(entries: _Entries) -> list[tuple[StoredObject, dict[str, str]]]:
+def _changed(entries: _Entries) -> list[tuple[ObjectRow, dict[str, str]]]:
     return [
         (of, {"name": name, "value": value})
         for of, new, old in entries

@@ -8,14 +8,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.meta.field_sources import FieldSource, ValueSource
 from hub.api.meta.ordering import By, Facet, SortOrder
+from hub.api.query.selection import order_in, where_in
 from hub.store import schema
 from hub.store.query import filter_to_sql as asking
 from hub.store.query.inventory import KEPT, inventory
 from hub.store.query.value_columns import TABLES, Entries
 from machinery.expression import Type
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 objects = schema.objects
@@ -68,7 +70,7 @@ def groups(query: Query, facets: Sequence[Facet], dialect: str) -> Select[Any]:
 class _Question:
     def __init__(self, query: Query, dialect: str) -> None:
         self._query = query
-        self._order = query.order or SortOrder(())
+        self._order = order_in(query) or SortOrder(())
         self.entries = Entries(dialect)
         self._terms: list[ColumnElement[bool]] | None = None
 
@@ -89,17 +91,17 @@ class _Question:
     def terms(self) -> Sequence[ColumnElement[bool]]:
         """The WHERE terms. Required entries are determined first, because columns depend on them."""
         if self._terms is None:
-            query = self._query
-            if query.where is not None:
-                asking.require(query.where, self.entries)
+            query, where = self._query, where_in(self._query)
+            if where is not None:
+                asking.require(where, self.entries)
             asked = [self._term(term, FieldSource.LABELS) for term in query.labels] + [
                 self._term(term, FieldSource.FIELDS) for term in query.fields
             ]
             self._terms = [true(), *asked]
             if query.namespace is not None:
                 self._terms.append(inventory.c.namespace == query.namespace)
-            if query.where is not None:
-                self._terms.append(asking.condition(query.where, self.entries))
+            if where is not None:
+                self._terms.append(asking.condition(where, self.entries))
             if query.after is not None:
                 self._terms.append(self._follows(query.after))
         return self._terms

@@ -23,12 +23,13 @@ from sqlalchemy import (
     tuple_,
 )
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key, Kind, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.meta.field_sources import FieldSource
 from hub.store import schema
 from hub.store.engine.statements import Rows, Statement
 from hub.store.query import cluster_queries as questions
 from hub.store.query.inventory import KEPT
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 objects = schema.objects

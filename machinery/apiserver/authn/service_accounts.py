@@ -10,12 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, TokenAuthenticator
-from machinery.apiserver.storage import Actor, GroupResource, Key, Storage
+from machinery.apiserver.storage import Actor, GroupResource, Storage
 from machinery.errors import ErrorSubject, NotFoundError, UnauthorizedError
 from machinery.identity import service_account_groups, service_account_user
+from machinery.meta.objects import Key
 from machinery.pki import TokenKeys, unverified_claims
 from machinery.runtime.clock import Clock
 
@@ -72,7 +71,7 @@ class Accounts:
     async def find(self, namespace: str, name: str) -> Account:
         """The existing account. Raises NotFoundError, also while it is being deleted."""
         stored = await self._storage.get(SERVICE_ACCOUNTS, Key(namespace, name))
-        metadata = msgspec.json.decode(stored.document)["metadata"]
+        metadata = stored.document["metadata"]
         if "deletionTimestamp" in metadata:
             raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))
         return Account(namespace, name, metadata["uid"])

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.authz.rules import EVERYTHING, GROUP, SERVICE_ACCOUNT, USER, USER_GROUP, PolicyRule, rules_of
-from machinery.apiserver.storage import Actor, GroupResource, Key
+from machinery.apiserver.storage import Actor, GroupResource
 from machinery.identity import OPERATOR_GROUP
+from machinery.meta.objects import Key
 
 CLUSTER_ROLE, ROLE = "ClusterRole", "Role"
 BINDINGS = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBinding"}

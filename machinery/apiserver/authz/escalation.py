@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.authorizer import ROLE, ROLES, SEEN_WITHIN, RbacAuthorizer, Roles
 from machinery.apiserver.authz.rules import EVERYTHING, GROUP, PolicyRule, compact, missing, rules_of
-from machinery.apiserver.storage import Document, GroupResource, Key, Storage
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage
 from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
+from machinery.meta.objects import Document, Key
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000

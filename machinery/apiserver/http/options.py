@@ -11,11 +11,12 @@ from typing import Any
 from machinery.apiserver.access import is_true
 from machinery.apiserver.http.status_errors import invalid_options
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Key, Selection, Standing
 from machinery.errors import BadRequestError, forbidden, invalid_value, not_supported, required, too_long
-from machinery.meta.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
+from machinery.meta.objects import Key, Query, SortPosition
+from machinery.meta.selectors import Operator, Requirement, parse_field_selector, parse_label_selector
 
-Query = Mapping[str, str]
+Parameters = Mapping[str, str]
+"""The query parameters of a URL."""
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 LATEST = -1
 """Revision in a continue token for an inconsistent continuation at the current state, after the original revision expired."""
@@ -31,21 +32,21 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Options of a list. `revision` None: unset; `at` comes from resourceVersionMatch=Exact or a continue token."""
+    """Options of a list. `query.at` comes from resourceVersionMatch=Exact or a continue token.
 
-    selection: Selection
-    limit: int | None = None
-    after: Key | None = None
-    at: int | None = None
+    `revision`: wait until it is visible; None: unset. `place`: sort position of the last object of the previous page.
+    """
+
+    query: Query
     revision: int | None = None
-    place: Standing = ()
+    place: SortPosition = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     """Options of a watch. `initial`: send existing objects first; `mark_initial`: then a bookmark that marks their end."""
 
-    selection: Selection
+    query: Query
     revision: int | None
     initial: bool
     mark_initial: bool
@@ -66,7 +67,7 @@ def duration(text: str) -> timedelta:
     return timedelta(seconds=-seconds if text.startswith("-") else seconds)
 
 
-def request_timeout(query: Query, most: timedelta) -> timedelta:
+def request_timeout(query: Parameters, most: timedelta) -> timedelta:
     """Time limit of a request: `timeout` can only lower `most`; zero and negative values mean `most`."""
     asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
     return asked if timedelta() < asked < most else most
@@ -92,18 +93,16 @@ def revision(text: str) -> int | None:
     return int(text)
 
 
-def selection(resource: Resource, namespace: str, query: Query, name: str = "") -> Selection:
-    """The selectors of the query, within a namespace ("": all), or only the object `name`."""
+def selection(resource: Resource, namespace: str, query: Parameters, name: str = "") -> Query:
+    """The selectors of a URL, within a namespace ("": all), or only the object `name`."""
     asked = parse_field_selector(query.get("fieldSelector", "")).requirements
     of_labels = [(term, resource.selectable_label(term.name)) for term in asked]
     fields = [_known_field(resource, term) for term, label in of_labels if label is None]
     if name:
         fields.append(Requirement("metadata.name", Operator.EQUALS, (name,)))
-    labels = parse_label_selector(query.get("labelSelector", ""))
+    labels = parse_label_selector(query.get("labelSelector", "")).requirements
     named = [_of_label(term, label) for term, label in of_labels if label is not None]
-    if named:
-        labels = replace(labels, requirements=(*labels.requirements, *named))
-    return Selection(namespace or None, labels, FieldSelector(tuple(fields)))
+    return Query(namespace or None, (*labels, *named), tuple(fields))
 
 
 def _of_label(term: Requirement, label: str) -> Requirement:
@@ -113,7 +112,7 @@ def _of_label(term: Requirement, label: str) -> Requirement:
     return replace(term, name=label)
 
 
-def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = False) -> Hashable | None:
+def _asked(resource: Resource, query: Parameters, now: datetime, *, watched: bool = False) -> Hashable | None:
     text = query.get("where", "").strip()
     if not text:
         return None
@@ -122,7 +121,7 @@ def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = F
     return resource.where(text, now, watched)
 
 
-def _ordered(resource: Resource, query: Query, place: Standing | None = None) -> Hashable | None:
+def _ordered(resource: Resource, query: Parameters, place: SortPosition | None = None) -> Hashable | None:
     text = query.get("sortBy", "").strip()
     if not text:
         return None
@@ -140,7 +139,7 @@ def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
     return replace(requirement, name=name)
 
 
-def _check_match(query: Query, *, initial: str | None = None) -> None:
+def _check_match(query: Parameters, *, initial: str | None = None) -> None:
     match = query.get("resourceVersionMatch", "")
     field = "resourceVersionMatch"
     if match and match not in (EXACT, NOT_OLDER):
@@ -165,7 +164,7 @@ def _check_match(query: Query, *, initial: str | None = None) -> None:
         raise invalid_options("ListOptions", forbidden(field, why))
 
 
-def list_options(resource: Resource, namespace: str, query: Query, now: datetime) -> ListOptions:
+def list_options(resource: Resource, namespace: str, query: Parameters, now: datetime) -> ListOptions:
     """Parse the options of a list. Raises BadRequestError and InvalidError."""
     chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now), order=_ordered(resource, query))
     limit = _number(query["limit"]) if query.get("limit") else 0
@@ -175,19 +174,19 @@ def list_options(resource: Resource, namespace: str, query: Query, now: datetime
     _check_match(query)
     known = revision(query.get("resourceVersion", ""))
     limited = limit if limit > 0 else None
+    chosen = replace(chosen, limit=limited)
     if token := query.get("continue"):
         if known:
             raise BadRequestError("specifying resource version is not allowed when using continue")
         started = read_continue(token, query.get("sortBy", "").strip())
-        if chosen.order is not None:
-            chosen = replace(chosen, order=_ordered(resource, query, started.place))
-        return ListOptions(chosen, limited, started.after, started.at, place=started.place)
+        order = None if chosen.order is None else _ordered(resource, query, started.place)
+        return ListOptions(replace(chosen, after=started.after, at=started.at, order=order), place=started.place)
     match = query.get("resourceVersionMatch")
     exact = match == EXACT or (not match and limited is not None)  # pages of one list have one revision
-    return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
+    return ListOptions(replace(chosen, at=known if exact and known else None), revision=known)
 
 
-def watch_options(resource: Resource, namespace: str, name: str, query: Query, now: datetime) -> WatchOptions:
+def watch_options(resource: Resource, namespace: str, name: str, query: Parameters, now: datetime) -> WatchOptions:
     """Parse the options of a watch. Raises BadRequestError and InvalidError."""
     if query.get("sortBy"):
         raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
@@ -198,7 +197,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Query, n
     seconds = _number(query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
     mark = is_true(asked)
     return WatchOptions(
-        selection=chosen,
+        query=chosen,
         revision=known,
         initial=mark if asked else not known,
         mark_initial=mark,
@@ -213,10 +212,10 @@ class Started:
 
     after: Key
     at: int | None
-    place: Standing = ()
+    place: SortPosition = ()
 
 
-def write_continue(after: Key, at: int, sort_by: str = "", place: Standing = ()) -> str:
+def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition = ()) -> str:
     """Continue token for the page after `after`, as of revision `at`; in the order `sort_by`, after `place`."""
     told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:

@@ -18,9 +18,9 @@ from aiohttp import web
 
 from machinery.apiserver.http.negotiation import JSON, YAML, ResponseForm, takes_gzip
 from machinery.apiserver.http.status_errors import status_document
-from machinery.apiserver.storage import Document, Stored
 from machinery.errors import MusterError, NotAcceptableError
 from machinery.meta import bounded_json as boundedjson
+from machinery.meta.objects import Document, StoredObject
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,9 +64,9 @@ def encode(value: Any, form: ResponseForm) -> bytes:
     return msgspec.json.format(encoded, indent=2) + b"\n" if form.pretty else encoded
 
 
-def item_bytes(stored: Stored, convert: Convert | None) -> bytes:
+def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
     """The object's bytes in the requested version."""
-    return stored.document if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.document)))
+    return stored.encoded if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.encoded)))
 
 
 def spliced_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:

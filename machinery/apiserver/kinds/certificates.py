@@ -13,9 +13,10 @@ from typing import Any
 
 from machinery.apiserver.kinds.declaration import BYTES, EXTRA, INT32, TEXT, TEXTS, TIME, builtin, listing, record
 from machinery.apiserver.resource import AGE, ApiGroup, Column, Subresource, TableRow
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
 from machinery.errors import Cause, InvalidError, TooLargeError, forbidden, invalid_value, not_supported, required
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 from machinery.pki.certificates import parse_chain
 from machinery.pki.requests import parse_request

@@ -18,9 +18,10 @@ from machinery.apiserver.kinds.declaration import (
     record,
 )
 from machinery.apiserver.resource import AGE, STATUS, ApiGroup, Column, Resource
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause, invalid_value, too_long
+from machinery.meta.objects import Document
 
 NAMESPACE_FINALIZER = "kubernetes"
 LARGEST = 1024 * 1024

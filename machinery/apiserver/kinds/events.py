@@ -6,9 +6,9 @@ from typing import Any
 
 from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
 from machinery.apiserver.resource import ApiGroup, Column, TableRow, age_of
-from machinery.apiserver.storage import Document
 from machinery.apiserver.storages.converted import Spelling
 from machinery.errors import Cause, invalid_value, not_supported, required, too_long
+from machinery.meta.objects import Document
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _REFERENCE: Schema = {**OPEN, "x-kubernetes-map-type": "atomic"}

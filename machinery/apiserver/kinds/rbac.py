@@ -10,9 +10,9 @@ from typing import Any
 from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
 from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
 from machinery.apiserver.resource import AGE, CREATED_DESCRIPTION, ApiGroup, Column, TableRow
-from machinery.apiserver.storage import Document
 from machinery.apiserver.write.metadata import subdomain
 from machinery.errors import BadRequestError, Cause, invalid_value, not_supported, required
+from machinery.meta.objects import Document
 from machinery.meta.selectors import selector_of
 
 _ATOMIC_TEXTS = listing(TEXT, kind="atomic")

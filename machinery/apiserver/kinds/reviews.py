@@ -13,8 +13,9 @@ from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TE
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.kinds.tokens import USER_INFO, user_info
 from machinery.apiserver.resource import Answers, Question, Resource
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError, invalid_value
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"

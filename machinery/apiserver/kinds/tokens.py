@@ -13,8 +13,9 @@ from machinery.apiserver.authn.service_accounts import Accounts, ServiceAccountT
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, TEXT, TEXTS, builtin, record
 from machinery.apiserver.resource import Question, Resource, Subresource
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, Cause, UnauthorizedError, forbidden, invalid_value
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 GROUP = "authentication.k8s.io"

@@ -11,22 +11,10 @@ from datetime import datetime, timedelta
 from typing import NoReturn
 
 from machinery.apiserver.read.reads import ResourceCall
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Past,
-    PastRevision,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Past, PastRevision, Storage, UpdateFunc
 from machinery.durations import parse_duration
 from machinery.errors import BadRequestError, MethodNotAllowedError
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
 
@@ -93,39 +81,33 @@ class _PastStorage(Storage):
         self._past = past
         self._place = place
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return await self._past.get_at(resource, key, self._place.revision)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        """`at` is the revision of the first page, from a continue token."""
-        revision = self._place.revision if at is None else at
-        return await self._past.list_at(resource, selection, limit=limit, after=after, at=revision)
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        """`query.at` is the revision of the first page, from a continue token."""
+        at = self._place.revision if query.at is None else query.at
+        return await self._past.list_at(resource, replace(query, at=at, past=True))
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         """Raises MethodNotAllowedError."""
         del resource, key, document, actor, dry_run
         _read_only()
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         """Raises MethodNotAllowedError."""
         del resource, key, change, actor, dry_run
         _read_only()
 
     def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
         """Raises MethodNotAllowedError."""
-        del resource, selection, after
+        del resource, query, after
         _read_only()
 
     async def revision(self) -> int:

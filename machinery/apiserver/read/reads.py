@@ -24,8 +24,9 @@ from machinery.apiserver.http.responses import (
 from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
 from machinery.apiserver.read.tables import GROUP_BY, TableWriter, counts_table, partial
 from machinery.apiserver.resource import Resource, ServedVersion
-from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
+from machinery.apiserver.storage import Storage
 from machinery.errors import BadRequestError, ExpiredError
+from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.runtime.clock import Clock
 
 
@@ -92,7 +93,7 @@ async def get(call: ResourceCall) -> web.Response:
     return await object_answer(call, stored)
 
 
-async def object_answer(call: ResourceCall, stored: Stored, status: int = 200) -> web.Response:
+async def object_answer(call: ResourceCall, stored: StoredObject, status: int = 200) -> web.Response:
     """The object in the requested form."""
     if call.form.shape is ResponseShape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
@@ -107,12 +108,12 @@ async def list_(call: ResourceCall) -> web.StreamResponse:
     """Respond with a collection or a page of it, spliced from stored bytes, or with counts for `groupBy`."""
     options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
     if GROUP_BY in call.request.query:
-        return await value_answer(call.request, await counted(call, options.selection), call.form)
+        return await value_answer(call.request, await counted(call, options.query), call.form)
     if _goes_in_portions(call, options):
-        first = await list_page(call, replace(options, limit=call.storage.portion))
+        first = await list_page(call, replace(options, query=replace(options.query, limit=call.storage.portion)))
         if first.after is not None and not first.moves:
             envelope = _envelope(call, {"resourceVersion": str(first.revision)})
-            return await portions_answer(call.request, envelope, _portions(call, options.selection, first))
+            return await portions_answer(call.request, envelope, _portions(call, options.query, first))
     page = await list_page(call, options)
     metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
     if call.form.shape is ResponseShape.TABLE:
@@ -122,22 +123,22 @@ async def list_(call: ResourceCall) -> web.StreamResponse:
 
 def _goes_in_portions(call: ResourceCall, options: ListOptions) -> bool:
     """Whether to stream in portions: an unlimited list of JSON documents in key order."""
-    if call.storage.portion is None or options.limit is not None or options.selection.order is not None:
+    if call.storage.portion is None or options.query.limit is not None or options.query.order is not None:
         return False
     form = call.form
     return form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
 
 
-async def _portions(call: ResourceCall, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
+async def _portions(call: ResourceCall, query: Query, first: Page) -> AsyncIterator[Sequence[bytes]]:
     """The items of `first` and all later pages at the same revision; one portion is in memory at a time."""
-    page, at = first, first.revision
+    page, query = first, replace(query, limit=call.storage.portion, at=first.revision)
     while True:
         after, shaped = page.after, _shaped(call, page.items)
         del page
         yield shaped
         if after is None:
             return
-        page = await call.storage.list(call.resource.key, selection, limit=call.storage.portion, after=after, at=at)
+        page = await call.storage.list(call.resource.key, replace(query, after=after))
 
 
 def _envelope(call: ResourceCall, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def _envelope(call: ResourceCall, metadata: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
 
 
-def _shaped(call: ResourceCall, items: Sequence[Stored]) -> Sequence[bytes]:
+def _shaped(call: ResourceCall, items: Sequence[StoredObject]) -> Sequence[bytes]:
     found = [item_bytes(item, call.convert) for item in items]
     if call.form.shape is ResponseShape.OBJECT:
         return found
@@ -154,7 +155,7 @@ def _shaped(call: ResourceCall, items: Sequence[Stored]) -> Sequence[bytes]:
     return [encode(partial(msgspec.json.decode(item), version), ResponseForm(JSON)) for item in found]
 
 
-async def counted(call: ResourceCall, selection: Selection) -> dict[str, Any]:
+async def counted(call: ResourceCall, query: Query) -> dict[str, Any]:
     """Counts of a selection by field values, always as a Table, since the rows are no objects. Raises BadRequestError."""
     if call.request.query.get("at"):
         raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
@@ -162,7 +163,7 @@ async def counted(call: ResourceCall, selection: Selection) -> dict[str, Any]:
         raise BadRequestError(f"{call.resource.name} have no words for groupBy")
     if call.request.query.get("continue") or call.request.query.get("sortBy"):
         raise BadRequestError("groupBy counts all at once, the most frequent first: leave out continue and sortBy")
-    words, groups, revision_ = await call.resource.counts(call.request.query[GROUP_BY].strip(), selection)
+    words, groups, revision_ = await call.resource.counts(call.request.query[GROUP_BY].strip(), query)
     return counts_table(words, groups, revision_)
 
 
@@ -170,27 +171,20 @@ async def list_page(call: ResourceCall, options: ListOptions) -> Page:
     """The requested page. Raises ExpiredError, DeadlineError."""
     await fresh(call, options.revision)
     try:
-        return await call.storage.list(
-            call.resource.key, options.selection, limit=options.limit, after=options.after, at=options.at
-        )
+        return await call.storage.list(call.resource.key, options.query)
     except ExpiredError as error:
-        if options.after is not None:
+        if (after := options.query.after) is not None:
             sort_by = call.request.query.get("sortBy", "").strip()
-            raise PageExpiredError(write_continue(options.after, LATEST, sort_by, options.place)) from error
+            raise PageExpiredError(write_continue(after, LATEST, sort_by, options.place)) from error
         raise ExpiredError("The resourceVersion for the provided list is too old.") from error
 
 
 def _list_metadata(page: Page, options: ListOptions, sort_by: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
     if page.after is not None:
-        at = page.revision if not page.moves or options.at is not None else LATEST
+        at = page.revision if not page.moves or options.query.at is not None else LATEST
         metadata["continue"] = write_continue(page.after, at, sort_by, page.place)
-        chosen = options.selection
-        if (
-            page.remaining is not None
-            and not chosen.labels.requirements
-            and not chosen.fields.requirements
-            and not chosen.where
-        ):
+        chosen = options.query
+        if page.remaining is not None and not chosen.labels and not chosen.fields and not chosen.where:
             metadata["remainingItemCount"] = page.remaining
     return metadata

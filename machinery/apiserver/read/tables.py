@@ -9,8 +9,8 @@ import msgspec
 from machinery.apiserver.http.negotiation import ResponseForm
 from machinery.apiserver.http.responses import Convert, item_bytes
 from machinery.apiserver.resource import AGE, Column, Groups, Resource, TableRow
-from machinery.apiserver.storage import Document, Stored
 from machinery.errors import BadRequestError
+from machinery.meta.objects import Document, StoredObject
 from machinery.runtime.clock import Clock
 
 NAME_DESCRIPTION = (
@@ -53,7 +53,9 @@ class TableWriter:
         """Whether a column has the format `name`, as for Events, so that no Name column is added."""
         return any(column.format == "name" for column in self._columns)
 
-    async def table(self, items: Sequence[Stored], metadata: Mapping[str, Any], *, defined: bool = True) -> dict[str, Any]:
+    async def table(
+        self, items: Sequence[StoredObject], metadata: Mapping[str, Any], *, defined: bool = True
+    ) -> dict[str, Any]:
         """The table. `defined` False omits the column definitions, as after the first event of a watch."""
         extras = await self._resource.extras([item.key for item in items]) if self._resource.extras is not None else {}
         now = self._clock.now()
@@ -78,8 +80,8 @@ class TableWriter:
             for column in (*(() if self._named_by_itself else (name,)), *self._columns)
         ]
 
-    def _row(self, item: Stored, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-        document = msgspec.json.decode(item.document)
+    def _row(self, item: StoredObject, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        document = msgspec.json.decode(item.encoded)
         row = TableRow(document, now, extras)
         named = () if self._named_by_itself else (item.key.name,)
         cells = [*named, *(column.cell(row) for column in self._columns)]

@@ -23,8 +23,8 @@ from machinery.apiserver.http.responses import item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
 from machinery.apiserver.read.reads import ResourceCall, fresh
 from machinery.apiserver.read.tables import TableWriter, partial
-from machinery.apiserver.storage import EventType, StorageEvent, Stored
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
+from machinery.meta.objects import ChangeType, StoredObject, WatchEvent
 from machinery.runtime.rate_limit import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
@@ -171,19 +171,19 @@ class _Lines:
         after = options.revision or 0
         if options.initial:
             await fresh(self._call, options.revision)
-            page = await storage.list(resource.key, options.selection)
+            page = await storage.list(resource.key, options.query)
             after = page.revision
             for stored in page.items:
-                yield await self._line(EventType.ADDED, stored)
+                yield await self._line(ChangeType.ADDED, stored)
             if options.mark_initial and options.bookmarks:
                 yield self._bookmark_line(after, {INITIAL_END: "true"})
         elif not options.revision:
             after = await storage.revision()
         else:
             await _check_place(self._call, after)
-        async with storage.watch(resource.key, options.selection, after=after) as events:
+        async with storage.watch(resource.key, options.query, after=after) as events:
             async for event in events:
-                if isinstance(event, StorageEvent):
+                if isinstance(event, WatchEvent):
                     yield await self._shared_line(event)
                 elif self._bookmark_due():
                     yield self._bookmark_line(event)
@@ -210,7 +210,7 @@ class _Lines:
             document = {**table, "columnDefinitions": None, "rows": [row]}
         return _line("BOOKMARK", msgspec.json.encode(document))
 
-    async def _shared_line(self, event: StorageEvent) -> bytes:
+    async def _shared_line(self, event: WatchEvent) -> bytes:
         """Cache the encoded event for the other watchers, most of which use the same form."""
         form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
         line = event.lines.get(form)
@@ -219,10 +219,10 @@ class _Lines:
         self._defined = self._tables is not None
         return line
 
-    async def _line(self, kind: EventType, stored: Stored) -> bytes:
+    async def _line(self, kind: ChangeType, stored: StoredObject) -> bytes:
         return _line(kind.value, await self._document(stored))
 
-    async def _document(self, stored: Stored) -> bytes:
+    async def _document(self, stored: StoredObject) -> bytes:
         form: ResponseForm = self._call.form
         if self._tables is not None:
             metadata = {"resourceVersion": str(stored.revision)}

@@ -4,18 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +38,22 @@ class AdmittedStorage(Storage):
     def portion(self) -> int | None:
         return self._inner.portion
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return await self._inner.get(resource, key)
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        return await self._inner.list(resource, selection, limit=limit, after=after, at=at)
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        return await self._inner.list(resource, query)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         self._admit(Admission(resource, key, document, None, actor))
         stored = await self._inner.create(resource, key, document, actor, dry_run=dry_run)
         return await self._told(resource, stored, dry_run=dry_run)
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         def admitted(old: Document) -> Document | None:
             new = change(old)
             if new is not None and new is not old:
@@ -80,9 +64,9 @@ class AdmittedStorage(Storage):
         return await self._told(resource, stored, dry_run=dry_run)
 
     def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[StorageEvent | int]]:
-        return self._inner.watch(resource, selection, after=after)
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
+        return self._inner.watch(resource, query, after=after)
 
     async def revision(self) -> int:
         return await self._inner.revision()
@@ -90,7 +74,7 @@ class AdmittedStorage(Storage):
     async def wait_for(self, revision: int) -> None:
         await self._inner.wait_for(revision)
 
-    async def _told(self, resource: GroupResource, stored: Stored, *, dry_run: bool) -> Stored:
+    async def _told(self, resource: GroupResource, stored: StoredObject, *, dry_run: bool) -> StoredObject:
         if self._written is not None and not dry_run:
             await self._written(resource, stored.revision)
         return stored

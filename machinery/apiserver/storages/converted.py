@@ -6,24 +6,12 @@ A watcher of either form sees one event per write. Versions within one group use
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, NotFoundError
-from machinery.meta.selectors import FieldSelector
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,33 +34,27 @@ class ConvertedStorage(Storage):
         self._spelling = spelling
         self._of = spelling.stored_as
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         del resource
         with _unnamed():
             return self._shown(await self._inner.get(self._of, key))
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
+    async def list(self, resource: GroupResource, query: Query) -> Page:
         del resource
-        page = await self._inner.list(self._of, self._selection(selection), limit=limit, after=after, at=at)
+        page = await self._inner.list(self._of, self._stored_query(query))
         return replace(page, items=tuple(self._shown(item) for item in page.items))
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         del resource
         with _unnamed():
             stored = self._spelling.stored(document)
             return self._shown(await self._inner.create(self._of, key, stored, actor, dry_run=dry_run))
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         del resource
         spelling = self._spelling
 
@@ -88,11 +70,11 @@ class ConvertedStorage(Storage):
 
     @asynccontextmanager
     async def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         del resource
         async with (
-            self._inner.watch(self._of, self._selection(selection), after=after) as events,
+            self._inner.watch(self._of, self._stored_query(query), after=after) as events,
             aclosing(self._events(events)) as shown,
         ):
             yield shown
@@ -103,18 +85,16 @@ class ConvertedStorage(Storage):
     async def wait_for(self, revision: int) -> None:
         await self._inner.wait_for(revision)
 
-    async def _events(self, events: AsyncIterator[StorageEvent | int]) -> AsyncGenerator[StorageEvent | int]:
+    async def _events(self, events: AsyncIterator[WatchEvent | int]) -> AsyncGenerator[WatchEvent | int]:
         async for event in events:
             yield event if isinstance(event, int) else replace(event, stored=self._shown(event.stored))
 
-    def _selection(self, selection: Selection) -> Selection:
+    def _stored_query(self, query: Query) -> Query:
         names = self._spelling.fields
-        terms = (replace(term, name=names.get(term.name, term.name)) for term in selection.fields.requirements)
-        return replace(selection, fields=FieldSelector(tuple(terms)))
+        return replace(query, fields=tuple(replace(term, name=names.get(term.name, term.name)) for term in query.fields))
 
-    def _shown(self, stored: Stored) -> Stored:
-        document: dict[str, Any] = msgspec.json.decode(stored.document)
-        return replace(stored, document=_encode(self._spelling.shown(document)))
+    def _shown(self, stored: StoredObject) -> StoredObject:
+        return replace(stored, encoded=_encode(self._spelling.shown(stored.document)))
 
 
 @contextmanager

@@ -13,20 +13,9 @@ from typing import Any
 import msgspec
 
 from machinery.apiserver.resource import FieldExtractor
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    EventType,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    StorageEvent,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ExpiredError, NotFoundError
+from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock, SystemClock
 
@@ -37,15 +26,16 @@ _encode = msgspec.json.Encoder().encode
 class _Entry:
     """An object with the fields that selections match."""
 
-    stored: Stored
-    document: Document
+    stored: StoredObject
     labels: Mapping[str, str]
     fields: Mapping[str, str]
 
-    def selected(self, selection: Selection) -> bool:
-        if selection.namespace is not None and self.stored.key.namespace != selection.namespace:
-            return False
-        return selection.labels.matches(self.labels) and selection.fields.matches(self.fields)
+    @property
+    def document(self) -> Document:
+        return self.stored.document
+
+    def selected(self, query: Query) -> bool:
+        return query.matches(self.stored.key, self.labels, self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +48,22 @@ class _Record:
     after: _Entry
     deleted: bool
 
-    def seen_through(self, selection: Selection) -> StorageEvent | None:
-        """Event for a watcher with this selection; None: the object is not in the selection before or after."""
-        was = self.before is not None and self.before.selected(selection)
-        now = not self.deleted and self.after.selected(selection)
+    def seen_through(self, query: Query) -> WatchEvent | None:
+        """Event for a watcher with this query; None: the object is not in the selection before or after."""
+        was = self.before is not None and self.before.selected(query)
+        now = not self.deleted and self.after.selected(query)
         if was and not now:
-            return StorageEvent(EventType.DELETED, self.after.stored if self.deleted else self._last_seen())
+            return WatchEvent(ChangeType.DELETED, self.after.stored if self.deleted else self._last_seen())
         if now:
-            return StorageEvent(EventType.MODIFIED if was else EventType.ADDED, self.after.stored)
+            return WatchEvent(ChangeType.MODIFIED if was else ChangeType.ADDED, self.after.stored)
         return None
 
-    def _last_seen(self) -> Stored:
+    def _last_seen(self) -> StoredObject:
         """Previous state with the revision of the change, for a watcher whose selection the object left."""
         assert self.before is not None  # noqa: S101 - only asked when it was seen
         document = self.before.document
         metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
-        return Stored(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
+        return StoredObject(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
 
 
 @dataclass(slots=True)
@@ -97,17 +87,17 @@ class _Shelf:
 class _Watcher:
     """A bounded queue of events. After an overflow it accepts no more, and its reader gets ExpiredError."""
 
-    def __init__(self, resource: GroupResource, selection: Selection, after: int, bound: int) -> None:
+    def __init__(self, resource: GroupResource, query: Query, after: int, bound: int) -> None:
         self.resource = resource
-        self._selection = selection
+        self._query = query
         self._after = after
         self._bound = bound
-        self._events: deque[StorageEvent] = deque()
+        self._events: deque[WatchEvent] = deque()
         self._wake = asyncio.Event()
         self.overflown = False
 
     def offer(self, record: _Record) -> None:
-        event = record.seen_through(self._selection) if record.revision > self._after else None
+        event = record.seen_through(self._query) if record.revision > self._after else None
         if event is None or self.overflown:
             return
         if len(self._events) >= self._bound:
@@ -116,7 +106,7 @@ class _Watcher:
             self._events.append(event)
         self._wake.set()
 
-    async def next(self, patience: float) -> StorageEvent | None:
+    async def next(self, patience: float) -> WatchEvent | None:
         """The next event; None: none within `patience` seconds. Raises ExpiredError after an overflow."""
         if not self._events and not self.overflown:
             self._wake.clear()
@@ -159,30 +149,23 @@ class MemoryStorage(Storage):
         self._compacted = 1
         self._moved = asyncio.Condition()
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self._entry(resource, key).stored
 
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        at, limit = query.at, query.limit
         revision = self._revision if at is None else at
         shelf = self._shelf(resource) if at is None or at == self._revision else self._shelf_at(resource, at)
-        start = 0 if after is None else bisect_right(shelf.keys, after)
+        start = 0 if query.after is None else bisect_right(shelf.keys, query.after)
         entries = (shelf.entries[key] for key in shelf.keys[start:])
-        chosen = [entry.stored for entry in entries if entry.selected(selection)]
+        chosen = [entry.stored for entry in entries if entry.selected(query)]
         if limit is None or len(chosen) <= limit:
             return Page(tuple(chosen), revision)
         return Page(tuple(chosen[:limit]), revision, chosen[limit - 1].key, len(chosen) - limit)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
+    ) -> StoredObject:
         del actor  # there is no change log in memory
         if key in self._shelf(resource).entries:
             raise AlreadyExistsError(f'{resource} "{key.name}" already exists')
@@ -192,7 +175,9 @@ class MemoryStorage(Storage):
             await self._commit(_Record(resource, entry.stored.revision, None, entry, deleted=False))
         return entry.stored
 
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
         del actor
         old = self._entry(resource, key)
         new = change(old.document)
@@ -206,15 +191,15 @@ class MemoryStorage(Storage):
 
     @asynccontextmanager
     async def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AsyncGenerator[AsyncIterator[StorageEvent | int]]:
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         if after < self._compacted:
             raise ExpiredError(f"too old resource version: {after} ({self._compacted})")
-        watcher = _Watcher(resource, selection, after, self._queue)
+        watcher = _Watcher(resource, query, after, self._queue)
         missed = [record for record in self._history if record.resource == resource and record.revision > after]
         sent_revision = max(after, self._revision)
         self._watchers.add(watcher)
-        events = self._events(watcher, [event for record in missed if (event := record.seen_through(selection))], sent_revision)
+        events = self._events(watcher, [event for record in missed if (event := record.seen_through(query))], sent_revision)
         try:
             yield events
         finally:
@@ -235,8 +220,8 @@ class MemoryStorage(Storage):
         self._compacted = max(self._compacted, min(revision, self._revision))
 
     async def _events(
-        self, watcher: _Watcher, missed: Iterable[StorageEvent], sent_revision: int
-    ) -> AsyncGenerator[StorageEvent | int]:
+        self, watcher: _Watcher, missed: Iterable[WatchEvent], sent_revision: int
+    ) -> AsyncGenerator[WatchEvent | int]:
         for event in missed:
             yield event
         yield sent_revision
@@ -278,10 +263,9 @@ class MemoryStorage(Storage):
         revision = self._revision + 1
         metadata = {**document.get("metadata", {}), **own, "resourceVersion": str(revision)}
         stamped = {**document, "metadata": metadata}
-        fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
-        if extract := self._selectable.get(resource):
-            fields.update(extract(stamped))
-        return _Entry(Stored(key, revision, _encode(stamped)), stamped, metadata.get("labels") or {}, fields)
+        extract = self._selectable.get(resource)
+        stored = StoredObject(key, revision, _encode(stamped), str(metadata.get("uid", "")))
+        return _Entry(stored, metadata.get("labels") or {}, extract(stamped) if extract else {})
 
     async def _commit(self, record: _Record) -> None:
         shelf = self._shelf(record.resource)

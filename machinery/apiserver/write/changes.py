@@ -16,8 +16,9 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Pool, PriorityLevel
-from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Storage, Stored
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import BadRequestError, ConflictError, TooManyRequestsError
+from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import Clock
 
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ class _LargeError(ConflictError):
 class _WorkedOut:
     """The computed change of one revision of an object. Calls `change` directly only for a small object."""
 
-    def __init__(self, change: Change, size: int) -> None:
+    def __init__(self, change: UpdateFunc, size: int) -> None:
         self._change = change
         self._size = size
         self._old: Document = {}
@@ -70,8 +71,8 @@ class Changing:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="large-changes")
 
     async def change(
-        self, storage: Storage, resource: GroupResource, key: Key, change: Change, actor: Actor, *, size: int, dry_run: bool
-    ) -> Stored:
+        self, storage: Storage, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, size: int, dry_run: bool
+    ) -> StoredObject:
         """Run `storage.update`. `size`: bytes of the input beside the object.
 
         Also raises TooManyRequestsError when no seat is free in time, or the object changed during each of the TRIES attempts.

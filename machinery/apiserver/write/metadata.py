@@ -12,7 +12,6 @@ from typing import Any
 
 from machinery.apiserver.http.status_errors import conflict
 from machinery.apiserver.resource import Resource, ServedVersion
-from machinery.apiserver.storage import Document
 from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
 from machinery.meta.managedfields import configurations
 from machinery.meta.managedfields import ownership as held
@@ -31,6 +30,7 @@ from machinery.meta.managedfields.ownership import (
     updater,
 )
 from machinery.meta.managedfields.structure import FieldForm, Structure
+from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key, valid_label_value
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

@@ -25,7 +25,7 @@ from machinery.apiserver.http.responses import add_warnings, item_bytes, json_an
 from machinery.apiserver.http.status_errors import errors_about, invalid, success_document
 from machinery.apiserver.read.reads import ResourceCall, list_page, object_answer
 from machinery.apiserver.resource import Question, Resource, Subresource
-from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
+from machinery.apiserver.storage import Actor, UpdateFunc
 from machinery.apiserver.write import bodies, patches
 from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.metadata import generated
@@ -48,6 +48,7 @@ from machinery.errors import (
     UnsupportedMediaTypeError,
 )
 from machinery.meta.managedfields.ownership import Holdings
+from machinery.meta.objects import Document, Key, StoredObject
 
 TRIES = 8
 """Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
@@ -150,7 +151,7 @@ class Mutations:
         with errors_about(call.resource, call.key.name):
             change = _deletion(write, asked)
             stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
-        metadata = msgspec.json.decode(stored.document)["metadata"]
+        metadata = stored.document["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
         uid = metadata.get("uid", "")
@@ -200,7 +201,7 @@ class Mutations:
             annotations=call.request[INCOMING].annotations,
         )
         answered = {**await kind.answers(question), "apiVersion": kind.api_version(), "kind": kind.kind}
-        stored = Stored(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
+        stored = StoredObject(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
         return await write_answer(call, write, stored, 201)
 
     async def _create(
@@ -210,7 +211,7 @@ class Mutations:
         document: Mapping[str, Any],
         options: WriteOptions,
         holdings: Holdings | None = None,
-    ) -> Stored:
+    ) -> StoredObject:
         metadata, size = document["metadata"], await _size(call)
         drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
         for attempt in range(TRIES):
@@ -226,7 +227,7 @@ class Mutations:
                     raise
         raise AssertionError
 
-    async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: Change) -> Stored:
+    async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: UpdateFunc) -> StoredObject:
         size, resource = await _size(call), call.resource
         with errors_about(resource, call.key.name):
             return await self._changing.change(
@@ -299,11 +300,11 @@ async def _size(call: ResourceCall) -> int:
     return len(await call.request.read())
 
 
-async def write_answer(call: ResourceCall, write: Write, stored: Stored, status: int = 200) -> web.Response:
+async def write_answer(call: ResourceCall, write: Write, stored: StoredObject, status: int = 200) -> web.Response:
     """Response of a write: the object in the requested form, with the warnings."""
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
-        stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
+        stored = StoredObject(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
     response = await object_answer(call, stored, status)
     add_warnings(response, (*write.noted, *write.warnings))
     return response

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from machinery.apiserver.resource import Schema
-from machinery.apiserver.storage import Document
 from machinery.errors import Cause, duplicate, invalid_type, invalid_value, not_supported, required, too_long
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import parse_time
 
 ENVELOPE = ("apiVersion", "kind", "metadata")

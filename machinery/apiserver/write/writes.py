@@ -15,12 +15,13 @@ import msgspec
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.http.status_errors import conflict, invalid, undecodable
 from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
-from machinery.apiserver.storage import Actor, Document, Key
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.write import metadata as rules
 from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
 from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError, invalid_value
 from machinery.meta.managedfields.ownership import Holdings, is_same
+from machinery.meta.objects import Document, Key
 from machinery.meta.timestamps import format_time
 
 FEW = 1024  # bytes, enough for a decision and its managedFields

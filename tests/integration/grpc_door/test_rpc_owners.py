@@ -15,7 +15,7 @@ from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
-from hub.api.meta.change import REQUESTS, Query
+from hub.api.meta.change import REQUESTS
 from hub.api.revocations import RevocationTarget
 from hub.registry import deletion as removal
 from hub.registry import revocations as revocation
@@ -28,6 +28,7 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError
 from machinery.identity import AgentId, cluster_name
 from machinery.meta import conditions
+from machinery.meta.objects import Query
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import present

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.revocations import RevocationTarget
 from hub.registry import revocations as revocation
 from hub.registry.certificates import service as certificates
@@ -20,6 +20,7 @@ from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import cluster_name
 from machinery.meta.conditions import HUB_ACCEPTED, TRUE, Condition
+from machinery.meta.objects import Key
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.fakes.rpc_stage import (

@@ -14,13 +14,14 @@ from grpc_health.v1 import health_pb2
 
 from hub.api.certificates import CertificateHolder, Profile, Purpose
 from hub.api.logins import Login
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
 from hub.registry import logins
 from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import OPERATOR_GROUP, AddOnName, CertificateSubject, addon_subject, cluster_name
+from machinery.meta.objects import Key, Query
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from tests.fakes.rpc_stage import RpcStage, csr, following, joining, submission

@@ -12,13 +12,14 @@ import pytest
 from hub.api.certificates import Purpose
 from hub.api.events import EventRecord
 from hub.api.managedclusters.removal import FINALIZER, FORCED
-from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
+from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
 from hub.controllers.clusters.removal import Removal, wanted
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, MISUSED
 from machinery.identity import CertificateSubject
+from machinery.meta.objects import Key
 from machinery.runtime.controller import Controller
 from machinery.runtime.tasks import GuardedTasks
 from tests.integration.https_door.conftest import HubUnderTest, admin_of

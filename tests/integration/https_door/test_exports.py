@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
+from machinery.meta.objects import Key
 from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, holder
 
 BIG = 40_000

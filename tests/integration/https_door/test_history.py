@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, MISUSED, NOT_FOUND
 from machinery.identity import ClusterName
@@ -24,7 +25,7 @@ async def label(hub: HubUnderTest, name: str, **labels: str) -> int:
 
 async def remove(hub: HubUnderTest, name: str) -> None:
     stored = await hub.store.read(clusters.find, ClusterName(name))
-    await hub.store.run(lambda tx: tx.objects.delete(stored.kind, stored, "mary"))
+    await hub.store.run(lambda tx: tx.objects.delete(MANAGED_CLUSTERS, stored, "mary"))
 
 
 async def raw(hub: HubUnderTest, path: str) -> tuple[int, Any]:

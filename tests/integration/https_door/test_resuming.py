@@ -12,11 +12,12 @@ from random import Random
 import pytest
 from pydantic import SecretStr
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Document, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.client.rest import KubeClient
 from machinery.errors import ConflictError
+from machinery.meta.objects import Document, Key
 from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest
 from tests.trials import soaked, trials
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.managedclusteraddons import tokens as addon_tokens
 from machinery.identity import ClusterName, CredentialId
+from machinery.meta.objects import Key
 from machinery.pki import unverified_claims
 from tests.fakes.fleetwork import addon, cluster, put, remove
 from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, bearer, holder

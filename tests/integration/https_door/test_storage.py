@@ -1,7 +1,6 @@
 """The HTTPS door's storage over a real database: objects, watches, heartbeats as Leases, and the rate of events."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from hub.api.liveness import Beat
-from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.change import EVENTS
 from hub.api.query.query_fields import where_of
 from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate
 from hub.https_door.storage.feed import ChangeFeed
@@ -20,10 +19,11 @@ from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, StorageEvent
+from machinery.apiserver.storage import Actor, GroupResource
 from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError, TooManyRequestsError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.timestamps import format_micro_time
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock, SystemClock
@@ -32,7 +32,7 @@ from tests.fakes.stage import until
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
 ADMIN = Actor("admin", ("system:masters",))
-EVERYTHING = Selection()
+EVERYTHING = Query()
 
 
 def cluster(name: str, **labels: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def create(storage: ServiceStorage, name: str, **labels: str) -> int:
     return (await storage.create(CLUSTERS, Key("", name), cluster(name, **labels), ADMIN)).revision
 
 
-async def take_names(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
+async def take_names(events: AsyncIterator[WatchEvent | int], count: int) -> list[tuple[str, str]]:
     """The next `count` events, bookmarks left out."""
     told: list[tuple[str, str]] = []
     async with asyncio.timeout(5):
@@ -64,8 +64,8 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
     where = where_of('labels.tier == "gold" && !accepted && available != "True"', datetime.now(UTC), watched=True)
     unheard = where_of('!has(available) && labels.tier in ["gold"]', datetime.now(UTC), watched=True)
     async with (
-        storage.watch(CLUSTERS, Selection(where=where), after=revision) as never,
-        storage.watch(CLUSTERS, Selection(where=unheard), after=revision) as events,
+        storage.watch(CLUSTERS, Query(where=where), after=revision) as never,
+        storage.watch(CLUSTERS, Query(where=unheard), after=revision) as events,
     ):
         for number, tier in enumerate(("gold", "gold", "iron", "iron")):
             await storage.update(CLUSTERS, Key("", "a"), partial(labelled, tier=tier, n=str(number)), ADMIN)
@@ -106,7 +106,7 @@ async def beat(store: SqlStore, name: str) -> None:
 
 
 async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leases: LeaseStorage, store: SqlStore) -> None:
-    lease = json.loads((await leases.get(LEASES, EDGE1)).document)
+    lease = (await leases.get(LEASES, EDGE1)).document
     assert lease["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": "edge1"}
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("managed-cluster-lease", 30)
 
@@ -125,7 +125,7 @@ async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leas
     await beat(store, "edge1")
     second = await leases.get(LEASES, EDGE1)
     assert second.revision > first.revision > FIRST_BEAT
-    assert json.loads(second.document)["spec"]["renewTime"] > json.loads(first.document)["spec"]["renewTime"]
+    assert second.document["spec"]["renewTime"] > first.document["spec"]["renewTime"]
 
     await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
     before = await leases.revision()
@@ -150,13 +150,13 @@ async def test_pages_hold_both_kinds_in_the_order_of_their_keys(leases: LeaseSto
     for namespace, name in (("edge1", "addon"), ("edge1", "z"), ("default", "x")):
         document = {"metadata": {"name": name, "namespace": namespace}}
         await leases.create(LEASES, Key(namespace, name), document, ADMIN)
-    everything = (await leases.list(LEASES, Selection())).items
+    everything = (await leases.list(LEASES, Query())).items
     keys = [f"{stored.key.namespace}/{stored.key.name}" for stored in everything]
     expected = ["default/x", "edge1/addon", "edge1/managed-cluster-lease", "edge1/z", "edge2/managed-cluster-lease"]
     assert keys == expected
     paged, after = [], None
     while True:
-        page = await leases.list(LEASES, Selection(), limit=2, after=after)
+        page = await leases.list(LEASES, Query(limit=2, after=after))
         paged += [f"{stored.key.namespace}/{stored.key.name}" for stored in page.items]
         after = page.after
         if after is None:
@@ -165,7 +165,7 @@ async def test_pages_hold_both_kinds_in_the_order_of_their_keys(leases: LeaseSto
 
 
 async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: LeaseStorage, store: SqlStore) -> None:
-    async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
+    async with leases.watch(LEASES, Query(), after=await leases.revision()) as events:
         assert await take_names(events, 1) == [("MODIFIED", "managed-cluster-lease")], (
             "whatever the client has, it is level now"
         )
@@ -177,15 +177,13 @@ async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: Leas
         assert await take_names(events, 1) == [("ADDED", "managed-cluster-lease")]
 
 
-async def told_first(
-    leases: LeaseStorage, after: int, count: int, selection: Selection | None = None
-) -> list[tuple[str, str, int]]:
+async def told_first(leases: LeaseStorage, after: int, count: int, query: Query | None = None) -> list[tuple[str, str, int]]:
     """The first `count` things that a watch tells."""
     told: list[tuple[str, str, int]] = []
-    async with asyncio.timeout(10), leases.watch(LEASES, selection or Selection(), after=after) as events:
+    async with asyncio.timeout(10), leases.watch(LEASES, query or Query(), after=after) as events:
         while len(told) < count:
             event = await anext(events)
-            if isinstance(event, StorageEvent):
+            if isinstance(event, WatchEvent):
                 told.append((event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision))
     return told
 
@@ -225,10 +223,10 @@ async def test_watches_resume_within_a_namespace_and_expire_before_the_log_begin
     await join(store, "edge2")
     await beat(store, "edge1")
     lease = await leases.get(LEASES, EDGE1)
-    told = await told_first(leases, lease.revision, 1, Selection(namespace="edge1"))
+    told = await told_first(leases, lease.revision, 1, Query(namespace="edge1"))
     assert told == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
 
-    listed = (await leases.list(LEASES, Selection())).revision
+    listed = (await leases.list(LEASES, Query())).revision
     edge2 = await store.read(clusters.find, ClusterName("edge2"))
     removed = await store.run(clusters.remove, edge2, "test")
     assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await told_first(leases, listed, 2)
@@ -239,7 +237,7 @@ async def test_watches_resume_within_a_namespace_and_expire_before_the_log_begin
     await join(store, "edge2")
     await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(hours=1)))
     with pytest.raises(ExpiredError, match="too old resource version"):
-        async with leases.watch(LEASES, Selection(), after=old - 3_600_000_000):
+        async with leases.watch(LEASES, Query(), after=old - 3_600_000_000):
             pytest.fail("the watch was opened")
 
 
@@ -248,13 +246,13 @@ async def test_beats_within_a_window_are_one_change_and_all_watchers_are_told_by
 ) -> None:
     """However long the machine takes, a watcher is told of no more changes than there were windows."""
 
-    async def follow(told: list[StorageEvent]) -> None:
-        async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
+    async def follow(told: list[WatchEvent]) -> None:
+        async with leases.watch(LEASES, Query(), after=await leases.revision()) as events:
             async for event in events:
-                if isinstance(event, StorageEvent):
+                if isinstance(event, WatchEvent):
                     told.append(event)  # noqa: PERF401 - it is looked at meanwhile
 
-    watchers: list[list[StorageEvent]] = [[], [], []]
+    watchers: list[list[WatchEvent]] = [[], [], []]
     async with asyncio.TaskGroup() as group:
         watches = [group.create_task(follow(told)) for told in watchers]
         await until(lambda: all(watchers))
@@ -321,7 +319,7 @@ async def test_a_storm_of_events_is_not_told_to_the_watchers_of_clusters(
     store: SqlStore, feed: ChangeFeed, storage: ServiceStorage
 ) -> None:
     events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock())
-    async with storage.watch(CLUSTERS, Selection(), after=await storage.revision()) as told:
+    async with storage.watch(CLUSTERS, Query(), after=await storage.revision()) as told:
         for number in range(2):  # fewer than a watcher's queue holds here, so that one that is told of them shows it
             await events.create(EVENT.key, *event(number), AGENT)
         await create(storage, "edge1")

@@ -24,9 +24,10 @@ from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.read.watches import LAST_WORDS
 from machinery.apiserver.resource import ApiGroup, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
-from machinery.apiserver.storage import Actor, Key
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.rate_limit import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context

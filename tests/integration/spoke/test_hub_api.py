@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from hub.api.managedclusters.cluster import ACCEPTED
-from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.change import EVENTS
 from hub.api.meta.document import with_status_condition
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.managedclusteraddons import service as addons
@@ -23,6 +23,7 @@ from machinery.client.kubeconfig import BearerToken, Credential
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AddOnName, agent_subject
 from machinery.meta.conditions import AVAILABLE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition, find
+from machinery.meta.objects import Query
 from machinery.pki import build_request, generate_key, parse_certificate
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from machinery.runtime.tls import server_context

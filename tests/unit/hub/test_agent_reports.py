@@ -12,7 +12,7 @@ from hub.api.managedclusters import availability as clocksync
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, EVENTS, Key, Query, StoredObject
+from hub.api.meta.change import ADDONS, EVENTS
 from hub.grpc_door import addon_tokens as door
 from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.session.agent_events import AT_ONCE, AgentEvents
@@ -27,6 +27,7 @@ from machinery.errors import ConflictError, ForbiddenError, InvalidError, Unavai
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire

@@ -11,7 +11,7 @@ from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleInput, Rul
 from hub.api.certificatesigningrequests.request import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import APPROVAL_RULES, Key
+from hub.api.meta.change import APPROVAL_RULES
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.approvalrules import service as approval_rules
@@ -23,6 +23,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
+from machinery.meta.objects import Key
 from tests.checks import check_each, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer

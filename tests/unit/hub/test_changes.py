@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Change, ChangeType, Key
+from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.grpc_door.session.changes import REMEMBERED, ChangeSubscriptions, Followed
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
@@ -18,6 +18,7 @@ from hub.store.changelog import tail as tails
 from hub.store.changelog.tail import Tail
 from hub.store.writer.coalesced_reads import Looks
 from machinery.errors import InvalidError, MusterError, UnavailableError
+from machinery.meta.objects import ChangeType, Key
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
 from tests.fakes.virtual_time import in_virtual_time

@@ -24,7 +24,7 @@ from hub.api.managedclusters.cluster import (
     joining_document,
 )
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, ChangeType, Key
+from hub.api.meta.change import ADDONS
 from hub.ports import Transaction, Written
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
@@ -33,6 +33,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, 
 from machinery.identity import AddOnName, ClusterName, SerialNumber
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results, present
 from tests.fakes.fleetwork import cluster_set

@@ -27,7 +27,7 @@ from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
@@ -35,6 +35,7 @@ from hub.store import schema
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.meta import conditions
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore

@@ -15,7 +15,7 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, REQUESTS, Key
+from hub.api.meta.change import ADDONS, REQUESTS
 from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
 from hub.registry import clusterdiagnoses as diagnosing
@@ -33,6 +33,7 @@ from machinery.election.lock import Candidate
 from machinery.identity import ClusterName, HubId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer

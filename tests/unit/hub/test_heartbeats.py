@@ -12,7 +12,7 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Damping, Transition
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Key
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.manager.availability import AvailabilityControllers
 from hub.heartbeat import HeartbeatCoverage
 from hub.ports import Transaction
@@ -22,6 +22,7 @@ from hub.settings import load
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import UNKNOWN
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore

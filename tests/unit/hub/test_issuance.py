@@ -12,7 +12,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
-from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS, Key
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
@@ -35,6 +35,7 @@ from machinery.identity import (
     agent_subject,
     bootstrap_user,
 )
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusals, check_results
 from tests.fakes.inline_store import InlineStore

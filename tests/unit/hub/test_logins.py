@@ -29,7 +29,7 @@ from hub.api.logins import (
     read_authenticator,
 )
 from hub.api.meta import document as doc
-from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, Document, Key, StoredObject
+from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
 from hub.registry import logins
@@ -41,6 +41,7 @@ from hub.registry.managedclusteraddons.tokens import _remove_part
 from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber
+from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results, present, refusal
 from tests.fakes.identity import SigningKey

@@ -7,7 +7,7 @@ import pytest
 
 from hub.api import namespaces as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Query, StoredObject
+from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
 from hub.ports import Transaction
 from hub.registry import deletion as termination
@@ -17,6 +17,7 @@ from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, cluster_name
+from machinery.meta.objects import Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore

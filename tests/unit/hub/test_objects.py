@@ -11,7 +11,7 @@ from hub.api.managedclusters.admission import admitted
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.meta import document as doc
-from hub.api.meta.change import CONFIG_MAPS, Key, StoredObject
+from hub.api.meta.change import CONFIG_MAPS
 from hub.ports import Transaction, Written
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
@@ -21,6 +21,7 @@ from machinery.errors import InvalidError, NotFoundError, TooLargeError
 from machinery.identity import HubId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Key, StoredObject
 from tests.checks import check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer

@@ -6,7 +6,7 @@ from typing import Any
 
 from hub.api.certificatesigningrequests import request as request_rules
 from hub.api.managedclusters.cluster import AVAILABLE, StatusReport
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Kind
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.api.objects import managed_fields as ownership
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
@@ -21,6 +21,7 @@ from machinery.identity import AddOnName
 from machinery.meta.conditions import Condition
 from machinery.meta.managedfields.ownership import MOST_UPDATERS
 from machinery.meta.managedfields.structure import FieldForm, Structure, keyed_lists
+from machinery.meta.objects import Key
 from machinery.product import GROUP_SUFFIX
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore

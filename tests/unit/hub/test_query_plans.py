@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from bench.asking_questions import QUESTIONS, Question
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS
 from hub.store import schema
 from hub.store.changelog import past, retention
 from hub.store.engine.engine import parse_url, writing_engine
@@ -21,6 +21,7 @@ from hub.store.migrate import upgrade
 from hub.store.query import cluster_queries as questions
 from hub.store.query import queries
 from hub.store.tables import certificates
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from tests.checks import check_each
 

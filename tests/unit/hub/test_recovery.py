@@ -8,7 +8,7 @@ import pytest
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhase
-from hub.api.meta.change import EVENTS, MANAGED_CLUSTERS, Key, Query
+from hub.api.meta.change import EVENTS, MANAGED_CLUSTERS
 from hub.api.restorations import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
 from hub.registry.certificateauthorities import service as authorities
@@ -37,6 +37,7 @@ from machinery.identity import (
     agent_subject,
     recovery_subject,
 )
+from machinery.meta.objects import Key, Query
 from machinery.pki import RevocationList, RevokedSerial
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present

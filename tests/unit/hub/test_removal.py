@@ -9,7 +9,7 @@ import pytest
 from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Kind
 from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal
@@ -19,6 +19,7 @@ from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AddOnName
 from machinery.meta import conditions
+from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore

@@ -12,7 +12,7 @@ from hub.api.hubreplicas import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, aliv
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusReport
 from hub.api.meta import document as doc
-from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.change import EVENTS
 from hub.controllers.hub.replicas import LostReplicas
 from hub.grpc_door.session.drain import HINT, Cordon
 from hub.registry import namespaces
@@ -26,6 +26,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, MusterError, Una
 from machinery.identity import AgentId, ClusterName
 from machinery.lifecycle.server import LifecycleSignals
 from machinery.meta import conditions
+from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.rate_limit import LEAST_RATE
 from tests.checks import check_each, present

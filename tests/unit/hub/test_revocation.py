@@ -13,7 +13,7 @@ from hub.api.events import EventRecord
 from hub.api.liveness import Beat
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
+from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.revocations import Reason
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
@@ -29,6 +29,7 @@ from hubctl.commands.access.revoke import REASONS
 from machinery import pki
 from machinery.errors import DenialCause, ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, CertificateSubject, ClusterName, SerialNumber, addon_subject
+from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore

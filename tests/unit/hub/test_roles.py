@@ -7,13 +7,14 @@ import pytest
 from hub.api.certificatesigningrequests.request import Requester
 from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
 from hub.https_door.groups import groups_of, with_others
 from hub.ports import Transaction
 from hub.registry import clusterroles, kinds
 from hub.registry.generic import objects
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
 from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.meta.objects import Document, Key, Query
 from machinery.product import GROUP_SUFFIX
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore

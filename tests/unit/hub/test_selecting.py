@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.meta.change import MANAGED_CLUSTERS, Document
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.meta.field_sources import MOVING
 from hub.api.query.query_fields import CLUSTER, where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
@@ -15,8 +15,8 @@ from hub.api.query.sorting import groups_of, sort_of
 from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
 from hub.registry.managedclusters.resource import managed_cluster
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
-from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError
+from machinery.meta.objects import Document, Key
 from machinery.meta.selectors import Operator
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
@@ -55,8 +55,10 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
         ("status.clusterClaims.empty=", True),
         ("metadata.name=east,status.available=Unknown", True),
     )
-    known = {**fields_of(MANAGED_CLUSTERS, EAST), "metadata.name": "east"}
-    check_results(lambda selector: selection(managed_cluster(), "", {"fieldSelector": selector}).fields.matches(known), rows)
+    known = fields_of(MANAGED_CLUSTERS, EAST)
+    check_results(
+        lambda selector: selection(managed_cluster(), "", {"fieldSelector": selector}).matches(Key("", "east"), {}, known), rows
+    )
     assert fields_of(MANAGED_CLUSTERS, {"metadata": {"name": "new"}}) == {"spec.hubAcceptsClient": "false"}
     resource, unknown = (
         managed_cluster(),
@@ -102,8 +104,8 @@ def test_continue_token_is_valid_for_its_own_order_alone() -> None:
     now = ManualClock().now()
     token = write_continue(Key("", "edge1"), 7, "-memory", ("2511",))
     options = list_options(RESOURCE, "", {"continue": token, "sortBy": "-memory", "limit": "2"}, now)
-    assert options.after == Key("", "edge1")
-    assert options.selection.order == sort_of("-memory", ("2511",))
+    assert options.query.after == Key("", "edge1")
+    assert options.query.order == sort_of("-memory", ("2511",))
     for other in ({}, {"sortBy": "memory"}):
         with pytest.raises(BadRequestError, match="invalid continue token"):
             list_options(RESOURCE, "", {"continue": token, **other}, now)
@@ -120,8 +122,8 @@ def test_sets_and_add_ons_are_selected_as_labels() -> None:
 
     def selected(asked: str) -> tuple[Any, ...]:
         chosen = selection(RESOURCE, "", {"fieldSelector": asked})
-        (term,) = chosen.labels.requirements
-        assert chosen.fields.requirements == ()
+        (term,) = chosen.labels
+        assert chosen.fields == ()
         return term.name, term.operator, term.values
 
     rows = (

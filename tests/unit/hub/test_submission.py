@@ -10,10 +10,11 @@ from bench.csrs.runs import ran, summed
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest
-from hub.api.meta.change import REQUESTS, Query
+from hub.api.meta.change import REQUESTS
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError
 from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject
+from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore

@@ -17,7 +17,7 @@ from hub.access.rules import counted_names
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
 from hub.api.clusterroles import Groups
-from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry import clusterroles
 from hub.registry.generic import objects
@@ -27,6 +27,7 @@ from machinery.apiserver.authz.authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore

@@ -9,7 +9,7 @@ import pytest
 from hub.api.certificates import CertificateRecord, Lifetimes
 from hub.api.certificatesigningrequests.request import RequestState
 from hub.api.managedclusters.cluster import JoinRequest
-from hub.api.meta.change import REQUESTS, Query
+from hub.api.meta.change import REQUESTS
 from hub.issuer import LocalIssuer
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
@@ -17,6 +17,7 @@ from machinery import pki
 from machinery.identity import AgentId, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer

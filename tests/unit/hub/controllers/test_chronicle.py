@@ -15,7 +15,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
+from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
 from hub.controllers.hub.transition_recorder import TransitionRecorder
@@ -26,6 +26,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.meta.objects import ChangeType, Document, Key, Query
 from machinery.runtime.clock import ManualClock
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub

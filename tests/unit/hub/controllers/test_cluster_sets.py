@@ -9,7 +9,7 @@ from hub.api import managedclustersets as rules
 from hub.api.clusterprofiles import SET as OF_SET
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Query
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
 from hub.registry import managedclustersets as clustersets
 from hub.registry import namespaces
 from hub.registry.liveness import heartbeats
@@ -18,6 +18,7 @@ from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import AVAILABLE, UNKNOWN
+from machinery.meta.objects import Query
 from tests.checks import present
 from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find, open_namespace, put, remove
 from tests.unit.hub.conftest import failing

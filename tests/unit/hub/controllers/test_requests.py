@@ -14,19 +14,7 @@ from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
-from hub.api.meta.change import (
-    APPROVAL_RULES,
-    CLUSTER_SETS,
-    EVENTS,
-    MANAGED_CLUSTERS,
-    NAMESPACES,
-    REQUESTS,
-    Change,
-    Key,
-    Kind,
-    Query,
-    StoredObject,
-)
+from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind
 from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
 from hub.audit.decisions import DecisionAudit, record_of
@@ -50,6 +38,7 @@ from hub.settings import load
 from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
+from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present

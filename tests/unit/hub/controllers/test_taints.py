@@ -11,7 +11,7 @@ from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import availability as taint
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Damping, Patience
-from hub.api.meta.change import EVENTS, Query
+from hub.api.meta.change import EVENTS
 from hub.controllers.batch import TOGETHER
 from hub.controllers.clusters.taints import HELD_LOOKS, Taints
 from hub.grpc_door.session.acknowledgements import Tempo
@@ -20,6 +20,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition
+from machinery.meta.objects import Query
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import PartlyFailedError

@@ -15,7 +15,7 @@ from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import GIVEN_TO
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS
 from hub.api.meta.document import with_status_condition
 from hub.https_door.callers.authorization import HubAuthorizer
 from hub.https_door.storage.admission import HubAdmission
@@ -24,13 +24,13 @@ from hub.registry import clusterroles
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver import storage
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
 from machinery.apiserver.authz.authorizer import RbacAuthorizer
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import refusal
 from tests.fakes.inline_store import InlineStore
@@ -152,7 +152,7 @@ def admitted(
         return Decision(f"{asked.verb} {asked.resource}{part}.{asked.group} {asked.name}" in may)
 
     name = new.get("metadata", {}).get("name", "edge1")
-    HubAdmission(decide, Groups())(Admission(resource, storage.Key("", name), new, old, actor))
+    HubAdmission(decide, Groups())(Admission(resource, Key("", name), new, old, actor))
 
 
 def cluster(*, accepts: bool | None = None, cluster_set: str = "") -> dict[str, Any]:

@@ -24,11 +24,12 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.apiserver.access import attributes
 from machinery.apiserver.http.filters import Incoming
-from machinery.apiserver.storage import Actor, GroupResource, Selection, StorageEvent
+from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
 from machinery.errors import UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
-from machinery.meta.selectors import LabelSelector, parse_field_selector
+from machinery.meta.objects import Query, WatchEvent
+from machinery.meta.selectors import Operator, Requirement, parse_field_selector
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
@@ -77,10 +78,10 @@ async def names(feed: ChangeFeed, after: int, count: int) -> list[str]:
     """The first `count` names, and whatever else comes before it is quiet again and again."""
     told: list[str] = []
     quiet = 0
-    watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=after, patience=PATIENCE)
+    watching = feed.watch(MANAGED_CLUSTERS, Query(), after=after, patience=PATIENCE)
     async with asyncio.timeout(5), aclosing(watching) as events:
         async for event in events:
-            if isinstance(event, StorageEvent):
+            if isinstance(event, WatchEvent):
                 told.append(event.stored.key.name)
             elif len(told) >= count:
                 quiet += 1
@@ -113,7 +114,7 @@ async def test_a_watcher_that_falls_behind_while_it_reads_the_log_misses_nothing
         assert await names(feed, 0, 13) == ["a", *(f"c{number}" for number in range(12))]
 
 
-class Counting(LabelSelector):
+class Counting(Requirement):
     looks: ClassVar[list[Mapping[str, str]]] = []
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -122,13 +123,13 @@ class Counting(LabelSelector):
 
 
 def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_see() -> None:
-    seen: list[StorageEvent] = []
+    seen: list[WatchEvent] = []
 
-    async def watch(feed: ChangeFeed, selection: Selection) -> None:
-        watching = feed.watch(MANAGED_CLUSTERS, selection, after=0, patience=timedelta(seconds=5))
+    async def watch(feed: ChangeFeed, query: Query) -> None:
+        watching = feed.watch(MANAGED_CLUSTERS, query, after=0, patience=timedelta(seconds=5))
         async with aclosing(watching) as events:
             async for event in events:
-                if isinstance(event, StorageEvent):
+                if isinstance(event, WatchEvent):
                     seen.append(event)
                     return
 
@@ -136,9 +137,9 @@ def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_s
         store = InlineStore()
         async with following(store) as feed, asyncio.TaskGroup() as group:
             for _ in range(50):
-                group.create_task(watch(feed, Selection(labels=Counting())))
+                group.create_task(watch(feed, Query(labels=(Counting("absent", Operator.NOT_EXISTS),))))
             for _ in range(50):
-                group.create_task(watch(feed, Selection()))
+                group.create_task(watch(feed, Query()))
             await asyncio.sleep(0.05)
             Counting.looks.clear()
             join(store, "a")
@@ -160,12 +161,12 @@ async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() 
         looks += 1
 
     store.meddle = meddle
-    one = Selection(fields=parse_field_selector("metadata.name=c7"))
+    one = Query(fields=parse_field_selector("metadata.name=c7").requirements)
     async with asyncio.timeout(5), following(store) as feed:
         await store.second_follow.wait()
         async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, patience=PATIENCE)) as events:
             first, quiet = await anext(events), await anext(events)
-    assert isinstance(first, StorageEvent)
+    assert isinstance(first, WatchEvent)
     assert (first.stored.key.name, quiet, looks) == ("c7", BATCH + 1, 1)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from hub.access.authenticators import Authenticators
 from hub.api.certificates import Lifetimes, Purpose
-from hub.api.meta.change import WEBHOOK_AUTHENTICATORS, Key
+from hub.api.meta.change import WEBHOOK_AUTHENTICATORS
 from hub.https_door.callers.token_exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer
@@ -26,6 +26,7 @@ from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, SerialNumber
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore

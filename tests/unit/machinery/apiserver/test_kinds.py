@@ -11,11 +11,12 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, 
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.write.schema import added, defaulted, pruned, violations
 from machinery.apiserver.write.writes import Write
 from machinery.errors import BadRequestError, InvalidError
 from machinery.identity import CertificateSubject
+from machinery.meta.objects import Document
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock

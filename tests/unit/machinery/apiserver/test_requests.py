@@ -19,9 +19,9 @@ from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, age_of, version_order
-from machinery.apiserver.storage import Key
 from machinery.durations import human_duration
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals
 
@@ -88,7 +88,7 @@ def test_continue_tokens_timeouts_and_field_selectors_are_read_or_refused() -> N
         ({"sendInitialEvents": "true"}, ""),
     ]
     check_refusals(InvalidError, lambda query: options.list_options(CONFIG_MAP, "", query, NOW), rows)
-    assert options.selection(NAMESPACE, "", {"fieldSelector": "status.phase=Active"}).fields.requirements
+    assert options.selection(NAMESPACE, "", {"fieldSelector": "status.phase=Active"}).fields
     with pytest.raises(BadRequestError, match=r"field label not supported: spec\.x"):
         options.selection(NAMESPACE, "", {"fieldSelector": "spec.x=1"})
 

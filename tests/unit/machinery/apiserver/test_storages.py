@@ -1,7 +1,6 @@
 """Storages around another storage: admission, changes of large objects, both API versions of Event."""
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -9,12 +8,13 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Selection, StorageEvent
+from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage
 from machinery.apiserver.storages.converted import ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.apiserver.write.changes import PLACES, SMALL, TRIES, Changing
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, TooManyRequestsError
+from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.selectors import parse_field_selector
 from machinery.runtime.clock import ManualClock
 
@@ -61,7 +61,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
     await door.create("green")
     with pytest.raises(ForbiddenError):
         await door.paint("red")
-    assert b"green" in (await door.storage.get(THINGS, ONE)).document
+    assert b"green" in (await door.storage.get(THINGS, ONE)).encoded
     for colour in ("blue", "blue", None):
         await door.paint(colour)
     assert door.asked == [("", "green"), ("green", "red"), ("green", "blue")], "neither what changes nothing nor a deletion"
@@ -197,9 +197,8 @@ def events(core: MemoryStorage) -> ConvertedStorage:
     return ConvertedStorage(core, SPELLING)
 
 
-async def read(storage: MemoryStorage | ConvertedStorage) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((await storage.get(EVENT.key, KEY)).document)
-    return document
+async def read(storage: MemoryStorage | ConvertedStorage) -> Document:
+    return (await storage.get(EVENT.key, KEY)).document
 
 
 async def test_event_is_converted_both_ways_without_loss(core: MemoryStorage, events: ConvertedStorage) -> None:
@@ -225,12 +224,12 @@ async def test_event_is_converted_both_ways_without_loss(core: MemoryStorage, ev
 async def test_selectors_and_watches_use_the_fields_of_their_api_version(core: MemoryStorage, events: ConvertedStorage) -> None:
     await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
     for storage, selector in ((core, "involvedObject.name=east"), (events, "regarding.name=east,reportingController=spoke")):
-        found = await storage.list(EVENT.key, Selection(fields=parse_field_selector(selector)))
+        found = await storage.list(EVENT.key, Query(fields=parse_field_selector(selector).requirements))
         assert [stored.key for stored in found.items] == [KEY]
-    assert not (await events.list(EVENTS_V1.key, Selection(fields=parse_field_selector("regarding.name=west")))).items
+    assert not (await events.list(EVENTS_V1.key, Query(fields=parse_field_selector("regarding.name=west").requirements))).items
 
     await events.update(EVENTS_V1.key, KEY, lambda _: None, ADMIN)
-    start, everything = await core.revision(), Selection()
+    start, everything = await core.revision(), Query()
     async with (
         core.watch(EVENT.key, everything, after=start) as old,
         events.watch(EVENTS_V1.key, everything, after=start) as new,
@@ -243,10 +242,10 @@ async def test_selectors_and_watches_use_the_fields_of_their_api_version(core: M
         assert await watched(new, 3) == [(kind, "events.k8s.io/v1") for kind in kinds]
 
 
-async def watched(events: AsyncIterator[StorageEvent | int], count: int) -> list[tuple[str, str]]:
+async def watched(events: AsyncIterator[WatchEvent | int], count: int) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     while len(seen) < count:
         event = await anext(events)
         if not isinstance(event, int):
-            seen.append((event.type.value, json.loads(event.stored.document)["apiVersion"]))
+            seen.append((event.type.value, event.stored.document["apiVersion"]))
     return seen

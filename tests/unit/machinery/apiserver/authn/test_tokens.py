@@ -12,9 +12,10 @@ from machinery.apiserver.authn.https_json import JsonDocuments
 from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys
 from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.storage import Actor, Key
+from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
+from machinery.meta.objects import Key
 from machinery.meta.urls import https_flaw
 from machinery.pki import TokenKeys
 from machinery.runtime.clock import ManualClock
