@@ -1,7 +1,8 @@
-"""The agent's outer loop: choose a hub, register there if needed, make it the owner, and hold sessions with it.
+"""The agent's loop: observe, decide, act. Each round starts from the stored state.
 
-Each round starts from the stored state. The loop ends only by cancellation, or with InvalidError when the bootstrap kubeconfigs
-are unusable in the very first round. A hub that is unreachable, silent or refusing does not end it.
+A round chooses a hub, registers there if needed, makes it the owner, and holds sessions with it; `spoke.domain.next_step` has
+the decisions. The loop ends only by cancellation, or with InvalidError when the bootstrap kubeconfigs are unusable in the very
+first round. A hub that is unreachable, silent or refusing does not end it.
 """
 
 import asyncio
@@ -12,32 +13,33 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.errors import InvalidError, MusterError
+from machinery.errors import InvalidError, MusterError, UnauthorizedError
 from machinery.identity import HubId
+from machinery.meta.conditions import Condition
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import BootstrapChangedError, BootstrapListing, BootstrapWatch
+from spoke.agent.observation import Observation, Observer
+from spoke.bootstraps import BootstrapWatch
 from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.addon_registration import AddOnCredentials
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
-from spoke.credentials.kubeconfigs import HubConnection, stored_connection, view_stored
-from spoke.credentials.owner import OvertakenError, Owner, OwnerRecord, RejectedCredentials, agreed
+from spoke.credentials.owner import OvertakenError
 from spoke.credentials.restored_secrets import RememberedSecrets
-from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
-from spoke.domain.credential import CredentialFinding, judge
-from spoke.domain.hubs import HubDecision, HubState, Why
-from spoke.domain.names import AgentNames
+from spoke.domain.credential import CredentialFinding
+from spoke.domain.hubs import HubState, Why
+from spoke.domain.next_step import OBSERVE, Action, NextStep, decide
 from spoke.failover.candidates import HubList
 from spoke.failover.standby import Standby
-from spoke.failover.standby_records import NoReserve, Reserve, StandbyContext
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, Pause, World
+from spoke.options import AgentOptions, World
 from spoke.registration.csr_flow import RequestDeniedError
-from spoke.registration.register import Naming, Registration, StartOverError
-from spoke.session.active_session import SessionSurroundings
-from spoke.session.context import FlawError, LeaveError, SessionContext
-from spoke.session.supervisor import Attachment
+from spoke.registration.register import Registration
+from spoke.session.context import AgentContext, Member
+from spoke.session.stay import Stay
+
+BOOTSTRAP_LOOK = timedelta(seconds=2)
+FIRST = "hub-first"
 
 log = structlog.get_logger(__name__)
 
@@ -65,77 +67,45 @@ async def beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-BOOTSTRAP_LOOK = timedelta(seconds=2)
-FIRST = "hub-first"
-
-
 class SpokeAgent:
     """One agent of one cluster. A process may run any number of them."""
 
     def __init__(self, options: AgentOptions, world: World, progress: AgentProgress | None = None) -> None:
         self._options = options
+        announcements = Announcements(world.announcer)
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
-        self._announcements = Announcements(world.announcer)
-        self._secrets = RememberedSecrets(world.secrets, self._announcements.tell)
+        self._secrets = RememberedSecrets(world.secrets, announcements.tell)
         self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
-        self._hub_clock = OffsetClock(world.clock)
-        self._owner_slot = Slot(world.secrets, OWNER_SECRET)
-        self._ownership = OwnerRecord(world.secrets, self._hub_clock, world.clock)
-        self._naming = Naming(options, self._mirror)
-        self._watch = AvailabilityWatch(world.spoke, world.clock)
-        self._doubts = RejectedCredentials()
-        self._cluster_uid = ""
-        self._bootstrap = BootstrapWatch(world.bootstrap)
-        self._looked_once = False
-        self._chosen: HubId | None = None
-        self._timed_by: HubId | None = None
-        self._waits_for_first = True
-        self._decision: HubDecision | None = None
         self.progress = progress or AgentProgress(world.clock)
-        self.progress.verdict = lambda: self._watch.verdict
-        ahead = options.standby_registration
-        self._reserve: Reserve = Standby(options, world, self._announcements.tell) if ahead else NoReserve()
-        choosing = replace(options.hubs, policy=replace(options.hubs.policy, registers_ahead=ahead))
+        self._bootstrap = BootstrapWatch(world.bootstrap)
+        self._standby = Standby(options, world, announcements.tell)
+        policy = replace(options.hubs.policy, registers_ahead=options.standby_registration)
         self._hubs = HubList(
-            choosing,
-            self._reserve,
+            replace(options.hubs, policy=policy),
+            self._standby,
             self.progress,
             clock=world.clock,
             timetable=world.timetable,
             random=world.random,
             stir=self._bootstrap.stir,
         )
-        self._joining = Registration(options, world, None, hub_clock=self._hub_clock, progress=self.progress)
-        surroundings = SessionSurroundings(
-            spoke=world.spoke,
-            management=world.management,
-            watch=self._watch,
-            claims=options.claims,
-            endpoints=options.endpoints,
-            resync=options.resync,
-            clock=world.clock,
-            hub_clock=self._hub_clock,
-            timetable=world.timetable,
-            progress=self.progress,
-            random=world.random,
-            reach=options.reach,
-            silence=options.detection.silence,
-            annotations=options.annotations,
-            addons=options.addons,
+        self._hub_clock = OffsetClock(world.clock)
+        watch = AvailabilityWatch(world.spoke, world.clock)
+        self.progress.verdict = lambda: watch.verdict
+        self._agent = AgentContext(
+            options, world, self._bootstrap, self._hubs, self._hub_clock, self.progress, watch, announcements
         )
-        self._parts = SessionContext(
-            options,
-            world,
-            self._bootstrap,
-            self._hubs,
-            self._ownership,
-            self._reserve,
-            Registration(options, world, self._owner_slot, hub_clock=self._hub_clock, progress=self.progress),
-            surroundings,
-            self._hub_clock,
-            self.progress,
-            AddOnCredentials(),
-            self._announcements,
+        self._registration = Registration(options, world, hub_clock=self._hub_clock, progress=self.progress)
+        self._observer = Observer(self._agent, self._registration)
+        self._conditions: dict[str, Condition] = {}
+        self._addons = AddOnCredentials()
+        self._waits_for_first = True
+        self._looked_once = False
+        self._seen: Observation | None = None
+        self._stay: Stay | None = None
+        pauses = options.pauses
+        self._retry, self._denied, self._overtaken = (
+            pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused)
         )
 
     async def run(self) -> None:
@@ -145,21 +115,23 @@ class SpokeAgent:
         if self._mirror is not None:
             timetable.every(MIRROR_RETRY, self._mirror.again, name="mirror")
         timetable.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
-        pauses = self._options.pauses
-        retry, denied, overtaken = map(self._backoff, (pauses.retry, pauses.denied, pauses.refused))
-        stop_listening = self._reserve.listen(self._bootstrap.stir)
+        stop_listening = self._standby.listen(self._bootstrap.stir)
+        step = OBSERVE
         try:
             async with (
                 self._bootstrap.watching(),
-                beside(self._reserve.run),
-                beside(self._announcements.run),
-                beside(self._watch.run),
+                beside(self._standby.run),
+                beside(self._agent.announcements.run),
+                beside(self._agent.watch.run),
                 beside(self._secrets.run),
             ):
                 while True:
-                    delay = await self._attempt(retry, denied, overtaken)
-                    await self._bootstrap.rest(delay)
+                    if step.delay or step.action is Action.OBSERVE:
+                        await self._bootstrap.rest(step.delay)
+                    step = await self._act(step.action)
         finally:
+            if self._stay is not None:
+                await self._stay.close()
             stop_listening()
             for name in ("bootstrap-kubeconfig", "mirror", FIRST):
                 timetable.drop(name)
@@ -168,175 +140,143 @@ class SpokeAgent:
         self._waits_for_first = False
         self._bootstrap.stir()
 
-    async def _attempt(self, retry: Backoff, denied: Backoff, overtaken: Backoff) -> timedelta:
-        """Run one round; return the pause before the next."""
-        self._chosen = None
+    async def _act(self, action: Action) -> NextStep:
+        """Do one thing; return the next. Raises InvalidError for unusable bootstrap kubeconfigs in the very first round."""
         try:
-            await self._round(retry)
-        except BootstrapChangedError:
-            if self._bootstrap.replaced:
-                log.info("bootstrap.replaced", source=self._world.bootstrap.source)
-            return timedelta()
-        except (StartOverError, LeaveError):
-            return timedelta()
+            step = await self._done(action)
+            if step.finding is None:
+                return step
+            return self._rejected(step.finding)
         except OvertakenError as error:
-            return self.progress.troubled(error, overtaken.next(), "looking again at who is the owner")
+            return self._observe_after(
+                self.progress.troubled(error, self._overtaken.next(), "looking again at who is the owner")
+            )
         except RequestDeniedError as error:
-            delay = denied.next()
-            return self._elsewhere(error, delay, HubState.DENIED, "submitting a new request")
+            return self._failed(error, self._denied.next(), HubState.DENIED, "submitting a new request")
         except MusterError as error:
             if isinstance(error, InvalidError) and not self._looked_once:
                 raise
-            delay = retry.next()
-            following = "registering again" if isinstance(error, FlawError) else "trying again"
-            return self._elsewhere(error, max(delay, error.retry_after or delay), HubState.REGISTERING, following)
+            delay = self._retry.next()
+            return self._failed(error, max(delay, error.retry_after or delay), HubState.REGISTERING, "trying again")
         except Exception:
             # A defect of ours must not disconnect the agent from its hub for good.
-            delay = retry.next()
+            delay = self._retry.next()
             log.exception("agent.failed", step=self.progress.step, in_seconds=round(delay.total_seconds(), 1))
-            return delay
-        raise AssertionError  # a round ends only with an error
+            return self._observe_after(delay)
 
-    def _elsewhere(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> timedelta:
-        """With several hubs, the failed hub rests and the next round chooses; with one hub, return the pause."""
-        if isinstance(error, FlawError) and self._chosen is not None:
-            self._doubts.cast(self._chosen, error.finding)
-        if self._chosen is not None and self._doubts.is_revoked(self._chosen):
-            state = HubState.REVOKED
-            self._hubs.meet(self._chosen, state)
-        if self._chosen is None or not self._hubs.several:
-            return self.progress.troubled(error, delay, following)
-        self._hubs.meet(self._chosen, state)
-        self._hubs.fail(self._chosen, error.message)
-        self.progress.troubled(error, timedelta(), "choosing a hub")
-        return timedelta()
+    async def _done(self, action: Action) -> NextStep:
+        if action is Action.OBSERVE:
+            return await self._observe()
+        if action is Action.CONNECT and self._stay is not None:
+            return await self._stay.connect()
+        if action is Action.SERVE and self._stay is not None:
+            self._retry.reset()
+            return await self._stay.serve()
+        seen = self._seen
+        if seen is None:
+            raise AssertionError
+        if action is Action.GIVE_UP:
+            return self._give_up(seen)
+        if action is Action.REST:
+            return self._observe_after(seen.rest)
+        return await (self._register(seen) if action is Action.REGISTER else self._own(seen, action))
 
-    async def _round(self, retry: Backoff) -> None:
-        """From the stored state to a session; returns only by raising when the session has ended."""
-        self.progress.enter("reading the stored credential")
-        listing = self._bootstrap.settle()
-        owner, self._cluster_uid, _ = await asyncio.gather(self._ownership.read(), self._uid(), self._watch.look())
-        chosen = await self._choose(listing, owner)
-        slot = hub_slot(self._world.secrets, chosen)
-        kept = await slot.read()
-        if chosen == owner.hub_id:
-            contents = await agreed(self._owner_slot, slot, chosen, held=owner.contents, kept=kept)
-            owner = replace(owner, contents=contents)
-        else:
-            contents = credential_of(kept)
-        bootstrap = listing.get(chosen)
-        names = await self._name(owner, kept, listing)
-        finding = self._judge(chosen, contents, bootstrap.connection if bootstrap else None, names)
-        self._chosen = chosen
-        self._attend(listing, names, owner)
-        if finding is not None:
-            contents, kept = await self._join(listing, names, contents, finding), {}
+    async def _observe(self) -> NextStep:
+        """Read everything again. The round that begins here ends when its session has ended."""
+        if self._stay is not None:
+            self._observer.timed_by, stay, self._stay = self._stay.hub, self._stay, None
+            await stay.close()
+        self._seen = None
+        self._seen = await self._observer.observe()
+        return NextStep(decide(self._observer.state_of(self._seen)))
+
+    # -- act
+
+    def _give_up(self, seen: Observation) -> NextStep:
+        if seen.listing.trouble is not None or seen.finding is None:
+            raise seen.listing.trouble or AssertionError
+        return NextStep(Action.OBSERVE, finding=seen.finding)
+
+    async def _register(self, seen: Observation) -> NextStep:
+        """Obtain a certificate, unless the list changes meanwhile or the hub's time was learned just now."""
+        hub, names, finding, route = seen.hub, seen.names, seen.finding, seen.route
+        if hub is None or names is None or finding is None or route is None:
+            raise AssertionError
         self._looked_once = True
-        owner = await self._own(owner, chosen, contents, renewed=finding is not None)
-        self._attend(listing, names, owner)
-        connection = stored_connection(owner.contents, self._options.reach)
-        attachment = Attachment(self._parts, owner, connection, names, self._cluster_uid)
-        try:
-            await attachment.run(kept, retry)
-        finally:
-            self._timed_by = attachment.hub
-
-    async def _uid(self) -> str:
-        return self._cluster_uid or await self._world.spoke.uid()
-
-    async def _choose(self, listing: BootstrapListing, owner: Owner) -> HubId:
-        """Choose the hub of this round and wait for the end of its rest. Raises InvalidError when there is none."""
-        hubs = self._hubs
-        hubs.settle(listing, owner)
-        if owner.hub_id is not None and not hubs.met(owner.hub_id):
-            hubs.meet(owner.hub_id, HubState.READY)
-        if hubs.several and isinstance(self._reserve, NoReserve):
-            await self._look_into_slots(listing, owner)
-        self._decision = decision = hubs.decide()
-        if decision is None or not hubs.several:
-            chosen = listing.hubs[0].hub_id if listing.hubs else owner.hub_id
-            if chosen is None:
-                raise listing.trouble or AssertionError
-            return chosen
-        if decision.not_before is not None:
-            await self._bootstrap.rest(decision.not_before - self._world.clock.now())
-            if self._bootstrap.changed:
-                raise BootstrapChangedError
-        return decision.hub_id
-
-    async def _look_into_slots(self, listing: BootstrapListing, owner: Owner) -> None:
-        """Without standby registration, take the state of the other hubs from their slots."""
-        for hub in listing.hubs:
-            if hub.hub_id == owner.hub_id or self._hubs.met(hub.hub_id):
-                continue
-            kept = view_stored(await hub_slot(self._world.secrets, hub.hub_id).read())
-            self._hubs.meet(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
-
-    async def _name(self, owner: Owner, kept: Contents, listing: BootstrapListing) -> AgentNames:
-        others = [] if credential_of(owner.contents) else [hub for hub in listing.hubs if hub.hub_id != self._chosen]
-        asked = [kept, *[await hub_slot(self._world.secrets, hub.hub_id).read() for hub in others if len(listing.hubs) > 1]]
-        return self._naming.choose(owner.contents, asked, listing)
-
-    def _judge(
-        self, hub: HubId, contents: Contents, bootstrap: HubConnection | None, names: AgentNames
-    ) -> CredentialFinding | None:
-        stored = view_stored(contents)
-        finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
-        doubt = self._doubts.take(hub, stored)
-        if finding is not None and finding.about_time and (self._hub_clock.offset is None or hub != self._timed_by):
-            return doubt  # our own clock, or the one of another hub, may be wrong: try the credential before giving it up
-        return finding or doubt
-
-    async def _join(
-        self, listing: BootstrapListing, names: AgentNames, contents: Contents, finding: CredentialFinding
-    ) -> Contents:
-        chosen = self._chosen
-        bootstrap = listing.get(chosen) if chosen is not None else None
-        way = self._joining.way(contents, names, finding, bootstrap.connection if bootstrap else None)
-        if way is None:
-            raise listing.trouble or FlawError(finding)
-        self._looked_once = True
-        if chosen != self._timed_by:
+        if hub != self._observer.timed_by:
             self._hub_clock.forget()
-            self._timed_by = chosen
-        if chosen is not None and not self._doubts.is_revoked(chosen):
-            self._hubs.meet(chosen, HubState.REGISTERING)
-        joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
-        return await self._bootstrap.unless_changed(joining, leave=self._leaves_joining)
+            self._observer.timed_by = hub
+        if not self._observer.judges[hub].is_revoked:
+            self._hubs.meet(hub, HubState.REGISTERING)
+        registering = self._registration.obtain(route, names, seen.cluster_uid, seen.contents, finding)
+        contents = await self._bootstrap.unless_changed(registering, leave=self._leaves_registration)
+        if contents is None:
+            if self._bootstrap.replaced:
+                log.info("bootstrap.replaced", source=self._world.bootstrap.source)
+            return OBSERVE
+        seen.contents, seen.kept, seen.finding, seen.is_new = contents, {}, None, True
+        return NextStep(decide(self._observer.state_of(seen)))
 
-    def _leaves_joining(self) -> bool:
+    def _leaves_registration(self) -> bool:
         """Whether to stop registering: for a new list, or for another usable hub unless the preferred one may still answer."""
         if self._bootstrap.replaced:
             return True
         owner = self.progress.standing.owner
         self._bootstrap.acknowledge()
         decision = self._hubs.decide() if self._hubs.several else None
-        if decision is None or decision.hub_id == self._chosen:
+        if decision is None or self._seen is None or decision.hub_id == self._seen.hub:
             return False
         return owner is not None or not self._waits_for_first
 
-    async def _own(self, owner: Owner, chosen: HubId, contents: Contents, *, renewed: bool) -> Owner:
-        """Record `chosen` as the owner with this credential; set an epoch when there are several hubs."""
-        before = owner
-        if renewed or chosen != owner.hub_id:
-            owner = await self._ownership.give(owner, chosen, contents, reported_epoch=self._hubs.told)
-        elif (not owner.epoch and self._hubs.several) or not self._ownership.keeps(owner):
-            owner = await self._ownership.raise_epoch(owner, reported_epoch=self._hubs.told)
-        self._hubs.meet(chosen, HubState.READY)  # until the session reports whether it is accepted
-        if self._world.directory is not None:
-            self._world.directory.replace(owner.contents)
-        if self._hubs.several and self._decision is not None and self._hubs.take(self._decision):
-            told = self._decision.why is not Why.KEPT and before.hub_id != chosen
-            if told:
-                self._announcements.tell(self._decision.why.value, self._decision.message)
-        return owner
-
-    def _attend(self, listing: BootstrapListing, names: AgentNames, owner: Owner) -> None:
-        if self._chosen is None:
+    async def _own(self, seen: Observation, action: Action) -> NextStep:
+        """Write the owner's secret as `action` says, and begin the stay with the hub."""
+        hub, before, owner, names = seen.hub, seen.owner, seen.owner, seen.names
+        if hub is None or names is None:
             raise AssertionError
-        self._hubs.settle(listing, owner)
-        self._hubs.deal_with(self._chosen)
-        self._reserve.attend(StandbyContext(listing, names, self._cluster_uid, self._chosen, owner.hub_id, owner.epoch))
+        self._looked_once = True
+        if action is Action.GIVE:
+            owner = await self._observer.record.give(before, hub, seen.contents, reported_epoch=self._hubs.told)
+        elif action is Action.RAISE_EPOCH:
+            owner = await self._observer.record.raise_epoch(before, reported_epoch=self._hubs.told)
+        self._hubs.meet(hub, HubState.READY)  # until the session reports whether it is accepted
+        if self._mirror is not None:
+            self._mirror.replace(owner.contents)
+        made = seen.decision
+        changed = self._hubs.several and made is not None and self._hubs.take(made)
+        if changed and made is not None and made.why is not Why.KEPT and before.hub_id != hub:
+            self._agent.announcements.tell(made.why.value, made.message)
+        self._hubs.attend(seen.listing, owner, hub, names, seen.cluster_uid)
+        member = Member(names, seen.cluster_uid, self._conditions, self._addons)
+        self._stay = Stay(self._agent, member, owner, seen.kept)
+        return NextStep(Action.CONNECT)
 
-    def _backoff(self, pause: Pause) -> Backoff:
-        return pause.backoff(self._world.random)
+    # -- failures
+
+    def _rejected(self, finding: CredentialFinding) -> NextStep:
+        """The credential is not used again: the next round registers."""
+        if (hub := self._hub) is not None:
+            self._observer.judges[hub].reject(finding)
+        return self._failed(UnauthorizedError(finding.message), self._retry.next(), HubState.REGISTERING, "registering again")
+
+    def _failed(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
+        """With several hubs, the failed hub rests and the next round chooses; with one hub, that is tried after a pause."""
+        hub = self._hub
+        if hub is not None and self._observer.judges[hub].is_revoked:
+            state = HubState.REVOKED
+            self._hubs.meet(hub, state)
+        if hub is None or not self._hubs.several:
+            return self._observe_after(self.progress.troubled(error, delay, following))
+        self._hubs.meet(hub, state)
+        self._hubs.fail(hub, error.message)
+        return self._observe_after(self.progress.troubled(error, timedelta(), "choosing a hub"))
+
+    @property
+    def _hub(self) -> HubId | None:
+        """The hub that the agent deals with; None while it observes."""
+        if self._stay is not None:
+            return self._stay.hub
+        return self._seen.hub if self._seen is not None else None
+
+    @staticmethod
+    def _observe_after(delay: timedelta) -> NextStep:
+        return NextStep(Action.OBSERVE, delay)

@@ -12,11 +12,10 @@ from spoke.bootstraps.listing import (
     BootstrapSecret,
     MissingBootstrapError,
 )
-from spoke.bootstraps.watch import BootstrapChangedError, BootstrapWatch
+from spoke.bootstraps.watch import BootstrapWatch
 
 __all__ = [
     "Bootstrap",
-    "BootstrapChangedError",
     "BootstrapFile",
     "BootstrapListing",
     "BootstrapSecret",

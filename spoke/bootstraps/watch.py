@@ -19,10 +19,6 @@ AGAIN = timedelta(seconds=30)
 log = structlog.get_logger(__name__)
 
 
-class BootstrapChangedError(Exception):
-    """The hub list has changed."""
-
-
 class BootstrapWatch:
     """The hub list at the last `settle`, and a flag for changes since."""
 
@@ -96,8 +92,8 @@ class BootstrapWatch:
             async with asyncio.timeout(delay.total_seconds()):
                 await self._changed.wait()
 
-    async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T:
-        """Await `work`. Raises BootstrapChangedError as soon as the list changes and `leave` confirms that this matters."""
+    async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T | None:
+        """The result of `work`; None as soon as the list changes and `leave` confirms that this matters."""
         doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:
             while True:
@@ -109,7 +105,7 @@ class BootstrapWatch:
                 if doing.done():
                     return doing.result()
                 if leave():
-                    raise BootstrapChangedError
+                    return None
         finally:
             await _ended(doing)
 

@@ -15,37 +15,16 @@ from datetime import datetime
 
 import structlog
 
-from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError
+from machinery.errors import ConflictError, InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock
 from spoke.credentials.kubeconfigs import stored_hub, view_stored
-from spoke.credentials.slot import ATTEMPTS, OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
-from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, CredentialFinding, Flaw, StoredCredential, damage, present_keys
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
+from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage, present_keys
 from spoke.domain.hubs import keeps, next_epoch
 from spoke.ports import Secrets
 
 log = structlog.get_logger(__name__)
-
-
-class RejectedCredentials:
-    """At most one finding per hub."""
-
-    def __init__(self) -> None:
-        self._all: dict[HubId, CredentialFinding] = {}
-
-    def cast(self, hub: HubId, finding: CredentialFinding) -> None:
-        self._all[hub] = finding
-
-    def take(self, hub: HubId, stored: StoredCredential) -> CredentialFinding | None:
-        """Remove and return the finding about this credential; a lasting one (revocation) stays."""
-        doubt = self._all.pop(hub, None)
-        if doubt is not None and doubt.lasts(stored):
-            self._all[hub] = doubt
-        return doubt
-
-    def is_revoked(self, hub: HubId) -> bool:
-        doubt = self._all.get(hub)
-        return doubt is not None and doubt.flaw is Flaw.REVOKED
 
 
 def owner_of(contents: Contents) -> HubId | None:
@@ -160,16 +139,11 @@ class OwnerRecord:
         return next_epoch(known.epoch, reported_epoch, self._hub_clock.now(), self._clock.now())
 
     async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
-        for _ in range(ATTEMPTS):
-            present = await self._secrets.read(OWNER_SECRET)
-            _check_owner(known, _parsed(present.contents))
-            contents = {**edit(present.contents), EPOCH: str(epoch).encode()}
-            try:
-                written = await self._secrets.write(OWNER_SECRET, contents, present.version)
-            except (ConflictError, AlreadyExistsError):
-                continue  # written concurrently; the next read shows by whom
-            return _parsed(written.contents)
-        raise ConflictError("the owner's secret is written by others all the time")
+        def checked(present: Contents) -> Contents:
+            _check_owner(known, _parsed(present))
+            return {**edit(present), EPOCH: str(epoch).encode()}
+
+        return _parsed(await Slot(self._secrets, OWNER_SECRET).change(checked))
 
     async def _keep(self, known: Owner) -> None:
         """Keep the credential of the previous owner in its slot."""

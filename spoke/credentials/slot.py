@@ -74,15 +74,14 @@ class Slot:
 class OwnedSlot(Slot):
     """The slot of the owner's hub: a credential stored in it is then stored in the owner's secret, too.
 
-    The credential of another hub that became the owner meanwhile is not overwritten, unless this one `moves` in.
+    The credential of another hub that became the owner meanwhile is not overwritten.
     """
 
-    def __init__(self, slot: Slot, owner: Slot, hub: HubId, *, moves: bool) -> None:
+    def __init__(self, slot: Slot, owner: Slot, hub: HubId) -> None:
         self.name = owner.name
         self._slot = slot
         self._owner = owner
         self._hub = hub
-        self._moves = moves
 
     async def read(self) -> Contents:
         return await self._owner.read()
@@ -94,7 +93,7 @@ class OwnedSlot(Slot):
 
     def _owned(self, present: Contents, stored: Contents) -> Contents:
         owner = present.get(HUB_ID, b"").decode(errors="replace")
-        if owner not in ("", self._hub) and not self._moves:
+        if owner not in ("", self._hub):
             raise ConflictError(f"hub {owner} has become the owner of this cluster, which is not {self._hub} any more")
         return owned(present, stored, self._hub)
 

@@ -14,7 +14,8 @@ from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
-from spoke.failover.standby_records import Reserve
+from spoke.domain.names import AgentNames
+from spoke.failover.standby import Standby, StandbyContext
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs
 
@@ -93,7 +94,7 @@ class HubList:
     def __init__(
         self,
         options: Hubs,
-        reserve: Reserve,
+        standby: Standby,
         progress: AgentProgress,
         *,
         clock: Clock,
@@ -102,7 +103,7 @@ class HubList:
         stir: Callable[[], None],
     ) -> None:
         self._options = options
-        self._reserve = reserve
+        self._standby = standby
         self._progress = progress
         self._clock = clock
         self._timetable = timetable
@@ -126,7 +127,7 @@ class HubList:
     @property
     def told(self) -> int:
         """The highest epoch that a standby hub has claimed."""
-        return self._reserve.epoch
+        return self._standby.epoch
 
     @property
     def is_lost(self) -> bool:
@@ -138,9 +139,11 @@ class HubList:
         self._listing, self._owner = listing, owner
         self._show()
 
-    def deal_with(self, hub: HubId) -> None:
-        """Mark the hub whose state the agent itself determines from now on."""
-        self._busy = hub
+    def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, names: AgentNames, cluster_uid: str) -> None:
+        """Set list and owner, and `busy`, the hub whose state the agent itself determines; standby registration follows."""
+        self.settle(listing, owner)
+        self._busy = busy
+        self._standby.attend(StandbyContext(listing, names, cluster_uid, busy, owner.hub_id, owner.epoch))
 
     def meet(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
         """Record the agent's own state at a hub."""
@@ -153,7 +156,7 @@ class HubList:
 
     def met(self, hub: HubId) -> bool:
         """Whether any state of the hub is known."""
-        return hub in self._met or hub in self._reserve.hubs
+        return hub in self._met or hub in self._standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
         """Let the hub rest; each failure extends the rest until `be_steady`."""
@@ -215,7 +218,7 @@ class HubList:
 
     def _candidate(self, bootstrap: Bootstrap) -> HubCandidate:
         hub_id, now = bootstrap.hub_id, self._clock.now()
-        kept = self._reserve.hubs.get(hub_id)
+        kept = self._standby.hubs.get(hub_id)
         if kept is not None and hub_id != self._busy:
             hub = replace(kept, name=bootstrap.name, url=bootstrap.connection.hub.server)
         else:

@@ -17,11 +17,11 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.meta.timestamps import format_time
-from spoke.bootstraps import Bootstrap
+from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.failover.standby_records import Reserve, StandbyContext, StandbyIdentity, StandbyRecord
-from spoke.failover.standby_registration import StandbyRegistration
+from spoke.domain.names import AgentNames
+from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, StandbyRegistration
 from spoke.options import AgentOptions, World
 
 LEFT_AFTER = timedelta(minutes=1)
@@ -33,14 +33,28 @@ Tell = Callable[[str, str], None]
 """Reports a reason and a message to the operators of the management cluster."""
 
 
+@dataclass(frozen=True, slots=True)
+class StandbyContext:
+    """The input of standby registration."""
+
+    listing: BootstrapListing
+    names: AgentNames
+    cluster_uid: str
+    busy: HubId | None = None
+    """The hub that the agent itself deals with: standby registration makes no call there. None: no hub."""
+    owner: HubId | None = None
+    """The hub that holds the session according to the owner's secret; None: none yet."""
+    epoch: int = 0
+
+
 @dataclass(slots=True)
 class _Running:
     keeper: StandbyRegistration
     task: asyncio.Task[None]
 
 
-class Standby(Reserve):
-    """Runs the registrations. `counted` counts the announcements by (hub, reason)."""
+class Standby:
+    """Runs the registrations, unless the options switch them off. `counted` counts the announcements by (hub, reason)."""
 
     def __init__(self, options: AgentOptions, world: World, tell: Tell = lambda _reason, _message: None) -> None:
         self._options = options
@@ -56,6 +70,7 @@ class Standby(Reserve):
 
     @property
     def hubs(self) -> Mapping[HubId, ListedHub]:
+        """The present state of each standby hub."""
         return self._hubs
 
     @property
@@ -65,19 +80,25 @@ class Standby(Reserve):
 
     @property
     def epoch(self) -> int:
+        """The highest epoch that any standby hub has claimed."""
         return max(self._claims.values(), default=0)
 
     def attend(self, post: StandbyContext) -> None:
+        """Set the hubs to register at; returns at once. A hub that is no longer busy is then informed of the owner."""
+        if not self._options.standby_registration:
+            return
         self._post = post
         if post.busy is not None and post.busy in self._running:
             self._running[post.busy].task.cancel()
         self._stirred.set()
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` on every change of `hubs`; return a function that ends this."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 
     async def run(self) -> None:
+        """Maintain the registrations until cancelled."""
         sweeping: asyncio.Task[None] | None = None
         swept: object = None
         try:

@@ -15,7 +15,7 @@ Rules:
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -29,22 +29,24 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
 )
+from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Bootstrap
-from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection, view_stored
+from spoke.credentials.judgement import CredentialJudge, rejection
+from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection
 from spoke.credentials.slot import Contents, hub_slot, settled
 from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.bootstrap import BootstrapState
-from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, judge, validity
+from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
+from spoke.domain.names import AgentNames
 from spoke.domain.renewal import AskedAgain, rotate_at
-from spoke.failover.standby_records import StandbyIdentity, StandbyRecord
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
 from spoke.ports import HubClient, SessionEnd, StandingBy, loss_of
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
-from spoke.registration.register import RECOVERABLE, Registration, StartOverError
+from spoke.registration.register import RECOVERABLE, Registration, renewal
 
 AGAIN = timedelta(minutes=5)
 """Time between two StandBy calls when the hub asks for none."""
@@ -58,9 +60,30 @@ LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
 OVERTAKES_AGAIN = timedelta(hours=1)
 SOON = 0.1
 """A credential that is not renewed with this share of its lifetime left is reported to operators."""
-_FLAWS = {SessionEnd.REVOKED: Flaw.REVOKED, SessionEnd.OUTLIVED: Flaw.OUTLIVED, SessionEnd.UNRECORDED: Flaw.UNRECORDED}
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyIdentity:
+    """The agent's identity and its owner; the same for every hub."""
+
+    names: AgentNames
+    cluster_uid: str
+    owner: HubId | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyRecord:
+    """The state of the registration at a hub."""
+
+    hub: ListedHub
+    trouble: str = ""
+    """The last failure; empty: none."""
+    ends_soon: bool = False
+    epoch: int = 0
+    """The highest epoch that the hub has claimed."""
 
 
 class StandbyRegistration:
@@ -85,9 +108,8 @@ class StandbyRegistration:
         self._slot = hub_slot(world.secrets, bootstrap.hub_id)
         self._belief = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
         self._asked = AskedAgain()
-        self._joining = Registration(options, world, None, hub_clock=self._clock, progress=AgentProgress(world.clock))
-        self._doubt: CredentialFinding | None = None
-        self._revoked: CredentialFinding | None = None
+        self._joining = Registration(options, world, hub_clock=self._clock, progress=AgentProgress(world.clock))
+        self._judge = CredentialJudge()
         self._previous: Contents = {}
         """The slot before the last renewal, until the new credential has worked."""
         self._plain = False
@@ -124,8 +146,6 @@ class StandbyRegistration:
         """Run one round; return the time until the next."""
         try:
             nap = await self._round()
-        except StartOverError:
-            return timedelta()
         except RequestDeniedError as error:
             return self._trouble(HubState.DENIED, error, self._denied)
         except (ForbiddenError, AlreadyExistsError) as error:
@@ -143,11 +163,11 @@ class StandbyRegistration:
         return nap
 
     def _failed(self, error: MusterError) -> timedelta:
-        if self._doubt is not None:
+        if self._judge.is_rejected:
             return self._retry.next()  # the credential is the cause; the next round logs what follows
         if self._holds:
             return self._trouble(HubState.UNREACHABLE, error, self._retry)
-        if self._revoked is not None:
+        if self._judge.is_revoked:
             return self._trouble(HubState.REVOKED, error, self._lost)
         if not self._ways or (self._last_way and isinstance(error, UnauthorizedError)):
             return self._trouble(HubState.LOST, error, self._lost)
@@ -164,9 +184,16 @@ class StandbyRegistration:
     async def _round(self) -> timedelta:
         """One round: register if the slot holds no good credential, then notify the hub."""
         contents = await self._slot.read()
-        finding = self._judge(contents)
+        finding = self._judge.judge(
+            contents,
+            self.bootstrap.connection.hub,
+            self.errand.names,
+            self._clock.now(),
+            is_hub_time=self._clock.offset is not None,
+        )
         if finding is not None:
-            await self._register(contents, finding)
+            if await self._register(contents, finding) is None:
+                return timedelta()
             contents = await self._slot.read()
         connection = stored_connection(contents, self._options.reach)
         self._hold(connection.certificate.not_after)
@@ -176,18 +203,8 @@ class StandbyRegistration:
         finally:
             await client.close()
 
-    def _judge(self, contents: Contents) -> CredentialFinding | None:
-        hub, names = self.bootstrap.connection.hub, self.errand.names
-        stored = view_stored(contents)
-        finding, doubt = judge(stored, hub, names, self._clock.now()), self._doubt
-        self._doubt = None
-        self._revoked = next((each for each in (doubt, self._revoked) if each is not None and each.lasts(stored)), None)
-        doubt = doubt or self._revoked
-        if finding is not None and finding.about_time and self._clock.offset is None:
-            return doubt  # our own clock may be wrong: try the credential at the hub before giving it up
-        return finding or doubt
-
-    async def _register(self, contents: Contents, finding: CredentialFinding) -> None:
+    async def _register(self, contents: Contents, finding: CredentialFinding) -> Contents | None:
+        """None: the hub's time has just been learned, by which the credential is to be judged again."""
         self._hold(None)
         names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
@@ -197,7 +214,7 @@ class StandbyRegistration:
             raise AssertionError  # there is a bootstrap credential, valid or not
         self._ways = recovers + good
         self._last_way = self._ways == 1 and (recovers if way.recovers else good)
-        await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
+        return await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """With a credential: call StandBy, and renew the credential when it is due."""
@@ -250,20 +267,15 @@ class StandbyRegistration:
         try:
             return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
-            await self._give_up(connection, self._told_off(connection, error))
+            status = SessionEnd.UNAUTHENTICATED if isinstance(error, UnauthorizedError) else SessionEnd.FORGOTTEN
+            end = loss_of(error.verdict, status)
+            flaw = rejection(end, error.message, connection.chain, self._clock.now())
+            await self._give_up(connection, flaw or CredentialFinding(Flaw.REJECTED, error.message))
             raise
-        except MusterError:
-            ended = validity(connection.chain, self._clock.now())
-            if ended is not None and ended.flaw is Flaw.EXPIRED:
-                self._doubt = ended  # TLS does not report that our certificate has expired
+        except MusterError as error:
+            if flaw := rejection(None, error.message, connection.chain, self._clock.now()):
+                self._judge.reject(flaw)
             raise
-
-    @staticmethod
-    def _told_off(connection: HubConnection, error: MusterError) -> CredentialFinding:
-        """The flaw of the credential that the hub's refusal shows."""
-        flaw = _FLAWS.get(loss_of(error.verdict, SessionEnd.REFUSED), Flaw.REJECTED)
-        serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
-        return CredentialFinding(flaw, f"the hub does not take the credential: {error.message}", serial)
 
     async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
         """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
@@ -282,7 +294,7 @@ class StandbyRegistration:
         """Restore the previous certificate once; without one, the next round registers at the hub again."""
         previous, self._previous = self._previous, {}
         if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
-            self._doubt = finding
+            self._judge.reject(finding)
             return
         log.warning("certificate.fallback", why=finding.message, next="the certificate before")
         self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
@@ -291,7 +303,7 @@ class StandbyRegistration:
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
         errand = self.errand
-        enrolment = self._joining.renewal(connection, errand.names, errand.cluster_uid, self._slot)
+        enrolment = renewal(connection, errand.names, errand.cluster_uid, self._options.duration, self._slot)
         enrolment.resume(contents)
         log.info("CertificateRotationStarted", pending=enrolment.state is not BootstrapState.UNPREPARED)
         with suppress(TimeoutError):

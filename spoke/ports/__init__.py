@@ -1,5 +1,6 @@
 """Ports of the agent's rules and controllers, as protocols. Adapters implement them; `app.py` connects them."""
 
+from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.ports.cluster import (
     Announcer,
     ApiServerHealth,
@@ -29,10 +30,8 @@ from spoke.ports.hub import (
     HubLostError,
     HubSession,
     RegistrationState,
-    SessionEnd,
     SessionEpochError,
     StandingBy,
-    loss_of,
 )
 
 __all__ = [

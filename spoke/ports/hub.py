@@ -10,47 +10,17 @@ from types import MappingProxyType
 from typing import Protocol
 
 from machinery.client.kubeconfig import BearerToken
-from machinery.errors import DenialCause, UnavailableError
+from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.domain.route import Driver
-
-
-class SessionEnd(Enum):
-    UNREACHABLE = "the hub is not reachable"
-    SILENT = "the hub does not acknowledge"
-    SUPERSEDED = "another session of this cluster took over"
-    UNAUTHENTICATED = "the hub does not take this credential"
-    OUTLIVED = "the hub's CA that signed this credential is on its way out"
-    UNRECORDED = "the hub was restored, and has no record of this credential"
-    REFUSED = "the hub refuses this cluster"
-    REVOKED = "the hub has revoked this credential"
-    """Permanent: the agent needs a bootstrap credential made after the revocation."""
-    FORGOTTEN = "the hub does not know this cluster"
-    DRAINED = "the hub asked to leave"
-    STALE = "the hub knows of a newer owner of this cluster"
-
-
-_BY_VERDICT = {
-    DenialCause.CLUSTER_DENIED: SessionEnd.REFUSED,
-    DenialCause.CLUSTER_REVOKED: SessionEnd.REVOKED,
-    DenialCause.CERTIFICATE_REVOKED: SessionEnd.REVOKED,
-    DenialCause.CLUSTER_DELETED: SessionEnd.FORGOTTEN,
-    DenialCause.CLUSTER_REBUILT: SessionEnd.REFUSED,
-    DenialCause.AUTHORITY_RETIRED: SessionEnd.OUTLIVED,
-    DenialCause.CERTIFICATE_LOST: SessionEnd.UNRECORDED,
-}
-
-
-def loss_of(verdict: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
-    """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
-    return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
 
 
 class HubLostError(UnavailableError):

@@ -4,6 +4,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 from structlog.contextvars import bind_contextvars
@@ -63,10 +64,6 @@ RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
 """The recovery certificate beside a credential with one of these flaws may still be usable."""
 
 
-class StartOverError(Exception):
-    """The known state has changed: the caller must read everything again at once."""
-
-
 @dataclass(frozen=True, slots=True)
 class RegistrationRoute:
     """The hub and the credential for a certificate request."""
@@ -79,16 +76,12 @@ class RegistrationRoute:
 class Registration:
     """Keeps the progress of a registration between attempts, above all a certificate that is not stored yet.
 
-    If both credentials are usable, it alternates between them. With an `owner` the credential belongs to the hub that the agent
-    reports to, and is mirrored; without, it is only stored in the hub's slot.
+    If both credentials are usable, it alternates between them. The certificate is stored in the hub's slot alone.
     """
 
-    def __init__(
-        self, options: AgentOptions, world: World, owner: Slot | None, *, hub_clock: OffsetClock, progress: AgentProgress
-    ) -> None:
+    def __init__(self, options: AgentOptions, world: World, *, hub_clock: OffsetClock, progress: AgentProgress) -> None:
         self._options = options
         self._world = world
-        self._owner = owner
         self._hub_clock = hub_clock
         self._progress = progress
         self._present: Enrolment | None = None
@@ -110,10 +103,10 @@ class Registration:
 
     async def obtain(
         self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, contents: Contents, finding: CredentialFinding
-    ) -> Contents:
-        """Obtain and store a certificate; `finding` is the flaw of the one in `contents`.
+    ) -> Contents | None:
+        """Obtain and store a certificate; return the slot's content. `finding` is the flaw of the certificate in `contents`.
 
-        Raises StartOverError when the flaw depends on the clock and the hub's time has just been learned.
+        None: the flaw depends on the clock, and the hub's time has just been learned; everything is to be observed again.
         """
         by = "recovery certificate" if way.recovers else "bootstrap credential"
         why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
@@ -124,13 +117,13 @@ class Registration:
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # already used: it led to the certificate that has the flaw
         enrolment = self._prepare(way, names, cluster_uid, pending, kept)
-        tried, self._failures = self._failures, self._failures + 1
-        try:
-            with tracing.span("recover" if way.recovers else "join", {"muster.cluster": names.cluster}):
-                await (self._recover(way, enrolment) if way.recovers else self._register(way.connection, enrolment, finding))
-        except StartOverError:
-            self._failures = tried  # nothing has failed yet
-            raise
+        self._failures += 1
+        with tracing.span("recover" if way.recovers else "join", {"muster.cluster": names.cluster}):
+            if way.recovers:
+                await self._recover(way, enrolment)
+            elif not await self._register(way.connection, enrolment, finding):
+                self._failures -= 1  # nothing has failed yet
+                return None
         self._failures = 0
         return enrolment.credential
 
@@ -154,28 +147,9 @@ class Registration:
             annotations=self._options.annotations,
             labels=self._options.labels,
         )
-        self._present = self.enrolment(wanted, way.connection, pending)
+        self._present = _enrolment(wanted, way.connection, pending)
         self._present.resume(kept)
         return self._present
-
-    def enrolment(self, wanted: WantedCertificate, connection: HubConnection, slot: Slot) -> Enrolment:
-        """The flow for a certificate of the agent itself: the first one or a renewal. `slot` is the hub's."""
-        extra = names_contents(wanted.names)
-
-        def known_by(present: Contents) -> Mapping[str, bytes]:
-            """A registration trusts the CAs of its bootstrap kubeconfig; a renewal keeps the stored ones."""
-            return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
-
-        if self._owner is None:
-            return Enrolment(wanted, pending=slot, target=slot, extra=extra, hub=connection.hub, known_by=known_by)
-        target = OwnedSlot(slot, self._owner, connection.hub_id, moves=wanted.ensure_cluster)
-        mirror = self._world.directory
-        return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=mirror, hub=connection.hub, known_by=known_by)
-
-    def renewal(self, connection: HubConnection, names: AgentNames, cluster_uid: str, slot: Slot) -> Enrolment:
-        """The next certificate, obtained with the present one."""
-        wanted = WantedCertificate(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=self._options.duration)
-        return self.enrolment(wanted, connection, slot)
 
     async def _recover(self, way: RegistrationRoute, enrolment: Enrolment) -> None:
         if self._world.recover is None:
@@ -189,7 +163,8 @@ class Registration:
         finally:
             await client.close()
 
-    async def _register(self, bootstrap: HubConnection, enrolment: Enrolment, finding: CredentialFinding) -> None:
+    async def _register(self, bootstrap: HubConnection, enrolment: Enrolment, finding: CredentialFinding) -> bool:
+        """False: the flaw depends on the clock, and the hub's time has just been learned."""
         client = self._world.dial(bootstrap.address, bootstrap.identity)
         try:
             if enrolment.issued is None:
@@ -198,7 +173,7 @@ class Registration:
                 if audience:
                     await self._attest(client, audience)
                 if finding.about_time and by_our_clock:
-                    raise StartOverError
+                    return False
             await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
         except (UnauthorizedError, UnavailableError) as error:
             raise self._refused(bootstrap, error) from error
@@ -206,6 +181,8 @@ class Registration:
             if error.verdict is not DenialCause.CLUSTER_REVOKED:
                 raise
             raise self._refused(bootstrap, UnauthorizedError(error.message, causes=error.causes)) from error
+        else:
+            return True
         finally:
             await client.close()
 
@@ -237,6 +214,41 @@ class Registration:
             f"the bootstrap credential {_placed(bootstrap.source)} does not work ({why}): make a new one with "
             "hubctl create bootstrap-kubeconfig and put it in its place, the agent goes on by itself"
         )
+
+
+def renewal(
+    connection: HubConnection,
+    names: AgentNames,
+    cluster_uid: str,
+    duration: timedelta | None,
+    slot: Slot,
+    *,
+    owner: Slot | None = None,
+    mirror: CredentialDirectory | None = None,
+) -> Enrolment:
+    """The next certificate, obtained with the present one. `slot` is the hub's.
+
+    With `owner`, the secret of the hub that the agent reports to, the certificate is stored in that, too, and mirrored.
+    """
+    wanted = WantedCertificate(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=duration)
+    return _enrolment(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)
+
+
+def _enrolment(
+    wanted: WantedCertificate,
+    connection: HubConnection,
+    slot: Slot,
+    target: Slot | None = None,
+    mirror: CredentialDirectory | None = None,
+) -> Enrolment:
+    """The flow for a certificate of the agent itself: the first one or a renewal."""
+
+    def known_by(present: Contents) -> Mapping[str, bytes]:
+        """A registration trusts the CAs of its bootstrap kubeconfig; a renewal keeps the stored ones."""
+        return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
+
+    extra, hub = names_contents(wanted.names), connection.hub
+    return Enrolment(wanted, pending=slot, target=target or slot, extra=extra, mirror=mirror, hub=hub, known_by=known_by)
 
 
 def _placed(source: str) -> str:

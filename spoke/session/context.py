@@ -1,72 +1,82 @@
-"""The parts of an agent that its sessions use, and the errors that end a stay with a hub."""
+"""What the sessions of an agent share, and one open session."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import structlog
 
 from machinery.errors import MusterError
-from machinery.pki import CertificateFacts
+from machinery.meta.conditions import Condition
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapWatch
+from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.addon_registration import AddOnCredentials
-from spoke.credentials.owner import OwnerRecord
-from spoke.domain.credential import CredentialFinding, Flaw, validity
+from spoke.credentials.kubeconfigs import HubConnection
+from spoke.credentials.owner import Owner
+from spoke.credentials.trust_bundle import fingerprints
+from spoke.domain.names import AgentNames
 from spoke.failover.candidates import HubList
-from spoke.failover.standby_records import Reserve
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
-from spoke.ports import HubLostError, SessionEnd
-from spoke.registration.register import Registration
-from spoke.session.active_session import SessionSurroundings
+from spoke.ports import Capability, Greeting, HubClient, HubLostError, HubSession
 
-
-class FlawError(MusterError):
-    """The credential in use is no longer valid; the agent must register again."""
-
-    reason = "Unauthorized"
-
-    def __init__(self, finding: CredentialFinding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
-def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datetime) -> None:
-    """Raises FlawError when the loss, or the hub's time, shows that the credential with this chain is unusable."""
-    finding = validity(chain, now)
-    if lost.loss is SessionEnd.REVOKED:
-        message = f"the hub has revoked the stored credential: {lost.message}"
-        finding = CredentialFinding(Flaw.REVOKED, message, chain[0].serial if chain else None)
-    elif lost.loss is SessionEnd.UNAUTHENTICATED:
-        finding = CredentialFinding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
-    elif lost.loss is SessionEnd.OUTLIVED:
-        finding = CredentialFinding(Flaw.OUTLIVED, lost.message)
-    elif lost.loss is SessionEnd.UNRECORDED:
-        finding = CredentialFinding(Flaw.UNRECORDED, lost.message)
-    elif lost.loss is SessionEnd.FORGOTTEN:
-        finding = CredentialFinding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
-    elif finding is None or finding.flaw is not Flaw.EXPIRED:
-        return
-    raise FlawError(finding) from lost
-
-
-class LeaveError(Exception):
-    """The session must move to another hub."""
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SessionContext:
-    """One instance of each per agent."""
+class AgentContext:
+    """The parts of an agent, one instance of each. `hub_clock` shows the hub's time."""
 
     options: AgentOptions
     world: World
     bootstrap: BootstrapWatch
     hubs: HubList
-    ownership: OwnerRecord
-    reserve: Reserve
-    joining: Registration
-    surroundings: SessionSurroundings
     hub_clock: OffsetClock
     progress: AgentProgress
-    certificates: AddOnCredentials
+    watch: AvailabilityWatch
     announcements: Announcements
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The agent at its hubs, with the state that outlives sessions."""
+
+    names: AgentNames
+    cluster_uid: str
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    """Further conditions of the cluster to report, by type."""
+    addons: AddOnCredentials = field(default_factory=AddOnCredentials)
+
+
+@dataclass(slots=True)
+class ActiveSession:
+    """An open session and its connection."""
+
+    connection: HubConnection
+    client: HubClient
+    session: HubSession
+    close: Callable[[], Awaitable[None]]
+    owner: Owner = field(default_factory=Owner)
+    """The content of the owner's secret when the hub was dialled."""
+
+
+async def open_session(agent: AgentContext, connection: HubConnection, owner: Owner, cluster_uid: str) -> ActiveSession:
+    """Dial the hub with the owner's epoch and open a session. Raises HubLostError."""
+    agent.progress.enter("opening a session with the hub")
+    client = agent.world.dial(connection.address, connection.identity)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(client.close)
+        greeting = Greeting(cluster_uid, owner.epoch, agent.hubs.listed(), fingerprints(connection.address.ca))
+        try:
+            session = await stack.enter_async_context(client.session(greeting))
+        except HubLostError:
+            raise
+        except MusterError as error:
+            raise HubLostError(error.message) from error
+        stack.enter_context(agent.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
+        agent.hub_clock.learn(agent.world.clock.now() + session.hub_time_offset)
+        log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
+        return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)
+    raise AssertionError

@@ -1,4 +1,4 @@
-"""The owner's secret during one stay with a hub: change of owner, and repair of a lost or restored epoch."""
+"""The owner's secret during the stay with a hub: change of owner, and repair of a lost or restored epoch."""
 
 from datetime import timedelta
 
@@ -7,14 +7,12 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.credentials.kubeconfigs import view_stored
-from spoke.credentials.owner import Owner
+from spoke.credentials.owner import Owner, OwnerRecord
 from spoke.credentials.slot import Contents, credential_of, hub_slot
 from spoke.domain.credential import judge
-from spoke.domain.names import AgentNames
-from spoke.failover.standby_records import StandbyContext
 from spoke.options import Pause
 from spoke.ports import HubLostError, SessionEnd, SessionEpochError
-from spoke.session.context import SessionContext
+from spoke.session.context import AgentContext, Member
 
 HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 """Between two increases of the epoch, when an increase does not help for long."""
@@ -25,27 +23,23 @@ log = structlog.get_logger(__name__)
 class OwnerSecret:
     """`owner` is the content of the secret as last read or written."""
 
-    def __init__(self, parts: SessionContext, owner: Owner, names: AgentNames, cluster_uid: str) -> None:
+    def __init__(self, agent: AgentContext, member: Member, owner: Owner) -> None:
         self.owner = owner
-        self._parts = parts
-        self._names = names
-        self._cluster_uid = cluster_uid
-        self._heals = HEALS.backoff(parts.world.random)
+        self._agent = agent
+        self._member = member
+        self._record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
+        self._heals = HEALS.backoff(agent.world.random)
 
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""
-        parts, owner = self._parts, self.owner
-        parts.hubs.settle(parts.bootstrap.listing, owner)
-        parts.hubs.deal_with(busy)
-        parts.reserve.attend(
-            StandbyContext(parts.bootstrap.listing, self._names, self._cluster_uid, busy, owner.hub_id, owner.epoch)
-        )
+        agent, member = self._agent, self._member
+        agent.hubs.attend(agent.bootstrap.listing, self.owner, busy, member.names, member.cluster_uid)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
         """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
         credential = await self._credential(hub)
         try:
-            owner = await self._parts.ownership.give(known, hub, credential, reported_epoch=self._parts.hubs.told)
+            owner = await self._record.give(known, hub, credential, reported_epoch=self._agent.hubs.told)
         except MusterError as error:
             raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
         self._mirror(owner)
@@ -59,26 +53,26 @@ class OwnerSecret:
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
             self.owner = await self.give(self.owner, hub)
-            self._parts.hubs.settle(self._parts.bootstrap.listing, self.owner)
+            self._agent.hubs.settle(self._agent.bootstrap.listing, self.owner)
 
     async def confirm(self) -> None:
         """Raises OvertakenError when another copy of this agent has written the secret."""
-        await self._parts.ownership.confirm(self.owner)
+        await self._record.confirm(self.owner)
 
     async def heal(self, stale: SessionEpochError, hub: HubId) -> None:
         """Raise the epoch above the hub's. Raises OvertakenError when another copy of this agent has written the secret."""
         await self.confirm()
         if self._heals.failures:
-            troubled = self._parts.progress.troubled(stale, self._heals.next(), "raising the epoch")
-            await self._parts.bootstrap.rest(troubled)
+            troubled = self._agent.progress.troubled(stale, self._heals.next(), "raising the epoch")
+            await self._agent.bootstrap.rest(troubled)
         else:
             self._heals.next()
-        await self._raise_epoch(stale.epoch, f"the hub {self._parts.hubs.name_of(hub)}", hub)
+        await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
 
     async def outgrow(self, hub: HubId) -> None:
         """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
         try:
-            await self._raise_epoch(self._parts.hubs.told, "a hub in reserve", hub)
+            await self._raise_epoch(self._agent.hubs.told, "a hub in reserve", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
@@ -88,26 +82,26 @@ class OwnerSecret:
 
     async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
         before = self.owner.epoch
-        self.owner = await self._parts.ownership.raise_epoch(self.owner, reported_epoch=told)
+        self.owner = await self._record.raise_epoch(self.owner, reported_epoch=told)
         now = self.owner.epoch
         log.warning("hub.epoch_raised", known=told, before=before, epoch=now)
         message = f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {now} now"
-        self._parts.announcements.tell("HubEpochRaised", message, warning=True)
+        self._agent.announcements.tell("HubEpochRaised", message, warning=True)
         self._mirror(self.owner)
         self.attend(busy)
 
     async def _credential(self, hub: HubId) -> Contents:
         """The credential in a hub's slot. Raises HubLostError when it has a flaw."""
         try:
-            kept = credential_of(await hub_slot(self._parts.world.secrets, hub).read())
+            kept = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
-        finding = judge(view_stored(kept), None, self._names, self._parts.hub_clock.now())
+        finding = judge(view_stored(kept), None, self._member.names, self._agent.hub_clock.now())
         if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
-            self._parts.hubs.fail(hub, finding.message)
+            self._agent.hubs.fail(hub, finding.message)
             raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
         return kept
 
     def _mirror(self, owner: Owner) -> None:
-        if self._parts.world.directory is not None:
-            self._parts.world.directory.replace(owner.contents)
+        if self._agent.world.directory is not None:
+            self._agent.world.directory.replace(owner.contents)

@@ -16,7 +16,7 @@ from spoke.domain.namespace import hub_label
 from spoke.domain.report import AgentEvent, news_of
 from spoke.observability.progress import AgentProgress
 from spoke.ports import Desired, HubLostError
-from spoke.session.active_session import ActiveSession, SessionSurroundings
+from spoke.session.context import ActiveSession, AgentContext
 from spoke.session.hub_events import HubEvents
 
 K = TypeVar("K")
@@ -28,26 +28,28 @@ TEAR_AFTER = timedelta(seconds=1)
 class ClusterReports:
     """The reports over one link. Nothing is sent before the hub accepts the cluster."""
 
-    def __init__(self, link: ActiveSession, around: SessionSurroundings) -> None:
-        self._around = around
+    def __init__(self, link: ActiveSession, agent: AgentContext, conditions: dict[str, Condition]) -> None:
+        """`conditions`: further conditions of the cluster to report, by type."""
+        world, options = agent.world, agent.options
+        self._conditions = conditions
         self._telling = HubEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
-        self._namespaces = ManagedNamespaceController(around.spoke, label, self._namespaces_changed)
+        self._namespaces = ManagedNamespaceController(world.spoke, label, self._namespaces_changed)
         self._status = StatusController(
             link.session,
-            around.spoke,
-            around.watch,
-            around.claims,
-            endpoints=around.endpoints,
-            further=lambda: tuple(around.conditions.values()),
+            world.spoke,
+            agent.watch,
+            options.claims,
+            endpoints=options.endpoints,
+            further=lambda: tuple(conditions.values()),
             namespaces=lambda: self._namespaces.reports,
             tell=self._telling.tell,
         )
         names = parse_agent_user(link.connection.certificate.subject.common_name)
-        upkeep = ClusterUpkeep(link.client, around.spoke, names, around.annotations, around.endpoints)
-        self._status_controller = watched("status", self._status, around.progress)
-        self._namespaces_controller = watched("managed-namespaces", self._namespaces, around.progress)
-        self._upkeep_controller = watched("cluster-upkeep", upkeep, around.progress)
+        upkeep = ClusterUpkeep(link.client, world.spoke, names, options.annotations, options.endpoints)
+        self._status_controller = watched("status", self._status, agent.progress)
+        self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)
+        self._upkeep_controller = watched("cluster-upkeep", upkeep, agent.progress)
 
     def work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
         """Name and coroutine of each task of the session."""
@@ -76,7 +78,7 @@ class ClusterReports:
 
     def tell(self, condition: Condition) -> None:
         """Add a condition of the cluster to all further reports, and send an event about it."""
-        self._around.conditions[condition.type] = condition
+        self._conditions[condition.type] = condition
         self._telling.tell(news_of(condition))
         self.changed()
 

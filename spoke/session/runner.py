@@ -1,4 +1,4 @@
-"""One session with a hub: its controllers and streams in one task group, which ends as a whole.
+"""One session with a hub: its controllers and streams in one group of tasks, which ends as a whole.
 
 It ends when the hub is lost (HubLostError), or when a successor takes over: a new connection, with a new certificate or because
 the hub drains, that has carried a beat. While a handover runs, the loss of this session is ignored, because the hub ends it on
@@ -6,25 +6,30 @@ account of the successor.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
+from machinery.errors import MusterError
+from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from spoke.controllers.addon_lease import AddOnLeaseController
+from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
-from spoke.credentials.kubeconfigs import stored_connection
-from spoke.credentials.slot import Contents
+from spoke.credentials.kubeconfigs import HubConnection, stored_connection
+from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.beats import SILENCE, UNANSWERED, patience
 from spoke.ports import Capability, Desired, HubLostError, SessionEnd
+from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import Enrolment
-from spoke.session.active_session import ActiveSession, Opener, Registrar, SessionSurroundings
-from spoke.session.handover import Handover, SucceededError, outcome
+from spoke.session.context import ActiveSession, AgentContext, Member
 from spoke.session.reports import ClusterReports, watched
+from spoke.session.trust_bundle_sync import TrustBundleSync
 
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
@@ -36,46 +41,78 @@ TELLING_PAUSE = timedelta(seconds=1)
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """How the successor's link is opened."""
+
+    begin: Callable[[], Awaitable[ActiveSession]]
+    once: bool = False
+    undo: Callable[[HubLostError], Awaitable[None]] | None = None
+    """Reverts `begin` when the link does not take over, whether it was opened or not."""
+
+
+class HubEvents(Protocol):
+    """Receives a session's findings about its hub, and opens its successors."""
+
+    async def open(self, connection: HubConnection) -> ActiveSession:
+        """Open another session with the owner. Raises HubLostError."""
+
+    def accepted(self, *, accepted: bool) -> None:
+        """Called with whether the hub accepts the cluster."""
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        """Called when the hub asks the agent to move to another hub."""
+
+    def know_by(self, authorities: bytes) -> None:
+        """Verify the hub with these CAs in all further connections."""
+
+
 class SessionRun:
     """Runs the controllers and streams of one link."""
 
     def __init__(
-        self,
-        link: ActiveSession,
-        around: SessionSurroundings,
-        *,
-        open_link: Opener,
-        rotation: Enrolment,
-        registration: "Registrar",
+        self, link: ActiveSession, agent: AgentContext, member: Member, *, events: HubEvents, rotation: Enrolment
     ) -> None:
         self._link = link
-        self._around = around
-        self._open = open_link
+        self._agent = agent
+        self._events = events
+        world, options = agent.world, agent.options
         self._lease = LeaseController(
             link.session,
-            verdict=lambda: around.watch.verdict,
-            acknowledged=self._acknowledged,
-            silence=_silence(link, around.silence),
-            random=around.random,
-            latency=around.progress.counts.acknowledgement,
-            hub_clock=around.hub_clock if _acknowledges(link) else None,
+            verdict=lambda: agent.watch.verdict,
+            acknowledged=agent.progress.beat,
+            silence=_silence(link, options.detection.silence),
+            random=world.random,
+            latency=agent.progress.counts.acknowledgement,
+            hub_clock=agent.hub_clock if _acknowledges(link) else None,
         )
-        self._reporting = ClusterReports(link, around)
+        self._reporting = ClusterReports(link, agent, member.conditions)
         self._addon_lease = AddOnLeaseController(
-            link.session, around.spoke, around.management, around.clock, grace=around.addons.lease_grace
+            link.session, world.spoke, world.management, world.clock, grace=options.addons.lease_grace
         )
-        self._registration = registration(link)
+        hub = link.connection.hub_id
+        registered = AddOnContext(
+            names=member.names,
+            cluster_uid=member.cluster_uid,
+            kubeconfig=link.connection.kubeconfig,
+            secrets=world.addon_secrets,
+            pending=lambda secret: slot_at(world.secrets, secret, hub),
+            duration=options.duration,
+            hub_id=hub,
+            care=options.addons,
+        )
+        self._registration = AddOnCertificates(link.client, link.session, registered, member.addons, agent.hub_clock)
         self._rotation = CertificateRotation(
             link.client,
             link.connection.certificate,
             rotation,
-            hub_clock=around.hub_clock,
+            hub_clock=agent.hub_clock,
             renewed=self._renewed,
             tell=self._reporting.tell,
         )
-        self.addon_lease = watched("addon-lease", self._addon_lease, around.progress)
-        self.addon_registration = watched("addon-registration", self._registration, around.progress, workers=4)
-        self.rotation = watched("certificate-rotation", self._rotation, around.progress)
+        self.addon_lease = watched("addon-lease", self._addon_lease, agent.progress)
+        self.addon_registration = watched("addon-registration", self._registration, agent.progress, workers=4)
+        self.rotation = watched("certificate-rotation", self._rotation, agent.progress)
         self._desired: Desired | None = None
         self._addons_known = False
         self._successor: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
@@ -84,32 +121,35 @@ class SessionRun:
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def go_over(self, succession: Handover) -> None:
-        """Hand over to the link that `succession` opens, after its first beat. A `once` succession is tried only once."""
-        self._succeed(succession)
-
     def tell_hubs(self) -> None:
         """Send the changed list of hubs to the hub soon."""
         self._hubs_changed.set()
 
     async def run(self) -> ActiveSession:
         """Run until the session is over; return the link that took over. Raises HubLostError."""
-        stop_listening = self._around.watch.listen(self._verdict_changed)
+        stop_listening = self._agent.watch.listen(self._verdict_changed)
         self._schedule()
+        succession = asyncio.create_task(self._change_over(), name="session/succession")
+        tasks = [asyncio.create_task(self._guarded(work), name=f"session/{name}") for name, work in self._work()]
+        over = False
         try:
-            async with asyncio.TaskGroup() as group:
-                for name, work in self._work():
-                    group.create_task(self._guarded(work), name=f"session/{name}")
-                # A task group that is left cleanly before a task fails does not revoke its own cancellation (Python 3.11).
-                await asyncio.Event().wait()
-        except BaseExceptionGroup as ended:
-            return await outcome(ended)
+            done, _ = await asyncio.wait((succession, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            over = True
         finally:
             stop_listening()
             self._unschedule()
-        raise AssertionError  # no task of a session ends by itself
+            for task in (succession, *tasks):
+                task.cancel()
+            await asyncio.wait((succession, *tasks))
+            if not over and (link := _result(succession)) is not None:
+                await link.close()
+        if (link := _result(succession)) is not None:
+            return link
+        failed = [error for each in (*done, succession, *tasks) if not each.cancelled() and (error := each.exception())]
+        raise next((leaf for error in failed for leaf in _leaves(error) if isinstance(leaf, MusterError)), failed[0])
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
+        """Name and coroutine of each task of the session. None of them ends by itself, except with an error."""
         yield "end", self._end()
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
@@ -117,10 +157,10 @@ class SessionRun:
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in self._link.client.capabilities:
-            yield "trust", self._around.hubs.follow_trust(self._link, self._registration.know_hub_by, self._reporting.news)
+            sync = TrustBundleSync(self._agent, self._link, self._events.know_by)
+            yield "trust", sync.run(self._registration.know_hub_by, self._reporting.news)
         if Capability.SEVERAL_HUBS in self._link.client.capabilities:
             yield "hubs", self._tell_hubs()
-        yield "succession", self._change_over()
         yield from self._reporting.work()
         for controller in (self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
@@ -149,18 +189,18 @@ class SessionRun:
             log.info("hub.accepted" if desired.accepted else "hub.not_accepted", cluster_deleting=desired.deleting)
         if desired.second_agent and (before is None or before.second_agent != desired.second_agent):
             log.warning("agent.second_refused", message=desired.second_agent)
-        self._around.progress.lease(desired.lease_duration)
+        self._agent.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
             self._lease.hurry()  # the current pause was drawn from the interval of the longer lease
-        self._around.progress.enter(
+        self._agent.progress.enter(
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
-        self._around.hubs.accepted(accepted=desired.accepted)
+        self._events.accepted(accepted=desired.accepted)
         if self._rotation.ask(desired.renewal):
             self.rotation.enqueue(KEY)
         self._lease.accept(accepted=desired.accepted)
         self._reporting.take(desired)
-        if desired.addons_known and self._around.addons.enabled:
+        if desired.addons_known and self._agent.options.addons.enabled:
             self._take_addons(desired)
 
     def _take_addons(self, desired: Desired) -> None:
@@ -175,7 +215,7 @@ class SessionRun:
                 self.addon_registration.enqueue(name)
 
     async def _follow_cluster(self) -> None:
-        changes = self._around.spoke.changes()
+        changes = self._agent.world.spoke.changes()
         try:
             async for _ in changes:
                 self._reporting.changed()
@@ -186,47 +226,52 @@ class SessionRun:
         while True:
             drain = await self._link.session.drained()
             if drain.target is not None:
-                self._around.hubs.asked_to_move(drain.target, drain.reason)
+                self._events.asked_to_move(drain.target, drain.reason)
                 continue
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
-            wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
+            wait = max(drain.reconnect_after * self._agent.world.random.random(), SOONEST_LEAVE)
             await asyncio.sleep(wait.total_seconds())
-            self._succeed(Handover(lambda: self._open(self._link.connection)))
+            self.hand_over(Handover(lambda: self._events.open(self._link.connection)))
 
     async def _tell_hubs(self) -> None:
         while True:
             await self._hubs_changed.wait()
             self._hubs_changed.clear()
-            await self._link.session.tell_hubs(self._around.hubs.listed())
+            await self._link.session.tell_hubs(self._agent.hubs.listed())
             await asyncio.sleep(TELLING_PAUSE.total_seconds())
 
-    def _succeed(self, succession: Handover) -> None:
-        """Queue one handover. A renewed certificate or a drain is kept while a move is in progress that may fail."""
+    def hand_over(self, succession: Handover) -> None:
+        """Hand over to the link that `succession` opens, after its first beat. A `once` succession is tried only once.
+
+        One handover is queued: a renewed certificate or a drain is kept while a move is in progress that may fail.
+        """
         if not self._successor.done():
             self._successor.set_result(succession)
         elif not succession.once:
             self._further = succession
 
-    async def _change_over(self) -> None:
+    async def _change_over(self) -> ActiveSession:
         """Open the successor and send a beat over it. The old session continues until then, and after a failure."""
         while True:
             try:
-                await self._go_over(await self._successor)
+                link = await self._succeed(await self._successor)
             finally:
                 self._settled.set()  # on every outcome, cancellation included: other tasks wait for it
+            if link is not None:
+                return link
             self._successor = asyncio.get_running_loop().create_future()
             if self._further is not None:
                 self._successor.set_result(self._further)
                 self._further = None
 
-    async def _go_over(self, succession: Handover) -> None:
-        """Raises SucceededError. Returns only when a `once` succession has failed."""
-        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
+    async def _succeed(self, succession: Handover) -> ActiveSession | None:
+        """The link that has carried a beat; None when a `once` succession has failed."""
+        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.world.random)
         while True:
             self._succeeding.set()
             self._settled.clear()
             try:
-                await self._hand_over(await succession.begin())
+                return await self._tried(await succession.begin())
             except HubLostError as error:
                 self._succeeding.clear()
                 self._settled.set()
@@ -234,47 +279,44 @@ class SessionRun:
                 if succession.undo is not None:
                     await succession.undo(error)
                 if succession.once:
-                    return
+                    return None
                 await asyncio.sleep(backoff.next().total_seconds())
 
-    async def _hand_over(self, link: ActiveSession) -> None:
+    async def _tried(self, link: ActiveSession) -> ActiveSession:
         try:
             if self._desired is not None and self._desired.accepted:
                 async with asyncio.timeout(SILENCE.total_seconds()):
-                    await link.session.beat(available=self._around.watch.verdict)
+                    await link.session.beat(available=self._agent.watch.verdict)
         except (HubLostError, TimeoutError) as error:
             await link.close()
             raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
         except BaseException:
             await link.close()
             raise
-        raise SucceededError(link)
+        return link
 
     def _renewed(self, contents: Contents) -> None:
-        self._around.progress.counts.renewals += 1
-        connection = stored_connection(contents, self._around.reach)
-        self._succeed(Handover(lambda: self._open(connection)))
-
-    def _acknowledged(self) -> None:
-        self._around.progress.beat()
+        self._agent.progress.counts.renewals += 1
+        connection = stored_connection(contents, self._agent.options.reach)
+        self.hand_over(Handover(lambda: self._events.open(connection)))
 
     def _verdict_changed(self) -> None:
         self._lease.hurry()
         self._reporting.changed()
 
     def _schedule(self) -> None:
-        timetable, around = self._around.timetable, self._around
+        world, options, timetable = self._agent.world, self._agent.options, self._agent.world.timetable
         for name, wake in self._reporting.wakes():
-            timetable.every(around.resync, wake, name=name)
-        timetable.every(around.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
+            timetable.every(options.resync, wake, name=name)
+        timetable.every(options.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
         timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
-        until_due = self._rotation.due - around.hub_clock.now()
-        timetable.at(around.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        until_due = self._rotation.due - self._agent.hub_clock.now()
+        timetable.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
 
     def _unschedule(self) -> None:
         for name in ("status", "managed-namespaces", "addon-lease", "addon-registration", "certificate-rotation"):
-            self._around.timetable.drop(name)
+            self._agent.world.timetable.drop(name)
 
     def _enqueue_addon_leases(self) -> None:
         for name in self._addon_lease.names:
@@ -294,3 +336,15 @@ def _silence(link: ActiveSession, silence: timedelta) -> timedelta:
 def _acknowledges(link: ActiveSession) -> bool:
     """Whether the hub takes beats of many agents at once; only then are beats in step."""
     return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
+
+
+def _result(succession: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
+    """The link that has taken over; None when there is none."""
+    return None if succession.cancelled() or succession.exception() else succession.result()
+
+
+def _leaves(error: BaseException) -> Iterable[BaseException]:
+    """The errors in a group, or the error itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return (error,)
+    return (leaf for each in error.exceptions for leaf in _leaves(each))

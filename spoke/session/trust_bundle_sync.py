@@ -10,57 +10,50 @@ Rules:
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Protocol
 
 import structlog
 
 from machinery.errors import InvalidError, MusterError
-from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
 from spoke.credentials.trust_bundle import checked, fingerprints, known_by, retrust, tried
 from spoke.domain.report import WARNING, AgentEvent
-from spoke.session.active_session import ActiveSession, KeepAddOns, TellNews
-from spoke.session.context import SessionContext
+from spoke.session.context import ActiveSession, AgentContext
+
+KeepAddOns = Callable[[bytes], Awaitable[None]]
+"""Writes a new kubeconfig of the hub into the add-ons' secrets."""
+TellNews = Callable[[AgentEvent], None]
 
 log = structlog.get_logger(__name__)
 
 
-class Stay(Protocol):
-    """A stay with a hub, limited to its connection."""
-
-    @property
-    def hub(self) -> HubId: ...
-
-    def know_by(self, authorities: bytes) -> None:
-        """Verify the hub with these CAs in all further connections."""
-
-
 class TrustBundleSync:
-    """The handling during one stay with a hub."""
+    """The handling over one link. `know_by` is called with the CAs with which the hub is verified from now on."""
 
-    def __init__(self, parts: SessionContext, stay: Stay) -> None:
-        self._parts = parts
-        self._stay = stay
+    def __init__(self, agent: AgentContext, link: ActiveSession, know_by: Callable[[bytes], None]) -> None:
+        self._agent = agent
+        self._link = link
+        self._know_by = know_by
 
-    async def follow(self, link: ActiveSession, addons: KeepAddOns, tell: TellNews) -> None:
+    async def run(self, addons: KeepAddOns, tell: TellNews) -> None:
         """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
             while True:
-                bundle = await link.session.trust_bundle()
+                bundle = await self._link.session.trust_bundle()
                 if working is not None:
                     working.cancel()
                     await asyncio.wait([working])
-                working = group.create_task(self._take(link, bundle, addons, tell), name="session/trust bundle")
+                working = group.create_task(self._take(bundle, addons, tell), name="session/trust bundle")
 
-    async def _take(self, link: ActiveSession, bundle: bytes, addons: KeepAddOns, tell: TellNews) -> None:
-        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._parts.world.random)
+    async def _take(self, bundle: bytes, addons: KeepAddOns, tell: TellNews) -> None:
+        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._agent.world.random)
         while True:
             try:
-                await self._adopt(link, bundle, addons)
+                await self._adopt(bundle, addons)
             except InvalidError as error:
                 self._refused(error, tell)
                 return
@@ -74,22 +67,23 @@ class TrustBundleSync:
             else:
                 return
 
-    async def _adopt(self, link: ActiveSession, bundle: bytes, addons: KeepAddOns) -> None:
+    async def _adopt(self, bundle: bytes, addons: KeepAddOns) -> None:
         """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
-        authorities = checked(bundle, self._parts.hub_clock.now())
+        link = self._link
+        authorities = checked(bundle, self._agent.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
-        await tried(link.connection, bundle, self._parts.world.dial)
+        await tried(link.connection, bundle, self._agent.world.dial)
         await addons(known_by(link.connection, bundle).kubeconfig)
         await self._write(bundle)
         link.connection = known_by(link.connection, bundle)
-        self._stay.know_by(bundle)
+        self._know_by(bundle)
         now = tuple(sorted({each.fingerprint for each in authorities}))
         log.info("trust.installed", before=[each[:16] for each in before], now=[each[:16] for each in now])
         await link.session.trust_installed(now)
 
     async def _write(self, bundle: bytes) -> None:
         """Write into the hub's slot, the owner's secret, and from there into the directory."""
-        world, hub = self._parts.world, self._stay.hub
+        world, hub = self._agent.world, self._link.connection.hub_id
         await retrust(hub_slot(world.secrets, hub), bundle, hub)
         held = await retrust(Slot(world.secrets, OWNER_SECRET), bundle, hub)
         if world.directory is not None and owner_of(held) == hub:
@@ -99,4 +93,4 @@ class TrustBundleSync:
         message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
         log.error("trust.refused", why=error.message)
         tell(AgentEvent("TrustBundleRefused", message, WARNING))
-        self._parts.announcements.tell("TrustBundleRefused", message, warning=True)
+        self._agent.announcements.tell("TrustBundleRefused", message, warning=True)

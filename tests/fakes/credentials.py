@@ -17,6 +17,8 @@ class MemorySecrets(Secrets):
 
     def __init__(self) -> None:
         self.refuse_writes: MusterError | None = None
+        self.written: list[str] = []
+        """The name of each write that was done, in order."""
         self.deleted: list[str] = []
         """The names of those that were there and were deleted, in order."""
         self._secrets: dict[str, SecretSnapshot] = {}
@@ -43,6 +45,7 @@ class MemorySecrets(Secrets):
         if present and present.contents == contents:
             return present
         self._revision += 1
+        self.written.append(name)
         snapshot = SecretSnapshot(contents=dict(contents), version=str(self._revision))
         self._secrets[name] = snapshot
         self._notify()

@@ -14,8 +14,7 @@ from spoke.credentials.kubeconfigs import connection_of
 from spoke.credentials.slot import hub_slot
 from spoke.domain.hubs import HubState
 from spoke.domain.names import AgentNames, choose_names
-from spoke.failover.standby import Standby
-from spoke.failover.standby_records import StandbyContext
+from spoke.failover.standby import Standby, StandbyContext
 from spoke.options import AgentOptions
 from spoke.ports import HubAddress, Secrets
 from tests.fakes.cluster import MemoryCluster

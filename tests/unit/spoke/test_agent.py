@@ -41,6 +41,8 @@ async def test_agent_registers_stores_its_credential_in_ocms_layout_and_reports_
     assert b"PRIVATE KEY" not in contents["kubeconfig"]
     assert stage.directory.contents == contents
     assert await nothing_pends(stage.secrets)
+    assert isinstance(stage.secrets, MemorySecrets)
+    assert stage.secrets.written == [*[SLOT] * 4, OWNER], "key and request, its name, the certificate, no request; the owner"
 
     stage.hub.calls.clear()
     stage.clock.advance(timedelta(days=2))  # the bootstrap credential has expired

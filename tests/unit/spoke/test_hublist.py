@@ -9,7 +9,6 @@ from machinery.runtime.clock import ManualClock
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubSelectionPolicy, HubState
 from spoke.failover.candidates import HubList, ReconnectBudget
-from spoke.failover.standby_records import NoReserve
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
 from tests.fakes.reserve import A, B, C, ReserveStage
@@ -24,7 +23,7 @@ def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
     """The agent is at B, and would rather be at A."""
     hubs = HubList(
         Hubs(policy=HubSelectionPolicy(fail_back_after=BACK_AFTER), rest=RESTS),
-        NoReserve(),
+        ReserveStage(clock).standby,
         AgentProgress(clock),
         clock=clock,
         timetable=timetable,

@@ -18,7 +18,7 @@ from spoke.credentials.kubeconfigs import connection_of, why_not_recovered
 from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
-from spoke.domain.credential import EPOCH, HUB_ID, LEFT
+from spoke.domain.credential import HUB_ID, LEFT
 from spoke.domain.names import choose_names
 from spoke.domain.renewal import rotate_at
 from spoke.ports import CSRState, SecretSnapshot
@@ -93,19 +93,9 @@ async def test_a_renewal_never_writes_over_a_hub_that_became_the_owner_meanwhile
     slot, owner = Slot(joined.secrets, SLOT), Slot(joined.secrets, OWNER)
     before = (await joined.secrets.read(OWNER)).contents
     with pytest.raises(ConflictError, match="has become the owner"):
-        await OwnedSlot(slot, owner, HUB, moves=False).change(lambda present: {**present, "tls.crt": b"late"})
+        await OwnedSlot(slot, owner, HUB).change(lambda present: {**present, "tls.crt": b"late"})
     assert (await joined.secrets.read(OWNER)).contents == before
     assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == b"late"
-
-
-async def test_a_registration_moves_in_and_leaves_the_epoch(joined: Stage) -> None:
-    await edit(joined, OWNER, epoch=b"7")
-    slot, owner = Slot(joined.secrets, f"{OWNER}-{OTHER[:8]}"), Slot(joined.secrets, OWNER)
-    await OwnedSlot(slot, owner, OTHER, moves=True).change(lambda _: {"tls.crt": b"new", "pending.key": b"p"})
-    contents = (await joined.secrets.read(OWNER)).contents
-    assert (contents["tls.crt"], contents[HUB_ID], contents[EPOCH]) == (b"new", OTHER.encode(), b"7")
-    assert "pending.key" not in contents
-    assert owner_of(contents) == OTHER
 
 
 def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage: Stage) -> None:

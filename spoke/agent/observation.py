@@ -1,0 +1,127 @@
+"""The observation at the begin of a round: the list of hubs, the owner's secret, and the chosen hub with its credential."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from machinery.identity import HubId
+from spoke.bootstraps import BootstrapListing
+from spoke.credentials.judgement import CredentialJudge
+from spoke.credentials.kubeconfigs import view_stored
+from spoke.credentials.owner import Owner, OwnerRecord, agreed
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
+from spoke.domain.credential import CredentialFinding
+from spoke.domain.hubs import HubDecision, HubState
+from spoke.domain.names import AgentNames
+from spoke.domain.next_step import AgentState
+from spoke.registration.register import Naming, Registration, RegistrationRoute
+from spoke.session.context import AgentContext
+
+
+@dataclass(slots=True)
+class Observation:
+    """What a round has read: the list of hubs, the owner's secret, and the slot of the chosen hub."""
+
+    listing: BootstrapListing
+    owner: Owner = field(default_factory=Owner)
+    cluster_uid: str = ""
+    hub: HubId | None = None
+    """The chosen hub; None: there is none."""
+    decision: HubDecision | None = None
+    rest: timedelta = timedelta()
+    kept: Contents = field(default_factory=dict)
+    contents: Contents = field(default_factory=dict)
+    """The credential of the hub."""
+    names: AgentNames | None = None
+    finding: CredentialFinding | None = None
+    route: RegistrationRoute | None = None
+    is_new: bool = False
+    """The credential has just been obtained."""
+
+
+class Observer:
+    """Reads the stored state. Its public fields outlive the rounds."""
+
+    def __init__(self, agent: AgentContext, registration: Registration) -> None:
+        self.record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
+        self.judges: defaultdict[HubId, CredentialJudge] = defaultdict(CredentialJudge)
+        self.timed_by: HubId | None = None
+        """The hub whose time the hub clock shows."""
+        self._agent = agent
+        self._registration = registration
+        self._naming = Naming(agent.options, agent.world.directory)
+        self._cluster_uid = ""
+
+    async def observe(self) -> Observation:
+        """Read everything. Raises MusterError when a secret or the cluster cannot be read."""
+        agent = self._agent
+        agent.progress.enter("reading the stored credential")
+        seen = Observation(agent.bootstrap.settle())
+        seen.owner, seen.cluster_uid, _ = await asyncio.gather(self.record.read(), self._uid(), agent.watch.look())
+        await self._choose(seen)
+        if seen.hub is not None and not seen.rest:
+            await self._read_credential(seen, seen.hub)
+        return seen
+
+    async def _uid(self) -> str:
+        self._cluster_uid = self._cluster_uid or await self._agent.world.spoke.uid()
+        return self._cluster_uid
+
+    async def _choose(self, seen: Observation) -> None:
+        """Choose the hub of this round."""
+        hubs, listing, owner = self._agent.hubs, seen.listing, seen.owner
+        hubs.settle(listing, owner)
+        if owner.hub_id is not None and not hubs.met(owner.hub_id):
+            hubs.meet(owner.hub_id, HubState.READY)
+        if hubs.several and not self._agent.options.standby_registration:
+            # Without standby registration, the slots have the state of the other hubs.
+            for hub in listing.hubs:
+                if hub.hub_id != owner.hub_id and not hubs.met(hub.hub_id):
+                    kept = view_stored(await hub_slot(self._agent.world.secrets, hub.hub_id).read())
+                    hubs.meet(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
+        seen.decision = decision = hubs.decide()
+        if decision is None or not hubs.several:
+            seen.hub = listing.hubs[0].hub_id if listing.hubs else owner.hub_id
+            return
+        seen.hub = decision.hub_id
+        if decision.not_before is not None:
+            seen.rest = max(decision.not_before - self._agent.world.clock.now(), timedelta())
+
+    async def _read_credential(self, seen: Observation, hub: HubId) -> None:
+        """Read and judge the hub's credential, and find the names and the way to a new one."""
+        slot, owner, listing = hub_slot(self._agent.world.secrets, hub), seen.owner, seen.listing
+        seen.kept = await slot.read()
+        if hub == owner.hub_id:
+            owned = Slot(self._agent.world.secrets, OWNER_SECRET)
+            seen.contents = await agreed(owned, slot, hub, held=owner.contents, kept=seen.kept)
+            seen.owner = owner = replace(owner, contents=seen.contents)
+        else:
+            seen.contents = credential_of(seen.kept)
+        others = [] if credential_of(owner.contents) else [each for each in listing.hubs if each.hub_id != hub]
+        asked = [seen.kept, *[await hub_slot(self._agent.world.secrets, each.hub_id).read() for each in others]]
+        seen.names = names = self._naming.choose(owner.contents, asked, listing)
+        bootstrap = listing.get(hub)
+        is_hub_time = self._agent.hub_clock.offset is not None and hub == self.timed_by
+        seen.finding = self.judges[hub].judge(
+            seen.contents,
+            bootstrap.connection.hub if bootstrap else None,
+            names,
+            self._agent.hub_clock.now(),
+            is_hub_time=is_hub_time,
+        )
+        if seen.finding is not None:
+            seen.route = self._registration.way(seen.contents, names, seen.finding, bootstrap.connection if bootstrap else None)
+        self._agent.hubs.attend(listing, owner, hub, names, seen.cluster_uid)
+
+    def state_of(self, seen: Observation) -> AgentState:
+        owner = seen.owner
+        return AgentState(
+            seen.hub,
+            rests=bool(seen.rest),
+            is_flawed=seen.finding is not None,
+            can_register=seen.route is not None,
+            is_new=seen.is_new,
+            owner=owner.hub_id,
+            needs_epoch=(not owner.epoch and self._agent.hubs.several) or not self.record.keeps(owner),
+        )

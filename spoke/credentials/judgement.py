@@ -1,0 +1,69 @@
+"""Judges a stored credential by the rules and by what its hub has reported about it; for the owner and for standby hubs."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from spoke.credentials.kubeconfigs import view_stored
+from spoke.credentials.slot import Contents
+from spoke.domain.credential import CertificateView, CredentialFinding, Flaw, HubEntry, judge, validity
+from spoke.domain.names import AgentNames
+from spoke.domain.next_step import SessionEnd
+
+_REJECTIONS = {
+    SessionEnd.REVOKED: (Flaw.REVOKED, "the hub has revoked the stored credential: "),
+    SessionEnd.UNAUTHENTICATED: (Flaw.REJECTED, "the hub does not take the stored credential: "),
+    SessionEnd.OUTLIVED: (Flaw.OUTLIVED, ""),
+    SessionEnd.UNRECORDED: (Flaw.UNRECORDED, ""),
+    SessionEnd.FORGOTTEN: (Flaw.REJECTED, "the hub does not know this cluster: "),
+}
+
+
+def rejection(
+    end: SessionEnd | None, message: str, chain: Sequence[CertificateView], now: datetime
+) -> CredentialFinding | None:
+    """The flaw that a hub's refusal shows; None: none. `end` None: the hub did not answer.
+
+    `now` is the hub's time: TLS does not report that our certificate has expired.
+    """
+    if end in _REJECTIONS:
+        flaw, said = _REJECTIONS[end]
+        serial = chain[0].serial if flaw is Flaw.REVOKED and chain else None
+        return CredentialFinding(flaw, f"{said}{message}", serial)
+    finding = validity(chain, now)
+    return finding if finding is not None and finding.flaw is Flaw.EXPIRED else None
+
+
+class CredentialJudge:
+    """Judges the credential of one hub. A finding of the hub is used once, except a revocation, which lasts."""
+
+    def __init__(self) -> None:
+        self._rejected: CredentialFinding | None = None
+        self._revoked: CredentialFinding | None = None
+
+    def reject(self, finding: CredentialFinding) -> None:
+        """Record the hub's finding about a credential that looks valid."""
+        self._rejected = finding
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the hub has rejected the credential since it was judged last."""
+        return self._rejected is not None
+
+    @property
+    def is_revoked(self) -> bool:
+        return self._revoked is not None or (self._rejected is not None and self._rejected.flaw is Flaw.REVOKED)
+
+    def judge(
+        self, contents: Contents, hub: HubEntry | None, names: AgentNames, now: datetime, *, is_hub_time: bool
+    ) -> CredentialFinding | None:
+        """The flaw of the stored credential; None: it is good.
+
+        `is_hub_time`: `now` is this hub's time. Otherwise the clock may be wrong, and the credential is tried before
+        it is given up.
+        """
+        stored = view_stored(contents)
+        finding, rejected = judge(stored, hub, names, now), self._rejected
+        self._rejected = None
+        self._revoked = next((each for each in (rejected, self._revoked) if each is not None and each.lasts(stored)), None)
+        rejected = rejected or self._revoked
+        return rejected if finding is None or (finding.about_time and not is_hub_time) else finding

@@ -1,0 +1,151 @@
+"""What the agent does next: pure decisions, as tables.
+
+The agent repeats `observe -> decide -> act`. `decide` chooses the action after an observation, `react` the reaction to the loss
+of a session.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum, auto
+
+from machinery.errors import DenialCause
+from machinery.identity import HubId
+from spoke.domain.credential import CredentialFinding
+
+
+class SessionEnd(Enum):
+    """Why a session has ended, or was not opened."""
+
+    UNREACHABLE = "the hub is not reachable"
+    SILENT = "the hub does not acknowledge"
+    SUPERSEDED = "another session of this cluster took over"
+    UNAUTHENTICATED = "the hub does not take this credential"
+    OUTLIVED = "the hub's CA that signed this credential is on its way out"
+    UNRECORDED = "the hub was restored, and has no record of this credential"
+    REFUSED = "the hub refuses this cluster"
+    REVOKED = "the hub has revoked this credential"
+    """Permanent: the agent needs a bootstrap credential made after the revocation."""
+    FORGOTTEN = "the hub does not know this cluster"
+    DRAINED = "the hub asked to leave"
+    STALE = "the hub knows of a newer owner of this cluster"
+
+
+BRIEF = (SessionEnd.UNREACHABLE, SessionEnd.SILENT, SessionEnd.DRAINED)
+"""Losses that may be over in a moment: restarts and drains of replicas end soon."""
+
+_BY_VERDICT = {
+    DenialCause.CLUSTER_DENIED: SessionEnd.REFUSED,
+    DenialCause.CLUSTER_REVOKED: SessionEnd.REVOKED,
+    DenialCause.CERTIFICATE_REVOKED: SessionEnd.REVOKED,
+    DenialCause.CLUSTER_DELETED: SessionEnd.FORGOTTEN,
+    DenialCause.CLUSTER_REBUILT: SessionEnd.REFUSED,
+    DenialCause.AUTHORITY_RETIRED: SessionEnd.OUTLIVED,
+    DenialCause.CERTIFICATE_LOST: SessionEnd.UNRECORDED,
+}
+
+
+def loss_of(verdict: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
+    """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
+    return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
+
+
+class Action(Enum):
+    OBSERVE = auto()
+    """Read the list of hubs and the stored state, and choose a hub."""
+    REST = auto()
+    """Wait until the chosen hub may be tried again; then observe."""
+    GIVE_UP = auto()
+    """Report that there is no hub, or no way to a credential for it."""
+    REGISTER = auto()
+    """Obtain a certificate and store it in the hub's slot."""
+    GIVE = auto()
+    """Make the hub the owner, with its credential."""
+    RAISE_EPOCH = auto()
+    """Write another epoch for the same owner."""
+    KEEP = auto()
+    """The owner's secret is as it should be."""
+    CONNECT = auto()
+    """Open a session with the owner."""
+    SERVE = auto()
+    """Run the open session."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The result of an action."""
+
+    action: Action
+    delay: timedelta = timedelta()
+    """Pause before it; a changed list of hubs ends it."""
+    finding: CredentialFinding | None = None
+    """Why the hub's credential is not to be used any more."""
+
+
+OBSERVE = NextStep(Action.OBSERVE)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """The result of an observation."""
+
+    hub: HubId | None
+    """The chosen hub; None: there is none."""
+    rests: bool = False
+    """After a failure the hub is not tried yet."""
+    is_flawed: bool = False
+    """The hub's stored credential is missing or cannot be used."""
+    can_register: bool = False
+    """There is a credential with which to ask the hub for a certificate."""
+    is_new: bool = False
+    """The credential has just been obtained."""
+    owner: HubId | None = None
+    """According to the owner's secret; None: none yet."""
+    needs_epoch: bool = False
+    """The owner has no epoch but needs one, or one that hubs refuse."""
+
+
+_DECISIONS: tuple[tuple[Callable[[AgentState], bool], Action], ...] = (
+    (lambda state: state.hub is None, Action.GIVE_UP),
+    (lambda state: state.rests, Action.REST),
+    (lambda state: state.is_flawed and not state.can_register, Action.GIVE_UP),
+    (lambda state: state.is_flawed, Action.REGISTER),
+    (lambda state: state.is_new or state.hub != state.owner, Action.GIVE),
+    (lambda state: state.needs_epoch, Action.RAISE_EPOCH),
+    (lambda _: True, Action.KEEP),
+)
+
+
+def decide(state: AgentState) -> Action:
+    """The action after an observation."""
+    return next(action for holds, action in _DECISIONS if holds(state))
+
+
+class Reaction(Enum):
+    """How the agent reacts to the loss of a session."""
+
+    FALL_BACK = auto()
+    """Dial again with the certificate before the renewal."""
+    RAISE_EPOCH = auto()
+    """Write an epoch above the hub's, and dial again."""
+    DISCARD = auto()
+    """Do not use the credential again: register."""
+    RETRY = auto()
+    """Dial the same hub again, or another one that is the choice by then."""
+
+
+_REACTIONS: Mapping[tuple[SessionEnd, bool], Reaction] = {
+    (SessionEnd.UNAUTHENTICATED, True): Reaction.FALL_BACK,
+    (SessionEnd.STALE, True): Reaction.RAISE_EPOCH,
+    (SessionEnd.STALE, False): Reaction.RAISE_EPOCH,
+}
+"""By the reason, and whether the certificate before the renewal is still known."""
+
+
+def react(end: SessionEnd, *, has_previous: bool, is_flawed: bool) -> Reaction:
+    """The reaction to a loss.
+
+    `has_previous`: the certificate before the renewal is still known. `is_flawed`: the loss, or the hub's time, shows that the
+    credential cannot be used. STALE stands for an epoch that may be true.
+    """
+    return _REACTIONS.get((end, has_previous)) or (Reaction.DISCARD if is_flawed else Reaction.RETRY)

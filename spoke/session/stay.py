@@ -1,0 +1,291 @@
+"""The stay with one hub as the owner: one session after another, until the agent changes to another hub.
+
+After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon.
+When the hub refuses, or the credential is unusable, it does not wait: everything is observed again.
+A move from a working hub is a handover: the session at the next hub opens with a raised epoch and carries a beat, before the
+old hub gets the farewell and its session closes.
+"""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+
+import structlog
+
+from machinery.errors import MusterError
+from machinery.identity import HubId
+from spoke.credentials.judgement import rejection
+from spoke.credentials.kubeconfigs import HubConnection, stored_connection
+from spoke.credentials.owner import OvertakenError, Owner
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
+from spoke.credentials.trust_bundle import known_by
+from spoke.domain.hubs import HubDecision, HubState, Why, incredible, is_credible
+from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, react
+from spoke.failover.candidates import ReconnectBudget
+from spoke.ports import HubLostError, SessionEnd, SessionEpochError
+from spoke.registration.csr_flow import Enrolment, pends_for
+from spoke.registration.register import renewal
+from spoke.session.context import ActiveSession, AgentContext, Member, open_session
+from spoke.session.owner_secret import OwnerSecret
+from spoke.session.runner import Handover, HubEvents, SessionRun
+
+SHORTEST_DIAL = 0.25
+"""Seconds that a dial may take even if less time of the trial is left."""
+
+log = structlog.get_logger(__name__)
+
+
+class Stay(HubEvents):
+    """Connects to the hub (`connect`) and runs sessions with it (`serve`). Both return the agent's next step."""
+
+    def __init__(self, agent: AgentContext, member: Member, owner: Owner, kept: Contents) -> None:
+        """`owner` was just read or written; `kept` is the content of the hub's slot. Raises InvalidError."""
+        self._agent = agent
+        self._member = member
+        self._holding = OwnerSecret(agent, member, owner)
+        self._connection = stored_connection(owner.contents, agent.options.reach)
+        self._previous: HubConnection | None = None
+        self._kept = kept
+        self._rotation: Enrolment | None = None
+        self._link: ActiveSession | None = None
+        self._run: SessionRun | None = None
+        random, pauses = agent.world.random, agent.options.pauses
+        self._trial = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.world.clock, random)
+        self._reconnect, self._superseded, self._unwelcome = (
+            pause.backoff(random) for pause in (pauses.retry, pauses.refused, pauses.unwelcome)
+        )
+
+    @property
+    def hub(self) -> HubId:
+        return self._connection.hub_id
+
+    # -- steps
+
+    async def connect(self) -> NextStep:
+        """Open a session with the owner."""
+        agent = self._agent
+        if self._rotation is None:
+            self._rotation = await self._renewal(self._kept)
+        elif agent.bootstrap.changed and self._leaves():
+            return OBSERVE
+        try:
+            self._link = await agent.bootstrap.unless_changed(self._dialled(), leave=self._leaves)
+        except HubLostError as lost:
+            return await self._lost(lost)
+        return NextStep(Action.SERVE) if self._link is not None else OBSERVE
+
+    async def serve(self) -> NextStep:
+        """Run the open session until it is lost, another takes over, or this hub is off the list."""
+        link, self._link = self._link, None
+        if link is None:
+            raise AssertionError
+        self._reconnect.reset()
+        self._trial.opened()
+        self._agent.hubs.be_open()
+        if link.connection.certificate.serial != self._connection.certificate.serial:
+            await self._stand_on(link)
+        try:
+            self._link = await self._agent.bootstrap.unless_changed(self._session(link), leave=self._reconsider)
+        except HubLostError as lost:
+            return await self._lost(lost)
+        return NextStep(Action.SERVE) if self._link is not None else OBSERVE
+
+    async def close(self) -> None:
+        """Close a link that is open and not served."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _dialled(self) -> ActiveSession:
+        """Open a link to the owner. While another hub is usable, it takes no longer than the rest of the trial."""
+        await self._holding.take_back(self.hub)
+        left = self._trial.left
+        try:
+            async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._agent.hubs.is_better() else None):
+                return await self.open(self._connection)
+        except TimeoutError as error:
+            raise HubLostError("the hub did not answer in time", SessionEnd.UNREACHABLE) from error
+
+    async def _session(self, link: ActiveSession) -> ActiveSession:
+        if self._rotation is None:
+            raise AssertionError
+        try:
+            self._run = SessionRun(link, self._agent, self._member, events=self, rotation=self._rotation)
+            after = await self._run.run()
+            if after.connection.hub_id != link.connection.hub_id:
+                await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+            return after
+        finally:
+            self._run = None
+            await link.close()
+
+    async def _stand_on(self, link: ActiveSession) -> None:
+        """Make the link that took over current; it has a new certificate or another hub."""
+        moved = link.connection.hub_id != self.hub
+        self._previous = None if moved else self._connection
+        self._connection = link.connection
+        if moved:
+            self._trial.moved()
+            self._holding.owner = link.owner
+            self._holding.attend(self.hub)
+        self._rotation = await self._renewal({})
+
+    async def _renewal(self, kept: Contents) -> Enrolment:
+        """The renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
+        agent, slot = self._agent, hub_slot(self._agent.world.secrets, self.hub)
+        owner = Slot(agent.world.secrets, OWNER_SECRET)
+        member, duration = self._member, agent.options.duration
+        enrolment = renewal(
+            self._connection, member.names, member.cluster_uid, duration, slot, owner=owner, mirror=agent.world.directory
+        )
+        if pends_for(kept, self._connection.certificate.public_key):
+            await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
+        else:
+            enrolment.resume(kept)
+        return enrolment
+
+    # -- events of the session
+
+    async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
+        """Open a link with the content of the owner's secret. Raises HubLostError."""
+        return await open_session(self._agent, connection, owner or self._holding.owner, self._member.cluster_uid)
+
+    def accepted(self, *, accepted: bool) -> None:
+        ends_at = self._connection.chain[-1].not_after if self._connection.chain else None
+        self._agent.hubs.meet(self.hub, HubState.READY if accepted else HubState.NOT_ACCEPTED, ends_at)
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        hubs = self._agent.hubs
+        if target == self.hub:
+            return
+        if refusal := hubs.refuse_move(target):
+            log.warning("hub.move_refused", to=hubs.name_of(target), because=refusal)
+            message = f"the agent does not move as asked ({why}): {refusal}"
+            self._agent.announcements.tell("HubMoveRefused", message, warning=True)
+            return
+        message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
+        self._move(HubDecision(target, Why.MOVED, message))
+
+    def know_by(self, authorities: bytes) -> None:
+        self._connection = known_by(self._connection, authorities)
+        self._previous = self._previous and known_by(self._previous, authorities)
+
+    # -- going elsewhere
+
+    def _leaves(self) -> bool:
+        """While dialling: whether this hub is off the list, or its trial is over and another hub is the choice."""
+        return self._is_off() or (self._trial.is_over and self._elsewhere() is not None)
+
+    def _reconsider(self) -> bool:
+        """While a session is open: whether to end it now. Sends a changed list and begins a handover without ending it."""
+        if self._is_off():
+            return True
+        if self._run is not None:
+            self._run.tell_hubs()
+            if self._agent.hubs.told > self._holding.owner.epoch:
+                self._run.hand_over(Handover(self._outgrown, once=True))
+                return False
+        if (decision := self._elsewhere()) is not None and decision.not_before is None:
+            self._move(decision)
+        return False
+
+    def _is_off(self) -> bool:
+        """Settle the list; return whether this hub is off it or changed. A new credential or another hub is no reason."""
+        agent = self._agent
+        if not agent.bootstrap.replaced:
+            agent.bootstrap.acknowledge()
+            return False
+        listing = agent.bootstrap.settle()
+        agent.hubs.settle(listing, self._holding.owner)
+        if not listing.hubs:
+            return False
+        own = listing.get(self.hub)
+        if own is None or self._connection.hub.difference(own.connection.hub):
+            return True
+        self._holding.attend(self.hub)
+        return False
+
+    def _elsewhere(self) -> HubDecision | None:
+        """The decision for another hub; None: this one is the choice."""
+        hubs = self._agent.hubs
+        decision = hubs.decide() if hubs.several else None
+        if decision is not None and decision.hub_id == self.hub:
+            hubs.take(decision)
+            return None
+        return decision
+
+    def _move(self, decision: HubDecision) -> None:
+        if self._run is not None:
+            self._run.hand_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
+
+    async def _go_over(self, decision: HubDecision) -> ActiveSession:
+        """Make another hub the owner and open the link."""
+        agent, holding = self._agent, self._holding
+        holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
+        link = await self.open(stored_connection(owner.contents, agent.options.reach), owner)
+        agent.hubs.settle(agent.bootstrap.listing, owner)
+        if agent.hubs.take(decision):
+            agent.announcements.tell(decision.why.value, decision.message)
+        return link
+
+    async def _stay(self, decision: HubDecision, error: HubLostError) -> None:
+        """After a failed handover, make this hub the owner again; retry until that is written."""
+        agent = self._agent
+        agent.hubs.fail(decision.hub_id, error.message)
+        agent.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
+        pauses = agent.options.pauses.retry.backoff(agent.world.random)
+        while True:
+            try:
+                return await self._holding.take_back(self.hub)
+            except OvertakenError:
+                raise
+            except MusterError as failed:
+                log.warning("hub.owner_not_put_back", error=failed.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    async def _outgrown(self) -> ActiveSession:
+        await self._holding.outgrow(self.hub)
+        return await self.open(self._connection)
+
+    # -- after a loss
+
+    async def _lost(self, lost: HubLostError) -> NextStep:
+        """React to the loss. Raises OvertakenError, and errors of reading and writing the owner's secret."""
+        agent, hubs, previous = self._agent, self._agent.hubs, self._previous
+        if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, agent.world.clock.now()):
+            said = f"the hub {hubs.name_of(self.hub)} takes no session: {incredible(lost.epoch)}"
+            lost = HubLostError(said, SessionEnd.REFUSED)
+        finding = rejection(lost.loss, lost.message, self._connection.chain, agent.hub_clock.now())
+        reaction = react(lost.loss, has_previous=previous is not None, is_flawed=finding is not None)
+        if reaction is Reaction.FALL_BACK and previous is not None:
+            log.warning("certificate.fallback", why=lost.message, next="the certificate before")
+            self._connection, self._previous = previous, None
+            return NextStep(Action.CONNECT)
+        if self._trial.lost():
+            hubs.be_steady(self.hub)
+            self._holding.be_steady()
+        if lost.loss is SessionEnd.SUPERSEDED:
+            await self._holding.confirm()
+        if reaction is Reaction.RAISE_EPOCH and isinstance(lost, SessionEpochError):
+            await self._holding.heal(lost, self.hub)
+            return NextStep(Action.CONNECT)
+        if reaction is Reaction.DISCARD:
+            return NextStep(Action.OBSERVE, finding=finding)
+        return self._retry(lost)
+
+    def _retry(self, lost: HubLostError) -> NextStep:
+        """Dial the same hub after a pause, unless its trial is over and another hub is the choice."""
+        hubs = self._agent.hubs
+        pauses = {SessionEnd.REFUSED: self._unwelcome, SessionEnd.SUPERSEDED: self._superseded}
+        delay = pauses.get(lost.loss, self._reconnect).next()
+        delay = max(delay, lost.retry_after or delay)
+        if lost.loss is SessionEnd.REFUSED:
+            hubs.meet(self.hub, HubState.DENIED)
+        left = self._trial.left if lost.loss in BRIEF else 0.0
+        if hubs.several and not left:
+            hubs.fail(self.hub, lost.message)
+            if self._elsewhere() is not None:
+                return OBSERVE
+        elif hubs.several and left and hubs.is_better():
+            delay = min(delay, timedelta(seconds=left))
+        return NextStep(Action.CONNECT, self._agent.progress.troubled(lost, delay, "reconnecting"))
