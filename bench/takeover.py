@@ -23,7 +23,7 @@ from hub.api.certificates import Lifetimes
 from hub.ports import Leaders
 from hub.replica.keys import create_keys
 from hub.store.writer.leader_lock_connection import SqlLifeline
-from machinery.client import config
+from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.election import KUBERNETES
 from machinery.runtime.clock import SystemClock
@@ -63,7 +63,7 @@ class Trial:
 
         async def ready() -> bool:
             try:
-                document = config.read_kubeconfig(data / "admin.kubeconfig")
+                document = read_document(data / "admin.kubeconfig")
                 async with await KubeClient.from_document(document) as client:
                     return (await client.raw("GET", "/readyz")).status == 200
             except Exception:  # noqa: BLE001 - not yet

@@ -1,13 +1,10 @@
 """Reads the ConfigMap `kube-public/cluster-info` (kubeadm): the address and CA of the cluster's API server."""
 
-import base64
-import binascii
 from dataclasses import dataclass
 
 from hub.api.meta import document as doc
+from machinery.client.kubeconfig_documents import decoded, entries_of, parse_document
 from machinery.errors import InvalidError
-from machinery.meta import bounded_yaml as boundedyaml
-from machinery.meta.bounded_yaml import YamlError
 from machinery.meta.objects import Document
 
 NAMESPACE, NAME, KEY = "kube-public", "cluster-info", "kubeconfig"
@@ -30,21 +27,12 @@ def cluster_info(config_map: Document, server: str = "") -> ClusterInfo:
     if not text:
         raise InvalidError(f'ConfigMap {NAMESPACE}/{NAME} has no key "{KEY}"')
     try:
-        document = boundedyaml.load(str(text))
-    except YamlError:
-        document = None
-    if not isinstance(document, dict):
-        raise InvalidError(f'key "{KEY}" of ConfigMap {NAMESPACE}/{NAME} holds no kubeconfig')
-    clusters = [entry.get("cluster") for entry in doc.sequence(document, "clusters") if isinstance(entry, dict)]
-    found = next((cluster for cluster in clusters if isinstance(cluster, dict)), None)
-    if found is None:
+        document = parse_document(str(text).encode(), f"in ConfigMap {NAMESPACE}/{NAME}")
+    except InvalidError:
+        raise InvalidError(f'key "{KEY}" of ConfigMap {NAMESPACE}/{NAME} holds no kubeconfig') from None
+    clusters = [cluster for entry in entries_of(document, "clusters") if isinstance(cluster := entry.get("cluster"), dict)]
+    if not clusters:
         raise InvalidError(f"the kubeconfig in ConfigMap {NAMESPACE}/{NAME} has no clusters")
-    return ClusterInfo(server or str(found.get("server") or ""), _checked(str(found.get("certificate-authority-data") or "")))
-
-
-def _checked(authority: str) -> str:
-    try:
-        base64.b64decode(authority, validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidError(f"certificate-authority-data in ConfigMap {NAMESPACE}/{NAME} is not base64") from None
-    return authority
+    authority = str(clusters[0].get("certificate-authority-data") or "")
+    decoded(authority, f"certificate-authority-data in ConfigMap {NAMESPACE}/{NAME}")
+    return ClusterInfo(server or str(clusters[0].get("server") or ""), authority)

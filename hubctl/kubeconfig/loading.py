@@ -5,21 +5,20 @@ Relative paths in a file refer to its own folder.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hubctl.errors import CommandError
-from machinery.client.kubeconfig import Kubeconfig, parse_kubeconfig, read_kubeconfig
+from machinery.client import kubeconfig_documents
+from machinery.client.kubeconfig import Kubeconfig, parsed, read_kubeconfig
 from machinery.errors import InvalidError
 from machinery.runtime.directory import default_data_dir
 
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
-PARTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,7 @@ class KubeconfigFiles:
         try:
             if len(self.there) == 1:
                 return read_kubeconfig(self.there[0], context=context)
-            import yaml  # noqa: PLC0415 - one file alone needs no writing
-
-            whole = yaml.safe_dump(self.merged).encode()
-            return parse_kubeconfig(whole, source=self.source, folder=Path(), context=context)
+            return parsed(self.merged, source=self.source, folder=Path(), context=context)
         except InvalidError as error:
             raise CommandError(error.message, code=2) from None
 
@@ -97,46 +93,15 @@ class KubeconfigFiles:
     @cached_property
     def merged(self) -> dict[str, Any]:
         """All files merged. Raises CommandError."""
-        whole: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
-        for part, inner in PARTS.items():
-            found: dict[str, Any] = {}
-            for path, document in self.documents.items():
-                for entry in entries(document, part, path):
-                    found.setdefault(entry["name"], {**entry, inner: _placed(inner, entry.get(inner) or {}, path.parent)})
-            whole[part] = list(found.values())
-        whole["current-context"] = next(
-            (document["current-context"] for document in self.documents.values() if document.get("current-context")), ""
-        )
-        return whole
+        try:
+            return kubeconfig_documents.merged(self.documents)
+        except InvalidError as error:
+            raise CommandError(error.message, code=2) from None
 
 
 def load(path: Path) -> dict[str, Any]:
     """Parse one file. Raises CommandError."""
-    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only where there are several, or somebody asks for contexts
-
     try:
-        document = boundedyaml.load(path.read_bytes())
-    except OSError as error:
-        raise CommandError(f"kubeconfig {path} cannot be read: {error.strerror or error}", code=2) from None
-    except boundedyaml.YamlError as error:
-        raise CommandError(f"kubeconfig {path}: is not YAML: {error}", code=2) from None
-    if not isinstance(document, dict):
-        raise CommandError(f"kubeconfig {path}: is empty or not a mapping", code=2)
-    return document
-
-
-def entries(document: Mapping[str, Any], part: str, path: Path) -> Iterator[dict[str, Any]]:
-    """The named entries of one section. Raises CommandError."""
-    for entry in document.get(part) or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise CommandError(f"kubeconfig {path}: has an entry without a name in {part}", code=2)
-        yield entry
-
-
-def _placed(inner: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The entry with absolute paths."""
-    placed: dict[str, Any] = {name: str((folder / entry[name]).absolute()) for name in FILES.get(inner, ()) if entry.get(name)}
-    plugin = entry.get("exec")
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
-        placed["exec"] = {**plugin, "command": str((folder / plugin["command"]).absolute())}
-    return {**entry, **placed}
+        return kubeconfig_documents.read_document(path)
+    except InvalidError as error:
+        raise CommandError(error.message, code=2) from None

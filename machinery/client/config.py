@@ -5,19 +5,17 @@ own directory, which the caller removes as soon as the TLS context has loaded it
 """
 
 import asyncio
-import base64
-import binascii
 import os
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
+from machinery.client.kubeconfig_documents import FILES, ChosenContext, choose, decoded
 from machinery.client.kubernetes_package import (
     ApiClient,
     ConfigException,
@@ -26,51 +24,25 @@ from machinery.client.kubernetes_package import (
     load_kube_config_from_dict,
 )
 from machinery.errors import InvalidError
-from machinery.meta import bounded_yaml as boundedyaml
-from machinery.meta.bounded_yaml import YamlError
-
-Kubeconfig = Mapping[str, Any]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _CREDENTIALS = ("token", "tokenFile", "client-certificate", "client-certificate-data", "exec", "auth-provider", "username")
-_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 _TOKEN_REREAD_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """The cluster and the user of a context."""
-
-    cluster: dict[str, Any]
-    user: dict[str, Any]
-
-
-def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Read the file's document. Raises InvalidError when it is unreadable or not a mapping."""
-    try:
-        document = boundedyaml.load(path.read_bytes())
-    except OSError as error:
-        raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from error
-    except YamlError as error:
-        raise InvalidError(f"kubeconfig {path} is not YAML: {error}") from None
-    if not isinstance(document, dict):
-        raise InvalidError(f"kubeconfig {path} is empty or not a mapping")
-    return cast("Kubeconfig", document)
-
-
 async def from_kubeconfig(
-    document: Kubeconfig, *, origin: str, base: Path, folder: Path, context: str | None = None
+    document: Mapping[str, Any], *, origin: str, base: Path, folder: Path, context: str | None = None
 ) -> Configuration:
     """The client configuration of a context (default: the current one).
 
     `origin` names the kubeconfig in errors, relative paths start at `base`, inline certificates are written to `folder`.
     Raises InvalidError that names everything that is missing.
     """
-    entries = _entries(document, origin, context)
-    _check(entries, origin)
-    cluster = _materialised(entries.cluster, "cluster", origin, base, folder)
-    user = _materialised(entries.user, "user", origin, base, folder)
+    chosen = choose(document, origin, context)
+    _check(chosen, origin)
+    cluster = _materialised(chosen.cluster, "cluster", origin, base, folder)
+    user = _materialised(chosen.user, "user", origin, base, folder)
     flat = {
         "current-context": "only",
         "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
@@ -108,49 +80,20 @@ def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str
     return configuration
 
 
-def _entries(document: Kubeconfig, origin: str, context: str | None) -> _Entries:
-    name = context or document.get("current-context")
-    if not name:
-        raise InvalidError(f"kubeconfig {origin} has no current-context")
-    chosen = _named(document, "contexts", "context", name)
-    if chosen is None:
-        raise InvalidError(f'kubeconfig {origin} has no context "{name}"')
-    cluster, user = chosen.get("cluster"), chosen.get("user")
-    found = _Entries(
-        cluster=_named(document, "clusters", "cluster", cluster) or {}, user=_named(document, "users", "user", user) or {}
-    )
-    missing = [
-        f'no {kind} "{wanted}"' if wanted else f'no {kind} in context "{name}"'
-        for kind, wanted, entry in (("cluster", cluster, found.cluster), ("user", user, found.user))
-        if not entry
-    ]
-    if missing:
-        raise InvalidError(f"kubeconfig {origin} has {' and '.join(missing)}")
-    return found
-
-
-def _named(document: Kubeconfig, section: str, kind: str, name: object) -> dict[str, Any] | None:
-    listed = document.get(section)
-    for entry in listed if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
-            return cast("dict[str, Any]", entry[kind])
-    return None
-
-
-def _check(entries: _Entries, origin: str) -> None:
-    server = str(entries.cluster.get("server") or "")
+def _check(chosen: ChosenContext, origin: str) -> None:
+    server = str(chosen.cluster.get("server") or "")
     missing = []
     if not server:
         missing.append("a server")
     elif not server.startswith(("https://", "http://")):
         raise InvalidError(f"kubeconfig {origin}: the cluster's server is no https:// address")
-    trusted = any(entries.cluster.get(key) for key in ("certificate-authority", "certificate-authority-data"))
-    if not trusted and not server.startswith("http://") and not entries.cluster.get("insecure-skip-tls-verify"):
+    trusted = any(chosen.cluster.get(key) for key in ("certificate-authority", "certificate-authority-data"))
+    if not trusted and not server.startswith("http://") and not chosen.cluster.get("insecure-skip-tls-verify"):
         missing.append("a certificate-authority")
-    if not any(entries.user.get(key) for key in _CREDENTIALS):
+    if not any(chosen.user.get(key) for key in _CREDENTIALS):
         missing.append("a user's credential (client certificate, token or exec)")
-    elif any(entries.user.get(key) for key in ("client-certificate", "client-certificate-data")) and not any(
-        entries.user.get(key) for key in ("client-key", "client-key-data")
+    elif any(chosen.user.get(key) for key in ("client-certificate", "client-certificate-data")) and not any(
+        chosen.user.get(key) for key in ("client-key", "client-key-data")
     ):
         missing.append("the user's client-key")
     if missing:
@@ -160,25 +103,18 @@ def _check(entries: _Entries, origin: str) -> None:
 def _materialised(entry: Mapping[str, Any], kind: str, origin: str, base: Path, folder: Path) -> dict[str, Any]:
     """`entry` with inline data as files in `folder` and absolute paths; inline data wins, as in kubectl."""
     result = {key: value for key, value in entry.items() if not key.endswith("-data")}
-    for key in _FILES[kind]:
+    for key in FILES[kind]:
         if inline := entry.get(f"{key}-data"):
-            result[key] = _written(inline, folder / f"{kind}-{key}", f"kubeconfig {origin}: {key}-data of the {kind}")
+            file = folder / f"{kind}-{key}"
+            file.touch(mode=0o600)
+            file.write_bytes(decoded(inline, f"kubeconfig {origin}: {key}-data of the {kind}"))
+            result[key] = str(file)
         elif named := entry.get(key):
             path = (base / str(named)).absolute()
             if not path.is_file():
                 raise InvalidError(f"kubeconfig {origin}: {key} of the {kind} names {path}, which is no file")
             result[key] = str(path)
     return result
-
-
-def _written(inline: object, path: Path, what: str) -> str:
-    try:
-        content = base64.b64decode(str(inline), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidError(f"{what} is not base64") from error
-    path.touch(mode=0o600)
-    path.write_bytes(content)
-    return str(path)
 
 
 class _TokenFile:

@@ -22,6 +22,7 @@ from machinery import product
 from machinery.client import config
 from machinery.client.config import trust_proxy
 from machinery.client.errors import from_answer, from_status, from_transport
+from machinery.client.kubeconfig_documents import read_document
 from machinery.client.kubernetes_package import ApiClient, Configuration
 from machinery.errors import InvalidError, UnavailableError
 from machinery.observability import tracing
@@ -131,13 +132,13 @@ class KubeClient:
     @classmethod
     async def from_file(cls, path: Path, *, context: str | None = None, within: timedelta = REQUEST_TIMEOUT) -> Self:
         """Client for the kubeconfig at `path`. Raises InvalidError that names the file and the fault."""
-        document = config.read_kubeconfig(path)
+        document = read_document(path)
         return await cls.from_document(document, origin=str(path), base=path.parent, context=context, within=within)
 
     @classmethod
     async def from_document(
         cls,
-        document: config.Kubeconfig,
+        document: Mapping[str, Any],
         *,
         origin: str = "(given inline)",
         base: Path = Path(),

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from hub.api.certificates import Lifetimes
 from hub.controllers import ACTOR
 from hub.replica.keys import create_keys
-from machinery.client import config
+from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
 from machinery.runtime.clock import SystemClock
@@ -45,7 +45,7 @@ class Replica:
 
     async def client(self) -> KubeClient:
         """The administrator, at this replica's own HTTPS door. A context manager."""
-        document = config.read_kubeconfig(self.data / "admin.kubeconfig")
+        document = read_document(self.data / "admin.kubeconfig")
         document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.https_port}"
         return await KubeClient.from_document(document)
 

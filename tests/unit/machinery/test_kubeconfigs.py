@@ -31,6 +31,7 @@ from machinery.client.kubeconfig import (
     read_kubeconfig,
     write_hub_kubeconfig,
 )
+from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import HubId
@@ -65,7 +66,7 @@ async def load(document: dict[str, Any], place: Path, **options: Any) -> Any:
     file = place / "kubeconfig"
     file.write_text(yaml.safe_dump(document))
     (place / "keys").mkdir(exist_ok=True)
-    read = config.read_kubeconfig(file)
+    read = read_document(file)
     return await config.from_kubeconfig(read, origin=str(file), base=place, folder=place / "keys", **options)
 
 
@@ -140,7 +141,7 @@ async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path
         if content is not None:
             file.write_bytes(content)
         with pytest.raises(InvalidError, match=said) as refused:
-            config.read_kubeconfig(file)
+            read_document(file)
         assert str(file) in refused.value.message, content
         assert "s3cret" not in refused.value.message, content
 
@@ -197,8 +198,8 @@ def test_malformed_kubeconfig_is_refused_with_the_file_name(subtests: pytest.Sub
     rows: list[tuple[dict[str, Any], str]] = [
         (_without("current-context"), "no current-context"),
         (_without("contexts", 0), 'no context "muster"'),
-        (_without("contexts", 0, "context", "cluster"), "without a cluster"),
-        (_without("contexts", 0, "context", "user"), "without a user"),
+        (_without("contexts", 0, "context", "cluster"), "no cluster in context"),
+        (_without("contexts", 0, "context", "user"), "no user in context"),
         (_without("clusters", 0), 'no cluster "muster"'),
         (_without("clusters", 0, "cluster", "server"), "lacks the server"),
         (_without("clusters", 0, "cluster", "certificate-authority-data"), "the CA"),

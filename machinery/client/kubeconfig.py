@@ -1,0 +1,388 @@
+"""Kubeconfigs for a hub: bootstrap, hub and admin kubeconfigs as values, parsed and written.
+
+All three have one form, usable by kubectl and any Kubernetes client: the current context's cluster has the HTTPS door and its
+CA, and the extension `muster` with the gRPC endpoint and the hub's id; its user has a client certificate, inline or as paths
+relative to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, why_no_exec, written_exec
+from machinery.client.kubeconfig_documents import Document, choose, decoded, entries_of, parse_document, read_document
+from machinery.errors import InvalidError
+from machinery.identity import HubId
+from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAME_EXTENSION
+
+ENDPOINT_KIND, NAME_KIND = "HubEndpoint", "ClusterName"
+HUB_CONTEXT = "default-context"
+HUB_NAMESPACE = "configuration"
+HUB_USER = "default-auth"
+HUB_KUBECONFIG_CERTIFICATE = "tls.crt"
+HUB_KUBECONFIG_TOKEN = "token"  # noqa: S105 - the name of a file
+HUB_KUBECONFIG_KEY = "tls.key"
+
+
+@dataclass(frozen=True, slots=True)
+class HubEndpoint:
+    """The extension `muster`: gRPC endpoint and hub id."""
+
+    grpc_server: str
+    """`host:port`."""
+    hub_id: HubId
+    certificate_authority: bytes | None = None
+    """PEM; None: the same CA as that of the HTTPS door."""
+    cluster_name: str | None = None
+    """The only cluster name that the bootstrap credential admits; the agent's default name."""
+    group_suffix: str = GROUP_SUFFIX
+    """Suffix of the hub's API groups, from the API group of the extension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A client certificate with its key, PEM, leaf first."""
+
+    chain: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Credential(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class BearerToken:
+    """A user's token, inline or in a file that is renewed by others. The caller decides which of both it uses."""
+
+    text: str = field(default="", repr=False)
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEntry:
+    """The cluster of a kubeconfig: the hub."""
+
+    name: str
+    server: str
+    """`https://host:port` of the HTTPS door."""
+    certificate_authority: bytes
+    """PEM."""
+    endpoint: HubEndpoint | None = None
+    proxy_url: str | None = field(default=None, repr=False)
+    tls_server_name: str | None = None
+    cluster_name: str | None = None
+    """As `HubEndpoint.cluster_name` without an endpoint, in its own extension, since the endpoint's selects gRPC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """The current context; `source` names it in errors. None: the user has no client certificate, or no token."""
+
+    source: str
+    context: str
+    cluster: ClusterEntry
+    user: str
+    credential: Credential | None = None
+    namespace: str | None = None
+    token: BearerToken | None = None
+    plugin: ExecUser | None = None
+    """Plugin of the user. A credential in the file itself wins. Reading a kubeconfig never runs it."""
+    unusable: str = ""
+    """Unsupported credential of the user and its replacement, for a message; empty: none."""
+
+    def require_endpoint(self) -> HubEndpoint:
+        """The gRPC endpoint. Raises InvalidError."""
+        if self.cluster.endpoint is None:
+            raise InvalidError(f'kubeconfig {self.source}: no extension "{KUBECONFIG_EXTENSION}", so it is for the csr driver')
+        return self.cluster.endpoint
+
+    def require_credential(self) -> Credential:
+        """The client certificate. Raises InvalidError."""
+        if self.credential is None:
+            aside = "; a plug-in (exec) is not run here" if self.plugin is not None else ""
+            raise InvalidError(
+                f'kubeconfig {self.source}: user "{self.user}" lacks client-certificate-data and client-key-data, '
+                f"and the hub knows its peers by their certificate{aside}"
+            )
+        return self.credential
+
+
+def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
+    """Read a file's current context, or the context `context`, with the files that it refers to.
+
+    Raises InvalidError that names the file and what is missing.
+    """
+    return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
+
+
+def parse_kubeconfig(
+    text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
+) -> Kubeconfig:
+    """As `parsed`, of a kubeconfig in memory."""
+    return parsed(parse_document(text, source), source=source, folder=folder, context=context)
+
+
+def parsed(
+    document: Document, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
+) -> Kubeconfig:
+    """Parse the current context of a document, or the context `context`. Raises InvalidError.
+
+    Relative paths start at `folder`, which may be a mapping of file names to contents.
+    """
+    chosen = choose(document, source, context)
+    reader = _Reader(source, folder)
+    return Kubeconfig(
+        source=source,
+        context=chosen.name,
+        cluster=reader.cluster(chosen.cluster_name, chosen.cluster),
+        user=chosen.user_name,
+        credential=reader.credential(chosen.user_name, chosen.user),
+        namespace=chosen.namespace,
+        token=reader.token(chosen.user),
+        plugin=read_exec(chosen.user, _extension(chosen.cluster, CLUSTER_EXTENSION)),
+        unusable=_unusable(chosen.user),
+    )
+
+
+class _Reader:
+    """Reads the parts of one kubeconfig; every error names it."""
+
+    def __init__(self, source: str, folder: Path | Mapping[str, bytes] | None) -> None:
+        self._source = source
+        self._folder = folder
+
+    def cluster(self, name: str, entry: Document) -> ClusterEntry:
+        server = entry.get("server")
+        if not isinstance(server, str) or not server:
+            raise self._wrong(f'lacks the server of cluster "{name}"')
+        if not server.startswith("https://"):
+            raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
+        if not _is_place(server):
+            raise self._wrong(f'has a server for cluster "{name}" whose host or port cannot be: {server[:100]}')
+        authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
+        if authority is None and entry.get("insecure-skip-tls-verify"):
+            raise self._wrong(
+                f'has insecure-skip-tls-verify for cluster "{name}", and a hub is always verified: put its CA into '
+                "certificate-authority-data, the file trust.crt in the hub's data directory has it"
+            )
+        if authority is None:
+            raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
+        return ClusterEntry(
+            name=name,
+            server=server,
+            certificate_authority=authority,
+            endpoint=self._endpoint(name, entry),
+            proxy_url=self._text(entry, "proxy-url", f'for cluster "{name}"'),
+            tls_server_name=self._text(entry, "tls-server-name", f'for cluster "{name}"'),
+            cluster_name=self._bound(name, entry),
+        )
+
+    def _bound(self, cluster: str, entry: Document) -> str | None:
+        extension, what = _extension(entry, KUBECONFIG_NAME_EXTENSION), _what(KUBECONFIG_NAME_EXTENSION, cluster)
+        bound = extension.get("clusterName") if isinstance(extension, dict) else None
+        if extension is not None and not isinstance(bound, str):
+            raise self._wrong(f"has a clusterName in {what} that is no text")
+        return bound
+
+    def _text(self, entry: Document, key: str, where: str) -> str | None:
+        text = entry.get(key)
+        if text is not None and not isinstance(text, str):
+            raise self._wrong(f"has a {key} {where} that is no text")
+        return text
+
+    def _endpoint(self, cluster: str, entry: Document) -> HubEndpoint | None:
+        if not any(each.get("name") == KUBECONFIG_EXTENSION for each in entries_of(entry, "extensions")):
+            return None
+        extension, what = _extension(entry, KUBECONFIG_EXTENSION), _what(KUBECONFIG_EXTENSION, cluster)
+        if not isinstance(extension, dict) or extension.get("kind") != ENDPOINT_KIND:
+            raise self._wrong(f"has another kind than {ENDPOINT_KIND} in {what}")
+        missing = [key for key in ("grpcServer", "hubID") if not isinstance(extension.get(key), str) or not extension[key]]
+        if missing:
+            raise self._wrong(f"lacks {' and '.join(missing)} in {what}")
+        _host, _, port = extension["grpcServer"].rpartition(":")
+        if not port.isdigit() or not _is_place(f"//{extension['grpcServer']}"):
+            raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
+        inline = extension.get("certificateAuthorityData")
+        authority = None if inline is None else self._decoded(inline, f"certificateAuthorityData in {what}")
+        group, _, _ = str(extension.get("apiVersion") or "").partition("/")
+        suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
+        bound = self._text(extension, "clusterName", f"in {what}")
+        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound, suffix)
+
+    def credential(self, name: str, entry: Document) -> Credential | None:
+        owner = f'user "{name}"'
+        chain, key = self._bytes(entry, "client-certificate", owner), self._bytes(entry, "client-key", owner)
+        if chain is not None and key is not None:
+            return Credential(chain, key)
+        if chain is None and key is None:
+            return None
+        raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
+
+    def token(self, entry: Document) -> BearerToken | None:
+        text, path = str(entry.get("token") or ""), entry.get("tokenFile")
+        file: Path | None = None
+        if isinstance(path, str) and path and isinstance(self._folder, Path):
+            file = self._folder / path
+        elif isinstance(path, str) and isinstance(self._folder, Mapping):
+            text = text or self._folder.get(path, b"").decode(errors="replace").strip()
+        return BearerToken(text, file) if text or file else None
+
+    def _bytes(self, entry: Document, name: str, owner: str) -> bytes | None:
+        """Inline data, or the content of the named file; inline data wins, as in kubectl."""
+        if entry.get(f"{name}-data"):
+            return self._decoded(entry[f"{name}-data"], f"{name}-data of {owner}")
+        path = entry.get(name)
+        if not path:
+            return None
+        if not isinstance(path, str) or self._folder is None:
+            raise self._wrong(f"names a file for {name} of {owner} where only inline data can be used")
+        if not isinstance(self._folder, Path):
+            return self._folder.get(path)
+        try:
+            return (self._folder / path).read_bytes()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no file has such a name"
+            raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {why}") from None
+
+    def _decoded(self, inline: Any, what: str) -> bytes:
+        return decoded(inline, f"kubeconfig {self._source}: {what}")
+
+    def _wrong(self, what: str) -> InvalidError:
+        return InvalidError(f"kubeconfig {self._source} {what}")
+
+
+def _what(extension: str, cluster: str) -> str:
+    return f'the extension "{extension}" of cluster "{cluster}"'
+
+
+def _is_place(address: str) -> bool:
+    """Whether the URL has a host and, if given, a valid port."""
+    try:
+        parts = urlsplit(address)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return bool(host)
+
+
+def _extension(entry: Mapping[str, Any], name: str) -> Any:
+    """Extension of that name; None: absent."""
+    found = (each for each in entries_of(entry, "extensions") if each.get("name") == name)
+    return next(found, {}).get("extension")
+
+
+def _unusable(entry: Mapping[str, Any]) -> str:
+    """See `Kubeconfig.unusable`."""
+    if entry.get("username") or entry.get("password"):
+        return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
+    if entry.get("auth-provider"):
+        return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
+    if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
+        return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
+    return why_no_exec(entry)
+
+
+def _endpoint_extension(endpoint: HubEndpoint) -> Document:
+    authority = endpoint.certificate_authority
+    extension = {
+        "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
+        "kind": ENDPOINT_KIND,
+        "grpcServer": endpoint.grpc_server,
+        "hubID": endpoint.hub_id,
+        **({"certificateAuthorityData": _encode(authority)} if authority is not None else {}),
+        **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
+    }
+    return {"name": KUBECONFIG_EXTENSION, "extension": extension}
+
+
+def write_kubeconfig(
+    cluster: ClusterEntry, credential: Credential, *, user: str, context: str | None = None, namespace: str | None = None
+) -> bytes:
+    """A bootstrap or admin kubeconfig with inline data. It contains a private key: write it with mode 0600."""
+    auth = {"client-certificate-data": _encode(credential.chain), "client-key-data": _encode(credential.key)}
+    return _write(cluster, user=user, auth=auth, context=context or cluster.name, namespace=namespace)
+
+
+def write_token_kubeconfig(cluster: ClusterEntry, token: str, *, user: str) -> bytes:
+    """A bootstrap kubeconfig with a bearer token, for agents with the csr driver. It is a secret: write it with mode 0600."""
+    return _write(cluster, user=user, auth={"token": token}, context=cluster.name, namespace=None)
+
+
+def write_exec_kubeconfig(cluster: ClusterEntry, plugin: ExecUser, *, user: str) -> bytes:
+    """A kubeconfig whose user has a credential plugin. It contains no secret."""
+    return _write(cluster, user=user, auth={"exec": written_exec(plugin)}, context=cluster.name, namespace=None)
+
+
+@lru_cache(maxsize=64)
+def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
+    """The hub kubeconfig beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
+    auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
+    return _write(cluster, user=HUB_USER, auth=auth, context=HUB_CONTEXT, namespace=HUB_NAMESPACE)
+
+
+def by_token_file(kubeconfig: bytes) -> bytes:
+    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
+    document = parse_document(kubeconfig, "that is to have a token")
+    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": HUB_KUBECONFIG_TOKEN}}]
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
+    """The kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
+
+    Raises InvalidError.
+    """
+    source = "that is to know its hub by another CA"
+    document = parse_document(kubeconfig, source)
+    entry = parsed(document, source=source, folder={}).cluster
+    (cluster,) = (each["cluster"] for each in document["clusters"] if each["name"] == entry.name)
+    if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
+        for each in cluster["extensions"]:
+            if each["name"] == KUBECONFIG_EXTENSION:
+                each["extension"]["certificateAuthorityData"] = _encode(authority)
+    else:
+        cluster.pop("certificate-authority", None)
+        cluster["certificate-authority-data"] = _encode(authority)
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
+    """Whether two kubeconfigs differ only in the CAs that `with_authority` sets; False: one of them is unreadable."""
+    try:
+        return with_authority(one, b"") == with_authority(other, b"")
+    except InvalidError:
+        return False
+
+
+def _write(cluster: ClusterEntry, *, user: str, auth: Mapping[str, Any], context: str, namespace: str | None) -> bytes:
+    entry: Document = {
+        "server": cluster.server,
+        "certificate-authority-data": _encode(cluster.certificate_authority),
+    }
+    named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
+    entry.update({name: value for name, value in named.items() if value})
+    if cluster.endpoint:
+        entry["extensions"] = [_endpoint_extension(cluster.endpoint)]
+    elif cluster.cluster_name is not None:
+        named_for = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": NAME_KIND, "clusterName": cluster.cluster_name}
+        entry["extensions"] = [{"name": KUBECONFIG_NAME_EXTENSION, "extension": named_for}]
+    chosen = {"cluster": cluster.name, "user": user} | ({"namespace": namespace} if namespace else {})
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster.name, "cluster": entry}],
+        "contexts": [{"name": context, "context": chosen}],
+        "current-context": context,
+        "users": [{"name": user, "user": dict(auth)}],
+    }
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def _encode(pem: bytes) -> str:
+    return base64.b64encode(pem).decode("ascii")

@@ -1,0 +1,123 @@
+"""Kubeconfigs as documents: reading, merging of several files as by kubectl, and the choice of a context.
+
+Every reader of a kubeconfig uses this module. All errors are InvalidError, name the file and never quote its content.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machinery.errors import InvalidError
+from machinery.meta import bounded_yaml as boundedyaml
+
+Document = dict[str, Any]
+
+KINDS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+"""Sections, and the key of the content in their entries."""
+FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
+"""Keys that name a file, relative to the kubeconfig's folder. With the suffix `-data` they hold the content instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenContext:
+    """A context with its cluster and user."""
+
+    name: str
+    namespace: str | None
+    cluster_name: str
+    cluster: Document
+    user_name: str
+    user: Document
+
+
+def read_document(path: Path) -> Document:
+    """Read a file. Raises InvalidError when it is unreadable or not a mapping."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from None
+    return parse_document(text, str(path))
+
+
+def parse_document(text: bytes, source: str) -> Document:
+    """Parse a file's content. Raises InvalidError."""
+    try:
+        document = boundedyaml.load(text)
+    except boundedyaml.YamlError as error:
+        raise InvalidError(f"kubeconfig {source} is not YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidError(f"kubeconfig {source} is empty or not a mapping")
+    return document
+
+
+def merged(documents: Mapping[Path, Document]) -> Document:
+    """Merge files: the first one wins for equal names and for the current context, and paths become absolute.
+
+    Raises InvalidError for an entry without a name.
+    """
+    whole: Document = {"apiVersion": "v1", "kind": "Config"}
+    for section, kind in KINDS.items():
+        found: Document = {}
+        for path, document in documents.items():
+            for entry in document.get(section) or ():
+                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                    raise InvalidError(f"kubeconfig {path} has an entry without a name in {section}")
+                found.setdefault(entry["name"], {**entry, kind: _placed(kind, entry.get(kind) or {}, path.parent)})
+        whole[section] = list(found.values())
+    chosen = [each["current-context"] for each in documents.values() if each.get("current-context")]
+    whole["current-context"] = chosen[0] if chosen else ""
+    return whole
+
+
+def _placed(kind: str, entry: Document, folder: Path) -> Document:
+    """The entry with absolute paths."""
+    placed: Document = {name: str((folder / entry[name]).absolute()) for name in FILES.get(kind, ()) if entry.get(name)}
+    plugin = entry.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
+        placed["exec"] = {**plugin, "command": str((folder / plugin["command"]).absolute())}
+    return {**entry, **placed}
+
+
+def choose(document: Mapping[str, Any], source: str, context: str | None = None) -> ChosenContext:
+    """The context of this name, by default the current one. Raises InvalidError."""
+    name = context or document.get("current-context")
+    if not isinstance(name, str) or not name:
+        raise InvalidError(f"kubeconfig {source} has no current-context")
+    chosen = _named(document, "context", name)
+    if chosen is None:
+        raise InvalidError(f'kubeconfig {source} has no context "{name}"')
+    cluster, user = (_named(document, kind, chosen.get(kind)) for kind in ("cluster", "user"))
+    if cluster is None or user is None:
+        missing = [
+            f'no {kind} "{chosen[kind]}"' if chosen.get(kind) else f'no {kind} in context "{name}"'
+            for kind, entry in (("cluster", cluster), ("user", user))
+            if entry is None
+        ]
+        raise InvalidError(f"kubeconfig {source} has {' and '.join(missing)}")
+    return ChosenContext(name, chosen.get("namespace"), chosen["cluster"], cluster, chosen["user"], user)
+
+
+def _named(document: Mapping[str, Any], kind: str, name: object) -> Document | None:
+    for entry in entries_of(document, f"{kind}s"):
+        if entry.get("name") == name and isinstance(entry.get(kind), dict):
+            content: Document = entry[kind]
+            return content
+    return None
+
+
+def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
+    """The mappings in a list of a document, which may be missing."""
+    listed = document.get(section)
+    yield from (entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+
+
+def decoded(inline: object, what: str) -> bytes:
+    """Decode the value of a key that ends in `-data`. Raises InvalidError; `what` begins its message."""
+    try:
+        return base64.b64decode(str(inline), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidError(f"{what} is not base64") from None
